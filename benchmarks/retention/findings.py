@@ -9,7 +9,7 @@ from benchmarks.results import Spread, spread
 
 LARGEST_CLAIM, LARGEST_WAL = 95, 240
 LEAST_OVER_CLASSIC, LEAST_OF_EMPTY, LEAST_BESIDE, LEAST_WITH_LABEL = 3.0, 0.85, 0.9, 0.95
-LONGEST_RECYCLING = 0.2  # seconds
+LONGEST_ROTATION = 0.2  # seconds
 
 
 class Meant(Struct, kw_only=True):
@@ -95,7 +95,7 @@ def middle(values: Sequence[float]) -> float:
 
 def promises(found: DatabaseFindings) -> list[Meant]:
     """Hold what was found in PostgreSQL to what it was meant to be."""
-    recycling = middle([each.seconds for each in found.emptied])
+    rotating = middle([each.seconds for each in found.emptied])
     beside = middle([each.beside / each.undisturbed for each in found.emptied])
     dead = max(each.dead_rows or 0 for each in found.emptied)
     largest = max(found.sizes.in_order, found.sizes.shuffled or 0)
@@ -116,7 +116,7 @@ def promises(found: DatabaseFindings) -> list[Meant]:
             limit=LEAST_WITH_LABEL,
             least=True,
         ),
-        Meant(what="seconds to recycle a slot", seen=recycling, limit=LONGEST_RECYCLING),
+        Meant(what="seconds to rotate a slot", seen=rotating, limit=LONGEST_ROTATION),
         Meant(what="rate beside it over the undisturbed", seen=beside, limit=LEAST_BESIDE, least=True),
         Meant(what="dead rows afterwards", seen=dead, limit=0),
     ]

@@ -20,7 +20,7 @@ _Item = TypeVar("_Item")
 
 
 class RetentionSizes(Struct, frozen=True, kw_only=True):
-    """How much: claims in a full table, for each round, in a slot that is recycled, and in the other databases."""
+    """How much: claims in a full table, for each round, in a slot that is rotated, and in the other databases."""
 
     claims: int
     each: int
@@ -68,9 +68,9 @@ async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) ->
                 rate.wal.append(round(wal, 1))
                 say(f"PostgreSQL: round {number + 1}: {name}: {claims:,.0f} claims/s, {wal:.0f} bytes of log each")
         for _ in range(plan.emptied):
-            work = await ground.recycle_oldest(plan.slot)
+            work = await ground.rotate_oldest(plan.slot)
             found.emptied.append(await emptying(ground, ground.full, work, batch=plan.batch, ready=READY * plan.each))
-            say(f"PostgreSQL: recycled {plan.slot:,} claims in {found.emptied[-1].seconds:g} s")
+            say(f"PostgreSQL: rotated {plan.slot:,} claims in {found.emptied[-1].seconds:g} s")
         for _ in range(plan.emptied):
             work = await ground.delete_oldest(min(plan.slot, plan.claims // (plan.emptied + 1)))
             found.deleted.append(await emptying(ground, ground.classic, work, batch=plan.batch, ready=READY * plan.each))
@@ -99,6 +99,6 @@ async def measure_other(ground: others.ComparisonDatabase, name: str, plan: Rete
         empty=empty,
         classic=classic,
         classic_empty=classic_empty,
-        emptied=[await ground.recycle()],
+        emptied=[await ground.rotate()],
         deleted=[await ground.delete()],
     )

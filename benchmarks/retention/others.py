@@ -17,7 +17,7 @@ from benchmarks.retention.keys import Batch, Keys
 from benchmarks.retention.postgresql import PausedClock
 from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
-from onceonly.ports.ring import Recycling
+from onceonly.ports.ring import Rotation
 from onceonly.sql.columns import TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
@@ -84,14 +84,14 @@ class ComparisonDatabase:
         async with self._database.reading() as connection:
             return await connection.run_sync(self._sizes)
 
-    async def recycle(self) -> Emptying:
-        """Recycle the oldest slot; nobody else is there."""
+    async def rotate(self) -> Emptying:
+        """Rotate the oldest slot; nobody else is there."""
         self._clock.go_on(self.slicing.width)
         oldest = min((slot for slot in await self._ring.slots() if slot.start), key=lambda slot: slot.start)
         begun = time.perf_counter()
-        found = await self._ring.recycle(oldest.number)
-        if found is not Recycling.RECYCLED:
-            raise RuntimeError(f"slot {oldest.number} was not recycled: {found.value}")
+        found = await self._ring.rotate(oldest.number)
+        if found is not Rotation.ROTATED:
+            raise RuntimeError(f"slot {oldest.number} was not rotated: {found.value}")
         return Emptying(seconds=round(time.perf_counter() - begun, 4), undisturbed=0, beside=0, longest=0)
 
     async def delete(self) -> Emptying:

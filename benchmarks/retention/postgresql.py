@@ -13,7 +13,7 @@ from benchmarks.stages.database import BackendDatabase as Scratch
 from benchmarks.stages.database import opened as opened_scratch
 from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
-from onceonly.ports.ring import Recycling
+from onceonly.ports.ring import Rotation
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store.ring import SqlRing
@@ -160,8 +160,8 @@ class RetentionDatabase:
             raise RuntimeError(f"{new} of {claims} claims were new in {place.table}")
         return claims / seconds, (await self._scratch.wal() - log) / claims
 
-    async def recycle_oldest(self, claims: int) -> "BackgroundWork":
-        """Prepare the recycling of the oldest slot, filled up to so many claims."""
+    async def rotate_oldest(self, claims: int) -> "BackgroundWork":
+        """Prepare the rotation of the oldest slot, filled up to so many claims."""
         self.clock.go_on(self.slicing.width)
         oldest = min((slot for slot in await self.ring.slots() if slot.start), key=lambda slot: slot.start)
         table = f"full_claim_{oldest.number:02}"
@@ -171,10 +171,10 @@ class RetentionDatabase:
         await self.settle()
 
         async def work() -> None:
-            while (found := await self.ring.recycle(oldest.number)) is Recycling.BUSY:
+            while (found := await self.ring.rotate(oldest.number)) is Rotation.BUSY:
                 pass
-            if found is not Recycling.RECYCLED:
-                raise RuntimeError(f"slot {oldest.number} was not recycled: {found.value}")
+            if found is not Rotation.ROTATED:
+                raise RuntimeError(f"slot {oldest.number} was not rotated: {found.value}")
 
         return BackgroundWork(work, table)
 

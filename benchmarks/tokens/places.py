@@ -45,8 +45,8 @@ async def opened(store: str, tokens: str) -> AsyncIterator[TokensPlaces]:
     """
     prefix = f"bench_{uuid4().hex[:8]}_"
     named = {url: with_prefix(url, prefix) for url in (store, tokens or store)}
-    beside = named[tokens or store] if tokens or not read_url(store).is_sql else ""
-    places = TokensPlaces(named[store], beside)
+    token_url = named[tokens or store] if tokens or not read_url(store).is_sql else ""
+    places = TokensPlaces(named[store], token_url)
     async with AsyncExitStack() as stack:
         for url in dict.fromkeys(named.values()):
             if read_url(url).is_sql:

@@ -16,7 +16,7 @@ from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.token_issuer import open_token_issuer, with_token
-from onceonly.cli.sending import Minting, SendTally, send_all
+from onceonly.cli.sending import SendTally, TokenIssuing, send_all
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, Board, CounterRow
@@ -67,12 +67,12 @@ class Chain:
 
     async def feed(self, last: int) -> None:
         """Send all messages up to this number, never too many ahead; then wait until all are through."""
-        async with open_token_issuer(self._till.settings) as mint:
-            minting = Minting(self._transport, mint)
+        async with open_token_issuer(self._till.settings) as issuer:
+            issuing = TokenIssuing(self._transport, issuer)
             again: list[Message] = []
             for first in range(self.fed + 1, last + 1, BATCH):
                 fresh = [with_token(message) for message in sales(range(first, min(first + BATCH, last + 1)))]
-                await self._send(fresh, minting)
+                await self._send(fresh, issuing)
                 await self._send(again, self._transport)
                 again = fresh[::TWICE]
                 self.fed += len(fresh)
@@ -81,8 +81,8 @@ class Chain:
         await self._wait(lambda: self._through(LEDGER) >= self.fed and self._through(TILL) >= self.fed + self.copies)
         await self._settled()
 
-    async def _send(self, messages: list[Message], sender: Minting | Transport) -> None:
-        self.copies += 0 if isinstance(sender, Minting) else len(messages)
+    async def _send(self, messages: list[Message], sender: TokenIssuing | Transport) -> None:
+        self.copies += 0 if isinstance(sender, TokenIssuing) else len(messages)
         tally = SendTally()
         await send_all(messages, sender, to=TILL, tally=tally, tick=lambda _: None)
         if tally.sent != len(messages):

@@ -5,9 +5,9 @@ from onceonly.algorithms.intake import Intake, sort
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.message import Delivery, Message, Send
 from onceonly_verify.asking import Asking
-from onceonly_verify.keeping import ports_of
 from onceonly_verify.programs import shipped
 from onceonly_verify.workload import SHOP, Workload
+from onceonly_verify.workload_ports import ports_of
 
 
 def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = False) -> Delivery:

@@ -22,7 +22,7 @@ from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.model.ring import Undecidable, slicing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
-from onceonly.ports.ring import Recycling
+from onceonly.ports.ring import Rotation
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
@@ -107,34 +107,34 @@ async def test_what_nobody_can_judge_is_a_dead_letter_with_that_reason(instant: 
     assert (await place.transport.depth("shop")).waiting == 0
 
 
-async def test_a_message_whose_slot_is_not_recycled_comes_again_later_uncounted() -> None:
-    """However often; the report asks for the recycling. Then it is handled."""
+async def test_a_message_whose_slot_is_not_rotated_comes_again_later_uncounted() -> None:
+    """However often; the report asks for the rotation. Then it is handled."""
     place = Place()
     await place.ring.slots()
     place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
     report = await place.deliver(late)
     for _ in range(30):
-        assert (report.unrecycled, report.retried, place.handlers.handled) == (1, 1, [])
+        assert (report.slot_not_ready, report.retried, place.handlers.handled) == (1, 1, [])
         assert (await place.transport.depth("shop")).delayed == 1
         place.clock.advance(10)
-        assert (await place.deliver()).unrecycled == 0  # it waits
+        assert (await place.deliver()).slot_not_ready == 0  # it waits
         place.clock.advance(6000)
         report = await place.deliver()
     slicing = await place.ring.slicing()
-    outcome = await place.ring.recycle(slicing.slot(late.instant))
-    assert outcome in (Recycling.RECYCLED, Recycling.CURRENT)
+    outcome = await place.ring.rotate(slicing.slot(late.instant))
+    assert outcome in (Rotation.ROTATED, Rotation.CURRENT)
     assert await place.reasons() == []
 
 
-async def test_a_message_that_waited_is_handled_once_its_slot_is_recycled() -> None:
+async def test_a_message_that_waited_is_handled_once_its_slot_is_rotated() -> None:
     """With the instant that it had."""
     place = Place()
     await place.ring.slots()
     place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
-    assert (await place.deliver(late)).unrecycled == 1
-    assert await place.ring.recycle((await place.ring.slicing()).slot(late.instant)) is Recycling.RECYCLED
+    assert (await place.deliver(late)).slot_not_ready == 1
+    assert await place.ring.rotate((await place.ring.slicing()).slot(late.instant)) is Rotation.ROTATED
     place.clock.advance(5000)
     assert (await place.deliver()).handled == 1
     assert (await place.deliver(late)).known == 1
@@ -150,10 +150,10 @@ async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(cap
     place.clock.advance(20 * WIDTH_MS)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
-    assert told(caplog) == [("it waits for its slot of claims, which is not recycled yet", late[0].id)]
+    assert told(caplog) == [("it waits for its slot of claims, which is not rotated yet", late[0].id)]
     await place.deliver(*late)
-    assert told(caplog) == [("5 messages wait for their slots of claims, which are not recycled yet", None)]
-    assert await place.ring.recycle((await place.ring.slicing()).slot(late[0].instant)) is Recycling.RECYCLED
+    assert told(caplog) == [("5 messages wait for their slots of claims, which are not rotated yet", None)]
+    assert await place.ring.rotate((await place.ring.slicing()).slot(late[0].instant)) is Rotation.ROTATED
     await place.deliver(late[0])
     assert told(caplog) == [("postponed, and not counted as a failure", late[0].id)]
 
@@ -185,7 +185,7 @@ async def test_a_call_that_is_pending_keeps_its_slot_and_is_made_when_its_messag
     await unit.commit([Record(message.identity, calls=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
     place.clock.advance(20 * WIDTH_MS)
     slot = (await place.ring.slicing()).slot(message.instant)
-    assert await place.ring.recycle(slot) is Recycling.PENDING
+    assert await place.ring.rotate(slot) is Rotation.PENDING
     report = await place.deliver(message)
     assert (report.known, report.idle, place.effects.called, place.handlers.handled) == (1, 0, ["follow-up"], [])
-    assert await place.ring.recycle(slot) is Recycling.RECYCLED
+    assert await place.ring.rotate(slot) is Rotation.ROTATED

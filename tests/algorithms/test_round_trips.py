@@ -84,10 +84,10 @@ class Broker:
         """Take note."""
 
 
-def bundle(store: object, admission: object, things: object = None) -> Ports:
+def bundle(store: object, admission: object, artifacts: object = None) -> Ports:
     """Put ports together; what is never asked is not there."""
     nothing = cast("DeadLetters", None)
-    parts = (cast("Handlers", Shop()), admission, things or NoArtifacts(), cast("Transport", Broker()), nothing)
+    parts = (cast("Handlers", Shop()), admission, artifacts or NoArtifacts(), cast("Transport", Broker()), nothing)
     return Ports(ENDPOINT, store, store, None, *parts)  # type: ignore[arg-type] # only parts of the ports are needed
 
 
@@ -109,8 +109,8 @@ async def history_in_documents(_: Path) -> AsyncIterator[Variant]:
 async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
     """The same, with register rows."""
     harness = StoreHarness()
-    things = {"blob": MemoryArtifacts(harness.documents.inner._driver)}
-    registered = RegisteredEffects(harness.store(), harness.register(), things, ids=SystemIdGenerator(), clock=harness.clock)
+    artifacts = {"blob": MemoryArtifacts(harness.documents.inner._driver)}
+    registered = RegisteredEffects(harness.store(), harness.register(), artifacts, ids=SystemIdGenerator(), clock=harness.clock)
     yield Variant(bundle(harness.store(WEEK), StoreAdmission(), registered), about(), lambda: len(harness.documents.calls))
 
 
@@ -143,7 +143,7 @@ async def tokens_in_sql(folder: Path) -> AsyncIterator[Variant]:
     async with heard_database(folder) as (database, heard):
         await SqlTokens(database).add([mine])
         heard.clear()
-        store = SqlStore(database, ENDPOINT, keeping=ClaimMode.TOKENS)
+        store = SqlStore(database, ENDPOINT, claim_mode=ClaimMode.TOKENS)
         message = about(unit="", extensions=((TOKEN, mine.id),))
         yield Variant(bundle(store, TokensInStore({}, SystemIdGenerator())), message, heard.total)
 

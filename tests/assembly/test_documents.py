@@ -128,13 +128,13 @@ async def test_what_stays_in_documents_follows_from_the_deduplication(
     ],
 )
 async def test_what_a_sql_store_keeps_follows_from_the_deduplication(
-    deduplication: Deduplication, kind: type, keeping: str, tmp_path: Path
+    deduplication: Deduplication, kind: type, claim_mode: str, tmp_path: Path
 ) -> None:
     """Claims, claims until they are forgotten, tokens, or nothing."""
     async with wire(settings(store=f"sqlite:///{tmp_path}/shop.db", deduplication=deduplication), nobody) as ports:
         assert isinstance(ports.store, SqlStore)
         assert type(ports.admission) is kind
-        assert ports.store._keeping.value == keeping
+        assert ports.store._claim_mode.value == claim_mode
 
 
 async def test_tokens_at_the_url_of_the_store_are_in_the_store(tmp_path: Path) -> None:

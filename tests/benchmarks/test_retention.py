@@ -28,7 +28,7 @@ BAD = {
     "rate over the classic table's, both full": {"classic": Rate(claims=[31], wal=[2000])},
     "rate when full over its own when empty": {"empty": Rate(claims=[110], wal=[200]), "bare": Rate(claims=[110], wal=[0])},
     "rate with the label over without": {"bare": Rate(claims=[110], wal=[200])},
-    "seconds to recycle a slot": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
+    "seconds to rotate a slot": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
     "rate beside it over the undisturbed": {
         "emptied": [Emptying(seconds=0.1, undisturbed=100, beside=89, longest=0.1, dead_rows=0)]
     },

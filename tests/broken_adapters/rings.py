@@ -9,7 +9,7 @@ from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
-from onceonly.ports.ring import PENDING_COUNTED, Recycling, Ring, Slot, SlotState
+from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, Slot, SlotState
 from onceonly.ports.store import UndecidableMessage
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import WholeStore, steps
@@ -71,7 +71,7 @@ class FarsightedRing(Unlabelled):
 
 
 class EarlierLookRing(Unlabelled):
-    """Looks at the labels in an earlier step than it claims: a slot that is recycled in between lets copies through."""
+    """Looks at the labels in an earlier step than it claims: a slot that is rotated in between lets copies through."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Look, wait, claim; what was fine when it was looked at is new, and not looked at again."""
@@ -90,14 +90,14 @@ class LabellingRing(WrappedRings):
     """Has units label slots: whoever comes first for a slice takes its slot, whatever is in it."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Recycle what is not recycled, then begin again."""
+        """Rotate what is not rotated, then begin again."""
         unit = await super().begin(store, messages, isolated=isolated)
         if not any(each.reason is Undecidable.SLOT_NOT_READY for each in unit.undecidable):
             return unit
         self.abandon(unit)
         ring = await self.rings.ring()
         for each in unit.undecidable:
-            await ring.recycle((await ring.slicing()).slot(each.message.instant))
+            await ring.rotate((await ring.slicing()).slot(each.message.instant))
         return await super().begin(store, messages, isolated=isolated)
 
 
@@ -232,56 +232,56 @@ class EdgyRing(WrappedRings):
 
 
 class EverRing(WrappedRings):
-    """Says that it recycled, and does not."""
+    """Says that it rotated, and does not."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Do nothing."""
-        return Recycling.RECYCLED
+        return Rotation.ROTATED
 
 
 class BoastingRing(WrappedRings):
-    """Says that it recycled whatever came of it."""
+    """Says that it rotated whatever came of it."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
-        """Recycle."""
-        await ring.recycle(number, by_rows=by_rows)
-        return Recycling.RECYCLED
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
+        """Rotate."""
+        await ring.rotate(number, by_rows=by_rows)
+        return Rotation.ROTATED
 
 
 class IdleRing(WrappedRings):
-    """Never recycles."""
+    """Never rotates."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Find a reason."""
-        return Recycling.BUSY
+        return Rotation.BUSY
 
 
 class CarelessRing(WrappedRings):
     """Forgets the records of a slot with it."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Drop what is in the way."""
-        outcome = await ring.recycle(number, by_rows=by_rows)
-        if outcome is Recycling.PENDING:
+        outcome = await ring.rotate(number, by_rows=by_rows)
+        if outcome is Rotation.PENDING:
             store = await self.rings.store()
             await store.forget(await store.undispatched(1 << 52, PENDING_COUNTED))
-            outcome = await ring.recycle(number, by_rows=by_rows)
+            outcome = await ring.rotate(number, by_rows=by_rows)
         return outcome
 
 
 class ImpatientRing(WrappedRings):
     """Counts the retention from the middle of a slice."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Move the clock."""
         await self.pass_time(WIDTH_MS // 2)
-        outcome = await ring.recycle(number, by_rows=by_rows)
+        outcome = await ring.rotate(number, by_rows=by_rows)
         await self.pass_time(-WIDTH_MS // 2)
         return outcome
 
 
 class BreakingRing(WrappedRings):
-    """Recycles under units: they commit as if nothing had been."""
+    """Rotates under units: they commit as if nothing had been."""
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
         """Take a conflict for a success."""
@@ -292,10 +292,10 @@ class BreakingRing(WrappedRings):
 
     _is_broken = False
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Break in."""
-        outcome = await ring.recycle(number, by_rows=by_rows)
-        self._is_broken = outcome is Recycling.BUSY
+        outcome = await ring.rotate(number, by_rows=by_rows)
+        self._is_broken = outcome is Rotation.BUSY
         return outcome
 
 
@@ -307,10 +307,10 @@ class RelabellingRing(WrappedRings):
         self._lost: set[object] = set()
         self._is_at_it = False
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Take some time for it."""
         self._is_at_it = True
-        outcome = await ring.recycle(number, by_rows=by_rows)
+        outcome = await ring.rotate(number, by_rows=by_rows)
         await steps(40)
         self._is_at_it = False
         return outcome
@@ -330,14 +330,14 @@ class RelabellingRing(WrappedRings):
 
 
 class TwiceRing(WrappedRings):
-    """Has nobody wait for who is at it: several recycle one slot."""
+    """Has nobody wait for who is at it: several rotate one slot."""
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Say what was found a moment ago."""
         (slot,) = (each for each in await ring.slots() if each.number == number)
         await steps(5)
-        outcome = await ring.recycle(number, by_rows=by_rows)
-        return Recycling.RECYCLED if slot.state is SlotState.OLD and outcome is Recycling.CURRENT else outcome
+        outcome = await ring.rotate(number, by_rows=by_rows)
+        return Rotation.ROTATED if slot.state is SlotState.OLD and outcome is Rotation.CURRENT else outcome
 
 
 class BlandRing(WrappedRings):

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import Slicing
-from onceonly.ports.ring import Recycling, Ring, Slot
+from onceonly.ports.ring import Ring, Rotation, Slot
 from onceonly.testing.ring_subject import RingSubject
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
@@ -30,9 +30,9 @@ class WrappedRing:
         """Pass on."""
         return await self._owner.slots(self._inner)
 
-    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+    async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
         """Pass on."""
-        return await self._owner.recycle(self._inner, number, by_rows=by_rows)
+        return await self._owner.rotate(self._inner, number, by_rows=by_rows)
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Pass on."""
@@ -70,9 +70,9 @@ class WrappedRings(WrappedStores):
         """Look."""
         return await ring.slots()
 
-    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
-        """Recycle."""
-        return await ring.recycle(number, by_rows=by_rows)
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
+        """Rotate."""
+        return await ring.rotate(number, by_rows=by_rows)
 
     async def remove_expired(self, ring: Ring, limit: int) -> int:
         """Remove."""

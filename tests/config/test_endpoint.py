@@ -43,7 +43,7 @@ def test_subscribers_must_be_a_mapping() -> None:
 
 
 def test_nobody_changes_the_subscribers_afterwards() -> None:
-    """They are copied: tokens minted for other endpoints than those declared would be lost."""
+    """They are copied: tokens issued for other endpoints than those declared would be lost."""
     takers = ["billing"]
     declared = {"order-placed": takers}
     tokens = Tokens(subscribers=declared)

@@ -88,7 +88,7 @@ def _is_write(request: Request) -> bool:
 class AzureArtifacts(AzurePlace):
     """Blobs in a folder."""
 
-    async def things(self) -> ArtifactStore:
+    async def artifacts(self) -> ArtifactStore:
         """Open it by a client of its own."""
         opened: ArtifactStore = await self._stack.enter_async_context(open_artifacts(self.url()))
         return opened

@@ -1,4 +1,4 @@
-"""Dedup store, tokens and things in memory as subjects of their suites."""
+"""Dedup store, tokens and artifacts in memory as subjects of their suites."""
 
 from datetime import timedelta
 from typing import Any
@@ -89,8 +89,8 @@ class MemoryTokenPlace(InMemory):
 
 
 class MemoryArtifactsPlace(InMemory):
-    """Things in memory."""
+    """Artifacts in memory."""
 
-    async def things(self) -> MemoryArtifacts:
+    async def artifacts(self) -> MemoryArtifacts:
         """Open the place."""
         return MemoryArtifacts(self.driver)

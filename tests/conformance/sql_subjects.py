@@ -41,7 +41,7 @@ DEFERRED = Table(
 class SqlSubject:
     """Everything there is in one SQL database, named by its URL, or in one SQLite file."""
 
-    keeping: ClassVar[ClaimMode] = ClaimMode.HISTORY
+    claim_mode: ClassVar[ClaimMode] = ClaimMode.HISTORY
 
     def __init__(self, place: Path | str) -> None:
         self.clock = ManualClock()
@@ -66,7 +66,7 @@ class SqlSubject:
 
     async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
         """Open a store."""
-        return SqlStore(await self.database(), endpoint, keeping=self.keeping, clock=self.clock)
+        return SqlStore(await self.database(), endpoint, claim_mode=self.claim_mode, clock=self.clock)
 
     async def transport(self, endpoint: str = ENDPOINT) -> SqlTransport:
         """Open a transport."""
@@ -124,7 +124,7 @@ class SqlSubject:
 class ForgettingSubject(SqlSubject):
     """A store that another system remembers for."""
 
-    keeping = ClaimMode.UNTIL_FORGOTTEN
+    claim_mode = ClaimMode.UNTIL_FORGOTTEN
 
     async def traces(self) -> int:
         """Count what the tables still know about messages."""

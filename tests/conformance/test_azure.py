@@ -1,4 +1,4 @@
-"""Documents in Azure Table and Azure Blob, what is built on them, and things as blobs keep every promise, on the emulator."""
+"""Documents in Azure Table and Azure Blob, what is built on them, and blobs as artifacts keep every promise."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ class TestAzureBlobArtifacts(ArtifactStoreSuite):
     emulator: Azurite
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[AzureArtifacts]:
+    async def open_artifacts(self) -> AsyncIterator[AzureArtifacts]:
         """Make a container."""
         async with AzureArtifacts.open(self.emulator, "blob") as subject:
             yield subject

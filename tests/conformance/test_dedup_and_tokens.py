@@ -1,4 +1,4 @@
-"""Dedup store, tokens, transactions and things keep every promise: in memory, on documents, and in a folder."""
+"""Dedup store, tokens, transactions and artifacts keep every promise: in memory, on documents, and in a folder."""
 
 import asyncio
 import shutil
@@ -158,7 +158,7 @@ class TestMemoryArtifacts(ArtifactStoreSuite):
     """The ones that the model checker makes and unmakes."""
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[MemoryArtifactsPlace]:
+    async def open_artifacts(self) -> AsyncIterator[MemoryArtifactsPlace]:
         """Open a new world."""
         yield MemoryArtifactsPlace()
 
@@ -169,7 +169,7 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def things(self) -> FolderArtifacts:
+    async def artifacts(self) -> FolderArtifacts:
         """Open the folder."""
         return FolderArtifacts(self._folder)
 
@@ -182,6 +182,6 @@ class TestFolderArtifacts(ArtifactStoreSuite):
         self.folder = tmp_path
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[Folder]:
+    async def open_artifacts(self) -> AsyncIterator[Folder]:
         """Open an empty folder."""
         yield Folder(self.folder)

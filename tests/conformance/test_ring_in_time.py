@@ -1,4 +1,4 @@
-"""Time moves: whatever comes twice or late, and whenever slots are recycled, nothing is handled twice and nothing is lost."""
+"""Time moves: whatever comes twice or late, and whenever slots are rotated, nothing is handled twice and nothing is lost."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.testing.ring_subject import WIDTH_MS, RingSubject, at, begun, recycle_all, recycled
+from onceonly.testing.ring_subject import WIDTH_MS, RingSubject, at, begun, rotate_all, rotated
 from onceonly.testing.suite import ENDPOINT
 from tests.broken_adapters import rings
 from tests.broken_adapters.wrapped_rings import WrappedRings
@@ -40,7 +40,7 @@ SOME = settings(derandomize=True, database=None, deadline=None, max_examples=200
 FEW = settings(SOME, max_examples=15, phases=[Phase.explicit, Phase.generate])
 """In a database each history takes a while; the histories are those that memory begins with as well."""
 LOOKS = 2
-"""So often all is worked through in the end, each time with all slots recycled before: what waits needs it once more."""
+"""So often all is worked through in the end, each time with all slots rotated before: what waits needs it once more."""
 
 
 class Sent(NamedTuple):
@@ -61,8 +61,8 @@ class Passed(NamedTuple):
     time: int
 
 
-class Recycled(NamedTuple):
-    """Somebody recycles the slot of a message, if it can be."""
+class Rotated(NamedTuple):
+    """Somebody rotates the slot of a message, if it can be."""
 
     which: int
 
@@ -74,26 +74,26 @@ class Worked(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """A process begins with a message; time passes and its slot is recycled if it can be; it commits, and dies."""
+    """A process begins with a message; time passes and its slot is rotated if it can be; it commits, and dies."""
 
     which: int
     time: int
 
 
-Event = Sent | Copied | Passed | Recycled | Worked | Stalled
+Event = Sent | Copied | Passed | Rotated | Worked | Stalled
 TIMES = st.sampled_from([WIDTH_MS // 2, WIDTH_MS, 6 * WIDTH_MS, 12 * WIDTH_MS, 14 * WIDTH_MS, 16 * WIDTH_MS])
 WHICH = st.integers(0, 3)
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Sent, st.sampled_from([-WIDTH_MS, -1, 0, 1, WIDTH_MS])),
     st.builds(Copied, WHICH),
     st.builds(Passed, TIMES),
-    st.builds(Recycled, WHICH),
+    st.builds(Rotated, WHICH),
     st.builds(Worked, st.integers(1, 4)),
     st.builds(Stalled, WHICH, TIMES),
 )
 HISTORIES = st.lists(EVENTS, max_size=16)
-PENDING: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Recycled(0)]
-EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Recycled(0)]
+PENDING: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Rotated(0)]
+EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Rotated(0)]
 
 
 class SubjectClock:
@@ -148,7 +148,7 @@ class SimulatedEndpoint:
         for _ in range(LOOKS):
             await self.work(100)
             await self.subject.pass_time(10_000)
-            await recycle_all(self.subject)
+            await rotate_all(self.subject)
 
     async def _happen(self, event: Event) -> None:
         match event:
@@ -159,8 +159,8 @@ class SimulatedEndpoint:
                 await self._send(self.sent[which])
             case Passed(time):
                 await self.subject.pass_time(time)
-            case Recycled(which) if which < len(self.sent):
-                await recycled(self.subject, self.sent[which].instant)
+            case Rotated(which) if which < len(self.sent):
+                await rotated(self.subject, self.sent[which].instant)
             case Worked(limit):
                 await self.work(limit)
             case Stalled(which, time) if which < len(self.sent):
@@ -181,7 +181,7 @@ class SimulatedEndpoint:
         """Commit late, and die; the delivery comes again."""
         unit = await (await self.subject.store()).begin([message])
         await self.subject.pass_time(time)
-        await recycled(self.subject, message.instant)
+        await rotated(self.subject, message.instant)
         if unit.found.new:
             decision = await self.handle(message, unit.resources)
             try:

@@ -1,4 +1,4 @@
-"""Documents in S3, what is built on them, and things keep every promise of their ports."""
+"""Documents in S3, what is built on them, and artifacts keep every promise of their ports."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -65,7 +65,7 @@ class S3Blobs:
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url, self._stack = url, stack
 
-    async def things(self) -> ArtifactStore:
+    async def artifacts(self) -> ArtifactStore:
         """Open it."""
         return await self._stack.enter_async_context(open_artifacts(self._url))
 
@@ -78,7 +78,7 @@ class TestS3Artifacts(ArtifactStoreSuite):
         self._endpoint = ministack_endpoint
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[S3Blobs]:
+    async def open_artifacts(self) -> AsyncIterator[S3Blobs]:
         """Make a bucket."""
         url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
         await create(url)
@@ -89,7 +89,7 @@ class TestS3Artifacts(ArtifactStoreSuite):
         """Whoever reads it without this library learns what it is; its key is its name behind the prefix."""
         url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
         await create(url)
-        async with open_artifacts(url) as things, opened(read_url(url)) as client:
-            await things.create(Artifact(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
+        async with open_artifacts(url) as artifacts, opened(read_url(url)) as client:
+            await artifacts.create(Artifact(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
             found = await client.head_object(Bucket=read_url(url).bucket, Key="docs/2026/a-b.pdf")
         assert (found["ContentType"], found["ContentLength"]) == ("application/pdf", 4)

@@ -1,4 +1,4 @@
-"""Every rule about dedup stores, tokens, things and forgetting fails on a broken adapter; every broken adapter is caught."""
+"""Every rule about dedup stores, tokens, artifacts and forgetting fails on a broken adapter; every broken adapter is caught."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.token_suite import TokenSuite
-from tests.broken_adapters import dedup, forgetful, things, tokens
+from tests.broken_adapters import artifacts, dedup, forgetful, tokens
 from tests.broken_adapters.document_contents import ExpiringDocuments
 from tests.broken_adapters.document_writes import UpsertingDocuments
 from tests.broken_adapters.wrapped_documents import (
@@ -97,21 +97,21 @@ TOKENS = {
     ],
 }
 
-THINGS = {
-    things.StrictArtifacts: ["what_was_never_made_has_no_data", "unmaking_what_is_not_there_is_harmless"],
-    things.CachingArtifacts: ["what_was_made_is_there_for_everybody", "what_was_unmade_is_gone_for_everybody"],
-    things.PrivateArtifacts: ["what_was_made_is_there_for_everybody"],
-    things.NullArtifacts: ["data_may_be_empty"],
-    things.ShortArtifacts: ["data_may_be_large"],
-    things.TidyingArtifacts: ["names_are_exact"],
-    things.OnceArtifacts: ["making_the_same_again_is_fine"],
-    things.NumberingArtifacts: ["making_the_same_again_is_fine"],
-    things.KeepingArtifacts: ["what_was_unmade_is_gone_for_everybody"],
-    things.SweepingArtifacts: ["unmaking_leaves_others"],
-    things.BaseNameArtifacts: ["everything_made_is_listed"],
-    things.FolderArtifacts: ["a_list_holds_what_begins_with_the_prefix"],
-    things.GrowingArtifacts: ["a_thing_is_there_whole_or_not_at_all"],
-    things.ReservingArtifacts: ["a_cancelled_making_may_be_made_again"],
+ARTIFACTS = {
+    artifacts.StrictArtifacts: ["what_was_never_made_has_no_data", "unmaking_what_is_not_there_is_harmless"],
+    artifacts.CachingArtifacts: ["what_was_made_is_there_for_everybody", "what_was_unmade_is_gone_for_everybody"],
+    artifacts.PrivateArtifacts: ["what_was_made_is_there_for_everybody"],
+    artifacts.NullArtifacts: ["data_may_be_empty"],
+    artifacts.ShortArtifacts: ["data_may_be_large"],
+    artifacts.TidyingArtifacts: ["names_are_exact"],
+    artifacts.OnceArtifacts: ["making_the_same_again_is_fine"],
+    artifacts.NumberingArtifacts: ["making_the_same_again_is_fine"],
+    artifacts.KeepingArtifacts: ["what_was_unmade_is_gone_for_everybody"],
+    artifacts.SweepingArtifacts: ["unmaking_leaves_others"],
+    artifacts.BaseNameArtifacts: ["everything_made_is_listed"],
+    artifacts.FolderArtifacts: ["a_list_holds_what_begins_with_the_prefix"],
+    artifacts.GrowingArtifacts: ["a_thing_is_there_whole_or_not_at_all"],
+    artifacts.ReservingArtifacts: ["a_cancelled_making_may_be_made_again"],
 }
 
 FORGETFUL = {
@@ -130,14 +130,14 @@ FORGETFUL = {
 TABLES: tuple[tuple[type[Suite], Any, type, dict[Any, list[str]]], ...] = (
     (DedupSuite, dedup, dedup.WrappedDedup, DEDUP),
     (TokenSuite, tokens, tokens.WrappedTokens, TOKENS),
-    (ArtifactStoreSuite, things, things.WrappedArtifacts, THINGS),
+    (ArtifactStoreSuite, artifacts, artifacts.WrappedArtifacts, ARTIFACTS),
     (ForgetfulStoreSuite, forgetful, forgetful.WrappedForgetful, FORGETFUL),
 )
 PASSING_ON = {
     dedup.WrappedDedup,
     dedup.DroppingDedup,
     tokens.WrappedTokens,
-    things.WrappedArtifacts,
+    artifacts.WrappedArtifacts,
     forgetful.WrappedForgetful,
 }
 BITES = [
@@ -152,7 +152,7 @@ PLAIN = [
         (DedupSuite, dedup.WrappedDedup),
         (DedupSuite, dedup.DroppingDedup),
         (TokenSuite, tokens.WrappedTokens),
-        (ArtifactStoreSuite, things.WrappedArtifacts),
+        (ArtifactStoreSuite, artifacts.WrappedArtifacts),
         (ForgetfulStoreSuite, forgetful.WrappedForgetful),
     )
     for rule in rules(suite)
@@ -176,8 +176,8 @@ class Bent(Suite):
         yield self.wrapper(MemoryTokenPlace())
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[Any]:
-        """Wrap things in memory."""
+    async def open_artifacts(self) -> AsyncIterator[Any]:
+        """Wrap artifacts in memory."""
         yield self.wrapper(MemoryArtifactsPlace())
 
     @asynccontextmanager

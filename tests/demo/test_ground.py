@@ -36,14 +36,14 @@ async def test_a_place_is_emptied_page_by_page() -> None:
     ],
 )
 def test_tokens_and_marks_are_in_the_store_unless_told_otherwise(
-    store: str, beside: str, deduplication: Deduplication, kind: type, *, is_inside: bool
+    store: str, dedup_url: str, deduplication: Deduplication, kind: type, *, is_inside: bool
 ) -> None:
     """In a SQL database tokens are in the store's own tables, which the empty URL says."""
-    options = Options(store=store, transport="sqlite:///queue.db", beside=beside, deduplication=deduplication)
+    options = Options(store=store, transport="sqlite:///queue.db", dedup_url=dedup_url, deduplication=deduplication)
     setting = place_of(options, Path("nowhere")).setting
     assert type(setting) is kind
     if isinstance(setting, Tokens | DedupStore):
-        assert setting.url.partition("?")[0] == ("" if is_inside else beside or store)
+        assert setting.url.partition("?")[0] == ("" if is_inside else dedup_url or store)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Counter:
     def __init__(self) -> None:
         self.last = 0
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Count."""
         self.last += 1
         return f"a{self.last}"
@@ -40,25 +40,25 @@ def row(harness: StoreHarness, attempt: str = "a1", name: str = "m1", unit: str 
 
 def effects_of(harness: StoreHarness) -> tuple[Effects, MemoryArtifacts]:
     """Make the effects of a process."""
-    things = MemoryArtifacts(harness.documents.inner._driver)
-    return Effects(harness.store(), harness.register(), {"blob": things}, ids=Counter(), clock=harness.clock), things
+    artifacts = MemoryArtifacts(harness.documents.inner._driver)
+    return Effects(harness.store(), harness.register(), {"blob": artifacts}, ids=Counter(), clock=harness.clock), artifacts
 
 
 async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
-    """It stalls between any two writes of its row, a sweeper comes, it goes on, makes its thing, and dies."""
+    """It stalls between any two writes of its row, a sweeper comes, it goes on, makes its artifact, and dies."""
     for stalls_at in (1, 2, 3):
         harness = StoreHarness()
-        effects, things = effects_of(harness)
+        effects, artifacts = effects_of(harness)
         stall(harness.documents, stalls_at, effects)
         try:
             attempts = await effects.register([about()])
         except ConflictError:
             continue
         attempt = attempts[about().identity]
-        thing = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
-        await effects.make([Record(about().identity, attempt=attempt, things=(thing,))])
+        artifact = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
+        await effects.make([Record(about().identity, attempt=attempt, artifacts=(artifact,))])
         assert await effects_of(harness)[0].sweep(LATER, 10) == 1
-        assert (await things.names(), await harness.register().old(LATER, 10)) == ((), ())
+        assert (await artifacts.names(), await harness.register().old(LATER, 10)) == ((), ())
         assert (await harness.entity()).register == {}
 
 
@@ -178,27 +178,27 @@ async def test_a_cancelled_row_makes_the_commit_a_conflict() -> None:
 async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
     """Somebody changed it by hand; what was left in others is cleaned all the same."""
     harness = StoreHarness()
-    effects, things = effects_of(harness)
+    effects, artifacts = effects_of(harness)
     await harness.register().open([row(harness, "a1"), row(harness, "a2", unit="entity/other")])
-    await things.create(Artifact(kind="blob", name="a2/invoice", data=b"x"))
+    await artifacts.create(Artifact(kind="blob", name="a2/invoice", data=b"x"))
     (found,) = (await harness.documents.load([ENTITY])).values()
     await harness.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 10) == 1
-    assert await things.names() == ()
+    assert await artifacts.names() == ()
 
 
 async def test_bad_documents_do_not_stand_before_all_others() -> None:
     """However many pages of them there are."""
     harness = StoreHarness()
-    effects, things = effects_of(harness)
+    effects, artifacts = effects_of(harness)
     await harness.register().open([row(harness, f"a{number}", unit=f"entity/{number}") for number in range(7)])
     await harness.register().open([row(harness, "b")])
-    await things.create(Artifact(kind="blob", name="b/invoice", data=b"x"))
+    await artifacts.create(Artifact(kind="blob", name="b/invoice", data=b"x"))
     for number in range(7):
         (found,) = (await harness.documents.load([f"entity/{number}"])).values()
         await harness.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 2) == 1
-    assert await things.names() == ()
+    assert await artifacts.names() == ()
     assert len(await harness.register().old(LATER, 10)) == 7
 
 

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from onceonly.algorithms.admission import Tokenized, mint
+from onceonly.algorithms.admission import Tokenized, issue
 from onceonly.algorithms.sweeper import sweep
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, SchemaTooNew
@@ -25,7 +25,7 @@ class Counter:
 
     last = 0
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Count."""
         Counter.last += 1
         return f"t{Counter.last}"
@@ -74,7 +74,7 @@ async def test_an_attempt_that_stalls_before_its_commit_loses_to_the_sweeper() -
     (second,) = await harness.admission().prepare([Record(about().identity, ONE_EFFECT, unit=again.key)])
     await again.commit([second])
     await harness.admission().activate([second])
-    assert await harness.tokens().live(second.minted) == set(second.minted)
+    assert await harness.tokens().live(second.issued) == set(second.issued)
 
 
 async def test_a_sweeper_that_stalls_before_the_fence_removes_nothing_that_was_committed() -> None:
@@ -91,7 +91,7 @@ async def test_a_sweeper_that_stalls_before_the_fence_removes_nothing_that_was_c
 
         await harness.sweep(tokens=Stalled(harness, seen))
         await harness.admission().activate([record])
-        assert await harness.tokens().live(record.minted) == set(record.minted)
+        assert await harness.tokens().live(record.issued) == set(record.issued)
 
 
 async def test_only_the_attempt_that_was_committed_keeps_its_tokens() -> None:
@@ -103,7 +103,7 @@ async def test_only_the_attempt_that_was_committed_keeps_its_tokens() -> None:
     ]
     await units[0].commit([first])
     assert await harness.sweep() == 1
-    assert [each.token for each in await harness.tokens().prepared(LATER, 10)] == list(first.minted)
+    assert [each.token for each in await harness.tokens().prepared(LATER, 10)] == list(first.issued)
     with pytest.raises(ConflictError):
         await units[1].commit([second])
 
@@ -116,7 +116,7 @@ async def test_a_swept_token_cannot_be_activated_by_a_late_owner() -> None:
     (record,) = await admission.prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
     await harness.sweep()
     await admission.activate([record])
-    assert await harness.tokens().live(record.minted) == frozenset()
+    assert await harness.tokens().live(record.issued) == frozenset()
 
 
 async def test_tokens_of_an_endpoint_that_is_away_do_not_stand_in_the_way() -> None:
@@ -167,12 +167,12 @@ async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
     send = ONE_EFFECT[0]
     event = Record(about().identity, (type(send)(message=message("out")),))
     subscribers = {message().type: (ENDPOINT, OTHER)}
-    minted = mint(event, subscribers, Counter())
-    (effect,) = minted.effects
-    assert minted.minted == (Token(effect.message.token, ENDPOINT), Token(effect.message.token, OTHER))
+    issued = issue(event, subscribers, Counter())
+    (effect,) = issued.effects
+    assert issued.issued == (Token(effect.message.token, ENDPOINT), Token(effect.message.token, OTHER))
     tokens = harness.tokens()
-    await tokens.prepare(dict.fromkeys(minted.minted, Owner("till", "", about().identity)))
-    await tokens.activate(minted.minted)
+    await tokens.prepare(dict.fromkeys(issued.issued, Owner("till", "", about().identity)))
+    await tokens.activate(issued.issued)
     mine, others = (Tokenized(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))
     await mine.retire([Record(effect.message.identity, token=effect.message.token)])
     assert (await mine.admits([effect.message])).messages == frozenset()
@@ -183,6 +183,6 @@ def test_a_message_carries_its_own_token_only() -> None:
     """Attributes handed on from the message that came hold its token: read first, it would have the new one dropped."""
     send = ONE_EFFECT[0]
     handed_on = type(send)(message=about(extensions=((TOKEN, "old"), ("traceparent", "00"))), to=OTHER)
-    minted = mint(Record(about().identity, (handed_on,)), {}, Counter())
-    assert [Token(effect.message.token, OTHER) for effect in minted.effects] == list(minted.minted)
-    assert minted.effects[0].message.extension("traceparent") == "00"
+    issued = issue(Record(about().identity, (handed_on,)), {}, Counter())
+    assert [Token(effect.message.token, OTHER) for effect in issued.effects] == list(issued.issued)
+    assert issued.effects[0].message.extension("traceparent") == "00"

@@ -119,10 +119,10 @@ class Chain:
         await self.accounts_ports.transport.send([Send(message=message, to=ACCOUNTS) for message in messages])
 
     async def send_with_tokens(self, *messages: Message) -> list[Message]:
-        """Mint tokens, then send; gives the messages as they were sent."""
+        """Issue tokens, then send; gives the messages as they were sent."""
         stamped = [with_token(message) for message in messages]
-        async with open_token_issuer(self.accounts.settings) as mint:
-            await mint.add([Token(message.token, ACCOUNTS) for message in stamped])
+        async with open_token_issuer(self.accounts.settings) as issuer:
+            await issuer.add([Token(message.token, ACCOUNTS) for message in stamped])
         await self.send(*stamped)
         return stamped
 

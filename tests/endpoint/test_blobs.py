@@ -37,9 +37,9 @@ class Shelf:
         self._is_away = is_away
         self._data = data
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Make none: handlers only capture."""
-        raise AssertionError(thing.name)
+        raise AssertionError(artifact.name)
 
     async def delete(self, name: str) -> None:
         """Unmake none."""
@@ -68,15 +68,15 @@ def shop(work: Callable[[Blobs], Awaitable[object]], **settings: Any) -> Endpoin
     return made
 
 
-async def decided(made: Endpoint, *, attempt: str = ATTEMPT, things: ArtifactStore | None = None) -> Decision:
+async def decided(made: Endpoint, *, attempt: str = ATTEMPT, artifacts: ArtifactStore | None = None) -> Decision:
     """Run the handler."""
-    return await host_of(made).handlers(STILL, blobs=things).handle(incoming(), await resources(), attempt)
+    return await host_of(made).handlers(STILL, blobs=artifacts).handle(incoming(), await resources(), attempt)
 
 
-async def refused(made: Endpoint, *, attempt: str = ATTEMPT, things: ArtifactStore | None = None) -> Failure:
+async def refused(made: Endpoint, *, attempt: str = ATTEMPT, artifacts: ArtifactStore | None = None) -> Failure:
     """Run the handler, which must fail, and say how."""
     with pytest.raises(HandlerFailed) as caught:
-        await decided(made, attempt=attempt, things=things)
+        await decided(made, attempt=attempt, artifacts=artifacts)
     return caught.value.failure
 
 
@@ -88,7 +88,7 @@ async def test_what_is_created_is_decided_under_the_attempts_own_name() -> None:
         return await place.create("bills/1.pdf", b"1", content_type="application/pdf")
 
     decision = await decided(shop(work))
-    assert decision.things == (
+    assert decision.artifacts == (
         Artifact(kind="blob", name=f"{ATTEMPT}/b.txt", data=b"2"),
         Artifact(kind="blob", name=f"{ATTEMPT}/bills/1.pdf", data=b"1", content_type="application/pdf"),
     )
@@ -101,7 +101,7 @@ async def test_a_handler_that_creates_none_decides_none() -> None:
     async def work(place: Blobs) -> None:
         pass
 
-    assert (await decided(shop(work))).things == ()
+    assert (await decided(shop(work))).artifacts == ()
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ async def test_a_name_that_not_every_place_takes_is_refused(name: Any) -> None:
 @pytest.mark.parametrize("name", ["a", ".a", "a b", "ä/ü.txt", "x" * 200, "x/" * 199 + "xx"])
 async def test_other_names_are_fine(name: str) -> None:
     """Up to the limits."""
-    (thing,) = (await decided(shop(lambda place: place.create(name, b"")))).things
-    assert thing.name == f"{ATTEMPT}/{name}"
+    (artifact,) = (await decided(shop(lambda place: place.create(name, b"")))).artifacts
+    assert artifact.name == f"{ATTEMPT}/{name}"
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "a"), ("a", "a/b"), ("a/b/c", "a/b")])
@@ -156,7 +156,7 @@ async def test_data_must_be_bytes_of_a_size_that_can_be_held(monkeypatch: pytest
     text: Any = "text"
     assert "data must be bytes, not a str" in (await refused(shop(lambda place: place.create("a", text)))).reason
     monkeypatch.setattr(blobs, "MAX_DATA", 3)
-    assert (await decided(shop(lambda place: place.create("a", b"123")))).things[0].data == b"123"
+    assert (await decided(shop(lambda place: place.create("a", b"123")))).artifacts[0].data == b"123"
     assert "4 bytes, and 3 is the limit" in (await refused(shop(lambda place: place.create("a", b"1234")))).reason
 
 
@@ -168,7 +168,7 @@ async def test_one_message_can_have_so_many_blobs_and_no_more() -> None:
             await place.create(str(number), b"")
 
     most = blobs.MAX_BLOBS
-    assert len((await decided(shop(lambda place: work(place, most)))).things) == most
+    assert len((await decided(shop(lambda place: work(place, most)))).artifacts) == most
     assert "are the most" in (await refused(shop(lambda place: work(place, most + 1)))).reason
 
 
@@ -182,8 +182,8 @@ async def test_an_impossible_content_type_is_refused(content_type: Any) -> None:
 async def test_a_content_type_may_have_a_parameter() -> None:
     """Such as a charset."""
     content_type = "text/plain; charset=utf-8"
-    (thing,) = (await decided(shop(lambda place: place.create("a", b"", content_type=content_type)))).things
-    assert thing.content_type == content_type
+    (artifact,) = (await decided(shop(lambda place: place.create("a", b"", content_type=content_type)))).artifacts
+    assert artifact.content_type == content_type
 
 
 async def test_without_a_place_nothing_can_be_created_or_read() -> None:
@@ -215,11 +215,11 @@ async def test_nothing_can_be_created_after_the_handler_has_ended() -> None:
 async def test_a_handler_reads_a_blob_by_the_name_that_announced_it() -> None:
     """Or learns that there is none."""
     there = Shelf(known=b"data")
-    assert b"b'data'" in (await decided(shop(lambda place: place.read("known")), things=there)).effects[0].message.body
-    assert b"None" in (await decided(shop(lambda place: place.read("other")), things=there)).effects[0].message.body
+    assert b"b'data'" in (await decided(shop(lambda place: place.read("known")), artifacts=there)).effects[0].message.body
+    assert b"None" in (await decided(shop(lambda place: place.read("other")), artifacts=there)).effects[0].message.body
 
 
 async def test_a_place_that_is_away_is_nobodys_fault() -> None:
     """The message comes again later, uncounted."""
-    failed = await refused(shop(lambda place: place.read("known")), things=Shelf(is_away=True))
+    failed = await refused(shop(lambda place: place.read("known")), artifacts=Shelf(is_away=True))
     assert (failed.kind, failed.delay) == (FailureKind.LATER, blobs.RETRY_SECONDS)

@@ -196,10 +196,10 @@ async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
     urls = [await made.post(f"{URL}/Charge", {}, then=Follow("a")) for _ in range(MOST)]
     with pytest.raises(InvalidEffect, match="are the most for one handler"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
-    things, calls = made.end()
+    artifacts, calls = made.end()
     assert urls == [f"{URL}/attempt.{index}" for index in range(MOST)]
     assert [(call.verb, call.url) for call in calls] == [(Verb.POST, url) for url in urls]
-    assert len({thing.name for thing in things}) == MOST
+    assert len({artifact.name for artifact in artifacts}) == MOST
     with pytest.raises(InvalidEffect, match="after its handler had ended"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
 

@@ -185,10 +185,10 @@ def test_an_endpoint_without_handlers_cannot_start() -> None:
 
 
 @pytest.mark.parametrize("thing", [Order, functools.partial(number, 1), None.__class__, "place", 5])
-def test_only_functions_and_methods_can_be_registered(thing: Any) -> None:
+def test_only_functions_and_methods_can_be_registered(artifact: Any) -> None:
     """Told where it is registered."""
     with pytest.raises(InvalidHandler, match="is no function"):
-        sql_endpoint().handler(thing)
+        sql_endpoint().handler(artifact)
 
 
 def test_annotations_may_be_text_and_name_local_classes() -> None:

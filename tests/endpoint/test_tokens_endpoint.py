@@ -64,7 +64,7 @@ def test_elsewhere_no_token_is_needed() -> None:
 
 
 async def test_an_event_that_nobody_declared_cannot_be_published() -> None:
-    """Its token would be minted for nobody; told with what to write."""
+    """Its token would be issued for nobody; told with what to write."""
     failed = await failure(shop(Paid=["billing"]), incoming(type_="Order"))
     assert failed.kind is FailureKind.REJECTED
     assert "cannot publish Placed" in failed.reason

@@ -134,7 +134,7 @@ def test_pydantics_reasons_are_one_line_without_the_values() -> None:
 class Unwritable(msgspec.Struct):
     """Holds what JSON cannot say."""
 
-    thing: Any
+    artifact: Any
 
 
 @pytest.mark.parametrize("body", [Unwritable(object()), {"x": object()}, {"x": "\ud800"}, {"x": {1, object()}}])

@@ -22,9 +22,9 @@ TOKEN = "0123"  # noqa: S105 - no secret
 
 
 def test_records_come_back_as_they_were() -> None:
-    """Order, bodies, delays and tokens are kept; an attempt and its things are not stored."""
+    """Order, bodies, delays and tokens are kept; an attempt and its artifacts are not stored."""
     effects = (Send(message=MESSAGE, to="billing", due=5), Send(message=MESSAGE))
-    tokens = Record(MESSAGE.identity, effects, unit="Account/1", token=TOKEN, minted=(Token("u", "billing"),))
+    tokens = Record(MESSAGE.identity, effects, unit="Account/1", token=TOKEN, issued=(Token("u", "billing"),))
     for record in (Record(MESSAGE.identity, effects), Record(MESSAGE.identity), tokens):
         assert decode_record(MESSAGE.identity, encode_record(record), record.unit) == record
     assert encode_record(replace(tokens, attempt="a")) == encode_record(tokens)

@@ -119,10 +119,10 @@ async def write_and_fail(unit: Unit, *keys: str) -> None:
 
 
 @pytest.mark.parametrize("keeping", list(ClaimMode))
-async def test_entities_are_saved_whatever_is_kept(place: str, keeping: ClaimMode) -> None:
+async def test_entities_are_saved_whatever_is_kept(place: str, claim_mode: ClaimMode) -> None:
     """With claims, tokens or nothing beside them."""
     async with emptied(place) as database:
-        store = SqlStore(database, "shop", keeping=keeping)
+        store = SqlStore(database, "shop", claim_mode=claim_mode)
         message = on("a", token="t")  # noqa: S106 - no secret
         await give(database, message.token)
         unit = await store.begin([message])

@@ -83,13 +83,13 @@ async def test_an_attempt_is_opened_once(place: str) -> None:
 
 
 @pytest.mark.parametrize("keeping", list(ClaimMode))
-async def test_a_commit_takes_its_own_rows_away_in_one_statement(place: str, keeping: ClaimMode) -> None:
+async def test_a_commit_takes_its_own_rows_away_in_one_statement(place: str, claim_mode: ClaimMode) -> None:
     """Whatever is kept; other rows stay."""
     asked = messages(100)
     async with emptied(place) as database:
         register, rows = SqlRegister(database, "shop"), rows_of(asked)
         await register.open([*rows, A])
-        unit = await SqlStore(database, "shop", keeping=keeping).begin(asked)
+        unit = await SqlStore(database, "shop", claim_mode=claim_mode).begin(asked)
         with statements(database) as heard:
             await unit.commit(records_of(rows))
         assert heard == [DELETE[database.dialect.name].format(database.prefix.removesuffix("_")), "COMMIT"]

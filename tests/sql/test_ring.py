@@ -12,7 +12,7 @@ from onceonly.model.errors import SchemaMissing, SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.model.ring import label
-from onceonly.ports.ring import Recycling, SlotState
+from onceonly.ports.ring import Rotation, SlotState
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
@@ -190,7 +190,7 @@ async def test_what_another_store_remembers_for_is_in_no_slot_and_never_expires(
     """Its claims go with their records; time does not remove them."""
     async with emptied(place) as database:
         now = await now_in(database)
-        store = SqlStore(database, "shop", keeping=ClaimMode.UNTIL_FORGOTTEN)
+        store = SqlStore(database, "shop", claim_mode=ClaimMode.UNTIL_FORGOTTEN)
         await handled(store, at(now), effects=True)
         await make_older(database, 1000 * DAY)
         assert await SqlRing(database).remove_expired() == 0
@@ -240,7 +240,7 @@ async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
 async def test_a_relay_learns_the_fingerprints_of_what_the_store_will_forget(place: str) -> None:
     """Another store knows these messages afterwards, and compares bodies."""
     async with emptied(place) as database:
-        store = SqlStore(database, "shop", keeping=ClaimMode.UNTIL_FORGOTTEN)
+        store = SqlStore(database, "shop", claim_mode=ClaimMode.UNTIL_FORGOTTEN)
         await handled(store, at(0, "a", b"one"), at(0, "b", b"two"), effects=True)
         taken = await store.take(1 << 52, 10, lease=1)
         assert {each.identity.id: each.fingerprint for each in taken} == {
@@ -281,8 +281,8 @@ async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
         assert len([words for words in heard if words.startswith("SELECT")]) == 1
 
 
-async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycled(place: str) -> None:
-    """As when its recycling is interrupted in MariaDB: its claims are no slice's, until it is recycled again."""
+async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_rotated(place: str) -> None:
+    """As when its rotation is interrupted in MariaDB: its claims are no slice's, until it is rotated again."""
     async with emptied(place) as database:
         store, ring = SqlStore(database, "shop", retention=RETENTION_MS), SqlRing(database, retention=RETENTION_MS)
         slicing, now = await ring.slicing(), await ring.now()
@@ -296,7 +296,7 @@ async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycle
         assert [each.reason.name for each in unit.found.undecidable] == ["SLOT_NOT_READY"]
         assert (await ring.slots())[number].state is SlotState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
-        assert await ring.recycle(number) is Recycling.RECYCLED
+        assert await ring.rotate(number) is Rotation.ROTATED
 
 
 async def clock_says(ring: SqlRing, instant: int) -> None:

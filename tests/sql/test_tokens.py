@@ -1,4 +1,4 @@
-"""Tokens in the store's own database: consumed by `begin`, minted by `commit`, on every database."""
+"""Tokens in the store's own database: consumed by `begin`, issued by `commit`, on every database."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def with_token(name: str, token: str = "") -> Message:
 
 def store_on(database: Database) -> SqlStore:
     """Open the shop's store."""
-    return SqlStore(database, "shop", keeping=ClaimMode.TOKENS)
+    return SqlStore(database, "shop", claim_mode=ClaimMode.TOKENS)
 
 
 async def live(database: Database, *messages: Message) -> None:
@@ -69,9 +69,9 @@ async def test_a_message_is_new_while_its_token_is_live(place: str) -> None:
 
 
 async def test_what_has_effects_is_pending_until_it_is_forgotten(place: str) -> None:
-    """Its record gives back what was minted; the tokens are live with the commit, and stay when the record goes."""
-    a, minted = with_token("a"), (Token("1", "billing"), Token("1", "mail"), Token("1", "mail"))
-    record = Record(a.identity, ONE_EFFECT, token=a.token, minted=minted)
+    """Its record gives back what was issued; the tokens are live with the commit, and stay when the record goes."""
+    a, issued = with_token("a"), (Token("1", "billing"), Token("1", "mail"), Token("1", "mail"))
+    record = Record(a.identity, ONE_EFFECT, token=a.token, issued=issued)
     async with emptied(place) as database:
         store = store_on(database)
         await live(database, a)
@@ -85,17 +85,17 @@ async def test_what_has_effects_is_pending_until_it_is_forgotten(place: str) -> 
         assert await found(store, a) == {"done": ["a"]}
         assert await SqlTokens(database).count() == 2
         at_billing = on("", "out", token="1")  # noqa: S106 - no secret
-        assert await found(SqlStore(database, "billing", keeping=ClaimMode.TOKENS), at_billing) == {"new": ["out"]}
+        assert await found(SqlStore(database, "billing", claim_mode=ClaimMode.TOKENS), at_billing) == {"new": ["out"]}
         assert await found(store, at_billing) == {"done": ["out"]}
 
 
-async def test_a_record_without_effects_is_kept_for_what_it_minted(place: str) -> None:
+async def test_a_record_without_effects_is_kept_for_what_it_issued(place: str) -> None:
     """Whoever finds its message again must know of it."""
     a = with_token("a")
     async with emptied(place) as database:
         await live(database, a)
         unit = await store_on(database).begin([a])
-        await unit.commit([Record(a.identity, minted=(Token("1", "mail"),))])
+        await unit.commit([Record(a.identity, issued=(Token("1", "mail"),))])
         assert await found(store_on(database), a) == {"pending": ["a"]}
 
 
@@ -142,8 +142,8 @@ async def test_a_hundred_messages_cost_as_many_statements_as_one(place: str) -> 
             await live(database, *asked)
             with statements(database) as heard:
                 unit = await store.begin(asked)
-                minted = [(Token(f"out-{each.id}", "mail"),) for each in asked]
-                await unit.commit([Record(each.identity, ONE_EFFECT, minted=m) for each, m in zip(asked, minted, strict=True)])
+                issued = [(Token(f"out-{each.id}", "mail"),) for each in asked]
+                await unit.commit([Record(each.identity, ONE_EFFECT, issued=m) for each, m in zip(asked, issued, strict=True)])
             took = [each.format(table) for each in TAKE[name]]
             rides = count == 1 and database.engine.driver == "asyncpg"  # a lone record goes with COMMIT
             recorded = [] if rides else [f"INSERT INTO {table}_records"]
@@ -206,8 +206,8 @@ async def test_units_with_other_tokens_do_not_wait_for_each_other(server: str) -
         first = await store_on(database).begin([a, gone])
         async with asyncio.timeout(5):
             second = await store_on(other).begin([b, with_token("gone too")])
-            await second.commit([Record(b.identity, ONE_EFFECT, minted=(Token("1", "mail"),))])
-            await first.commit([Record(a.identity, ONE_EFFECT, minted=(Token("2", "mail"),))])
+            await second.commit([Record(b.identity, ONE_EFFECT, issued=(Token("1", "mail"),))])
+            await first.commit([Record(a.identity, ONE_EFFECT, issued=(Token("2", "mail"),))])
         assert await SqlTokens(database).count() == 2
 
 

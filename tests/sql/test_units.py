@@ -120,7 +120,7 @@ async def test_claims_are_made_in_key_order(database: Database, store: SqlStore)
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off is honest at-least-once: no claims, no records, the handlers' writes are committed."""
-    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
+    store = SqlStore(database, "shop", claim_mode=ClaimMode.NOTHING)
     for name in ("a", "b"):
         unit = await store.begin([message()])
         assert [each.id for each in unit.found.new] == ["m1"]

@@ -24,7 +24,7 @@ REQUEST = {"order": "A", "total": 3}
 class OneId:
     """Ids of which the first is known."""
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Give the same one; a test that asks twice would see a conflict."""
         return "attempt-1"
 

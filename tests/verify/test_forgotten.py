@@ -41,10 +41,10 @@ def test_the_clock_ends_when_the_old_slice_may_just_be_forgotten() -> None:
 
 
 def test_messages_of_the_worlds_meet_every_answer_of_a_slot() -> None:
-    """Held, not recycled yet, and behind the horizon once it is recycled; never from the future."""
-    recycled, _ = shipped().ring.recycle(ring_at(END), SLICING.slot(OLD), shipped().ring.Dial(SLICING, END))
-    assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(recycled, OLD)] == [None, None, Undecidable.TOO_OLD]
-    assert [bar_of(ring_at(END), NEXT), bar_of(recycled, NEXT)] == [Undecidable.SLOT_NOT_READY, None]
+    """Held, not rotated yet, and behind the horizon once it is rotated; never from the future."""
+    rotated, _ = shipped().ring.rotate(ring_at(END), SLICING.slot(OLD), shipped().ring.Dial(SLICING, END))
+    assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(rotated, OLD)] == [None, None, Undecidable.TOO_OLD]
+    assert [bar_of(ring_at(END), NEXT), bar_of(rotated, NEXT)] == [Undecidable.SLOT_NOT_READY, None]
 
 
 def test_a_message_is_not_received_before_its_sender_could_send_it() -> None:
@@ -57,7 +57,7 @@ def test_a_message_is_not_received_before_its_sender_could_send_it() -> None:
 
 @pytest.mark.parametrize("gone", ["clock of shop", "janitor of shop"])
 def test_without_time_or_a_janitor_what_waits_for_its_slot_never_rests(gone: str) -> None:
-    """So both are needed, and a slot that nobody recycles is seen as what it is."""
+    """So both are needed, and a slot that nobody rotates is seen as what it is."""
     found = explored(AHEAD, tuple(role for role in AHEAD.roles if role.queue != gone))
     assert found.stuck
 

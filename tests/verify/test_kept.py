@@ -10,18 +10,18 @@ from onceonly.model.token import Token
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
 from onceonly_verify.besides import QuiescentWorld, dead_tokens, left_over, missing_things
 from onceonly_verify.check import TWICE, Check
-from onceonly_verify.keeping import THINGS, TOKENS
-from onceonly_verify.workload import SHOP, SINK, Keeping, Workload, copies
+from onceonly_verify.workload import SHOP, SINK, DeduplicationMode, Workload, copies
+from onceonly_verify.workload_ports import ARTIFACTS, TOKENS
 from onceonly_verify.world import Bounds, BrokerPart
 
 NAMED = {check.name: check for check in CHECKS}
-CARRIED = Workload(arrivals=copies("a"), keeping=Keeping.TOKENS)
-MAKING = Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1)
+CARRIED = Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS)
+MAKING = Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1)
 COMMITTED = {SHOP: StoreWorld(notes=(("a", "1.1.2"),))}
 EMPTY = BrokerPart(None)
 
 
-def thing(attempt: str, mark: str) -> ArtifactsWorld:
+def artifact(attempt: str, mark: str) -> ArtifactsWorld:
     """Give a place with one thing in it."""
     return ArtifactsWorld(frozenset([Artifact(kind="blob", name=f"{attempt}/0", data=f"a.0 by {mark}".encode())]))
 
@@ -44,14 +44,14 @@ def test_a_live_token_whose_message_is_gone_is_a_leak() -> None:
 
 def test_what_a_committed_attempt_made_is_there() -> None:
     """From its commit on."""
-    assert not [*missing_things(MAKING, {THINGS: thing("1.1.1", "1.1.2")}, COMMITTED)]
-    (words,) = missing_things(MAKING, {THINGS: ArtifactsWorld()}, COMMITTED)
+    assert not [*missing_things(MAKING, {ARTIFACTS: artifact("1.1.1", "1.1.2")}, COMMITTED)]
+    (words,) = missing_things(MAKING, {ARTIFACTS: ArtifactsWorld()}, COMMITTED)
     assert words == "unmade: 'a.0 by 1.1.2' is gone, and the attempt that made it was committed"
 
 
 def test_what_no_committed_attempt_made_and_no_row_leads_to_is_a_leak() -> None:
     """But where a sweeper overtook its attempt."""
-    left = QuiescentWorld({THINGS: thing("2.1.1", "2.1.2")}, COMMITTED, EMPTY, frozenset())
+    left = QuiescentWorld({ARTIFACTS: artifact("2.1.1", "2.1.2")}, COMMITTED, EMPTY, frozenset())
     (words,) = left_over(MAKING, left, overtaken=False)
     assert words == "leak: '2.1.1/0' is there, its attempt was never committed, and no row leads to it"
     assert not [*left_over(MAKING, left, overtaken=True)]
@@ -59,7 +59,7 @@ def test_what_no_committed_attempt_made_and_no_row_leads_to_is_a_leak() -> None:
 
 def test_without_a_sweeper_what_a_crash_leaves_rests() -> None:
     """It is found by nobody, and that is no fault of those that are there."""
-    result = run_check(replace(NAMED["a thing, a crash and a failed call"], sweepers=0))
+    result = run_check(replace(NAMED["an artifact, a crash and a failed call"], sweepers=0))
     assert (result.violation, result.stuck) == ("", 0)
 
 

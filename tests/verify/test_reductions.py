@@ -21,7 +21,7 @@ from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Role
 from onceonly_verify.running import explore
 from onceonly_verify.trie import Node
-from onceonly_verify.workload import Keeping, Workload, copies
+from onceonly_verify.workload import DeduplicationMode, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 from tests.verify.test_roles import RELAYING
 
@@ -43,15 +43,15 @@ CHAINED_FAILING = Check(
     bounds=Bounds(failures=1),
 )
 THING = Check(
-    name="a thing, and a crash",
-    workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+    name="an artifact, and a crash",
+    workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1),
     bounds=Bounds(crashes=1),
     workers=1,
     sweepers=1,
 )
 ATTEMPTS = Check(
     name="tokens of two attempts",
-    workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+    workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.TOKENS),
     bounds=Bounds(),
     sweepers=1,
 )
@@ -150,7 +150,7 @@ COMPARED = (
     "tokens and a sweeper, a crash",
     "a chain with tokens, two copies and a failed call",
     "tokens in the same database, and a relay",
-    "a thing, and early sweeps",
+    "an artifact, and early sweeps",
     "a relay, and two attempts with one key",
     "one key, two requests",
     "one key, with an entity and without",

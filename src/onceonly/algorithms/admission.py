@@ -78,7 +78,7 @@ class Tokenized:
     """A message may be handled only while its token is live; its handling consumes it (protocols, section 5)."""
 
     def __init__(self, endpoint: str, tokens: TokenStore, subscribers: Subscribers, ids: IdGenerator) -> None:
-        """Use this token store; `subscribers` say for whom an event's token is minted."""
+        """Use this token store; `subscribers` say for whom an event's token is issued."""
         self._endpoint = endpoint
         self._tokens = tokens
         self._subscribers = subscribers
@@ -91,22 +91,22 @@ class Tokenized:
         return Admitted(frozenset(identity for identity, token in asked.items() if token in live))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Mint a token for every message of these records, and prepare it for each endpoint it goes to."""
-        minted = tuple(mint(record, self._subscribers, self._ids) for record in records)
-        owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in minted for token in each.minted}
+        """Issue a token for every message of these records, and prepare it for each endpoint it goes to."""
+        issued = tuple(issue(record, self._subscribers, self._ids) for record in records)
+        owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in issued for token in each.issued}
         if owners:
             await self._tokens.prepare(owners)
-        return minted
+        return issued
 
     async def activate(self, records: Sequence[Record]) -> None:
         """Make the tokens live: the commit has confirmed them."""
-        if minted := _minted(records):
-            await self._tokens.activate(minted)
+        if issued := _issued(records):
+            await self._tokens.activate(issued)
 
     async def discard(self, records: Sequence[Record]) -> None:
         """Remove this attempt's tokens, which nobody can confirm any more."""
-        if minted := _minted(records):
-            await self._tokens.discard(minted)
+        if issued := _issued(records):
+            await self._tokens.discard(issued)
 
     async def retire(self, records: Sequence[Record]) -> None:
         """Consume the tokens of what is done, before the store forgets it."""
@@ -119,7 +119,7 @@ class TokensInStore:
     """The tokens are in the store's own database: its claim consumes them, and its commit makes them live."""
 
     def __init__(self, subscribers: Subscribers, ids: IdGenerator) -> None:
-        """Mint for these."""
+        """Issue tokens for these."""
         self._subscribers = subscribers
         self._ids = ids
 
@@ -128,8 +128,8 @@ class TokensInStore:
         return Admitted(frozenset([message.identity for message in messages]))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Mint; the commit writes the tokens."""
-        return tuple(mint(record, self._subscribers, self._ids) for record in records)
+        """Issue tokens; the commit writes the tokens."""
+        return tuple(issue(record, self._subscribers, self._ids) for record in records)
 
     async def activate(self, records: Sequence[Record]) -> None:
         """Activate nothing: the commit did."""
@@ -141,24 +141,24 @@ class TokensInStore:
         """Retire nothing: the commit consumed the token."""
 
 
-def mint(record: Record, subscribers: Subscribers, ids: IdGenerator) -> Record:
+def issue(record: Record, subscribers: Subscribers, ids: IdGenerator) -> Record:
     """Give every message of a record a fresh token, the same for all endpoints that it goes to.
 
     It replaces one that came along with attributes handed on from another message, which is none of this one's.
     """
     effects: list[Effect] = []
-    minted: list[Token] = []
+    issued: list[Token] = []
     for effect in record.effects:
-        id_ = ids.fresh()
+        id_ = ids.new_id()
         takers = (effect.to,) if effect.to else subscribers.get(effect.message.type)
         if takers is None:
             raise CommitRefused(f"Tokens: subscribers must name who takes events of type {effect.message.type!r}")
-        minted += [Token(id_, endpoint) for endpoint in takers]
+        issued += [Token(id_, endpoint) for endpoint in takers]
         others = [(name, value) for name, value in effect.message.extensions if name != TOKEN]
         message = replace(effect.message, extensions=(*others, (TOKEN, id_)))
         effects.append(replace(effect, message=message))
-    return replace(record, effects=tuple(effects), minted=tuple(minted))
+    return replace(record, effects=tuple(effects), issued=tuple(issued))
 
 
-def _minted(records: Sequence[Record]) -> list[Token]:
-    return [token for record in records for token in record.minted]
+def _issued(records: Sequence[Record]) -> list[Token]:
+    return [token for record in records for token in record.issued]

@@ -50,8 +50,8 @@ KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the ha
 NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry can be counted. Its original is kept here"
 MOST_HELD = 20
 """How many deaths of processes that only held a message are believed to be another's. After that it runs alone."""
-RECYCLING_SECONDS = 5.0
-"""Seconds after which a message is looked at again whose slot has not been recycled yet."""
+ROTATION_SECONDS = 5.0
+"""Seconds after which a message is looked at again whose slot has not been rotated yet."""
 
 
 class BatchReport(Struct, frozen=True, kw_only=True):
@@ -70,8 +70,8 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     lost_race: int = 0
     """How many of those that are conflicted: a smaller batch would not have helped."""
     unknown: int = 0
-    unrecycled: int = 0
-    """How many of those that were retried wait for their slot: it should be recycled now."""
+    slot_not_ready: int = 0
+    """How many of those that were retried wait for their slot: it should be rotated now."""
     needs_upgrade: int = 0
     """How many of those that are unknown: only processes of a newer version can read what they need."""
     trouble: tuple[str, ...] = ()
@@ -201,7 +201,7 @@ async def _run_alone(item: PendingMessage, ports: Ports) -> BatchReport:
         return await _count_death(item, started.died, ports)
     if started.wait:
         later = Failure(kind=FailureKind.LATER, reason="another run may be in progress", delay=started.wait)
-        return await retry([(item, _judge(item, later, ports))], ports, uncopied=partial(_put_back, ports=ports))
+        return await retry([(item, _decide(item, later, ports))], ports, uncopied=partial(_put_back, ports=ports))
     # Crash here: 1 recorded, 2 the process died, 3 the message comes again, 4 the record is found: it is counted.
     ran = await run((item,), ports)
     await ports.starts.ended(identity)  # before its delivery is settled: a redelivery afterwards is not a death
@@ -356,7 +356,7 @@ async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) 
 
 
 async def retry(
-    judged: Sequence[tuple[PendingMessage, RetryDecision]],
+    decided: Sequence[tuple[PendingMessage, RetryDecision]],
     ports: Ports,
     *,
     alone: bool = False,
@@ -367,19 +367,19 @@ async def retry(
 
     A copy that is refused can never be made: `uncopied` settles such a message, and without it the message is given up.
     """
-    if not judged:
+    if not decided:
         return BatchReport()
     try:
-        answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone, held=held) for item, verdict in judged])
+        answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone, held=held) for item, verdict in decided])
     except RetryableError:
-        answers = tuple(Answer.UNKNOWN for _ in judged)
-    taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]
+        answers = tuple(Answer.UNKNOWN for _ in decided)
+    taken = [item for (item, _), answer in zip(decided, answers, strict=True) if answer is Answer.TAKEN]
     # Crash here, "after-retry-copy": 1 copy taken, 2 original not acked, 3 both come, 4 one claim: handled once.
     await _ack([delivery for item in taken for delivery in item.deliveries], ports)
-    left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.UNKNOWN]
+    left = [item for (item, _), answer in zip(decided, answers, strict=True) if answer is Answer.UNKNOWN]
     await release(left, ports)
     report = BatchReport(retried=_count(taken), unknown=_count(left))
-    for (item, verdict), answer in zip(judged, answers, strict=True):
+    for (item, verdict), answer in zip(decided, answers, strict=True):
         if answer is Answer.REFUSED:
             report += await (uncopied(item, verdict) if uncopied else _end(item, verdict, ports))
     return report
@@ -513,7 +513,7 @@ async def _finish(done: UnitResult, of: Mapping[Identity, PendingMessage], ports
         await release(items, ports)
         return BatchReport(unknown=_count(items))
     handled = sum(record.identity in done.handled for record in finished)
-    idle = sum(not (record.is_pending or record.minted or record.identity in done.handled) for record in finished)
+    idle = sum(not (record.is_pending or record.issued or record.identity in done.handled) for record in finished)
     return BatchReport(handled=handled, known=_count(items) - handled, idle=idle)
 
 
@@ -530,32 +530,32 @@ async def _drop(dropped: Sequence[Record], of: Mapping[Identity, PendingMessage]
 
 
 async def _retry_or_give_up(failed: Sequence[tuple[PendingMessage, Failure]], ports: Ports) -> BatchReport:
-    judged = [(item, failure, _judge(item, failure, ports)) for item, failure in failed]
-    again = [(item, verdict) for item, failure, verdict in judged if not verdict.give_up and failure.kind not in UNCOUNTED]
+    decided = [(item, failure, _decide(item, failure, ports)) for item, failure in failed]
+    again = [(item, verdict) for item, failure, verdict in decided if not verdict.give_up and failure.kind not in UNCOUNTED]
     report = await retry(again, ports)
-    put_off = [(item, verdict) for item, failure, verdict in judged if not verdict.give_up and failure.kind in UNCOUNTED]
+    put_off = [(item, verdict) for item, failure, verdict in decided if not verdict.give_up and failure.kind in UNCOUNTED]
     report += await retry(put_off, ports, uncopied=partial(_put_back, ports=ports))
     return report + await give_up(
-        [_final(item, failure, verdict, ports) for item, failure, verdict in judged if verdict.give_up], ports
+        [_final(item, failure, verdict, ports) for item, failure, verdict in decided if verdict.give_up], ports
     )
 
 
 async def _undecidable(undecidable: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
-    """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
+    """Have those wait whose slot can be rotated; the others are for a person, who may know whether they were handled."""
     waiting = [item for item, reason in undecidable if reason is Undecidable.SLOT_NOT_READY]
-    later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=RECYCLING_SECONDS)
-    judged = [(item, _judge(item, later, ports)) for item in waiting]
-    report = await retry(judged, ports, uncopied=partial(_put_back, ports=ports))
+    later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=ROTATION_SECONDS)
+    decided = [(item, _decide(item, later, ports)) for item in waiting]
+    report = await retry(decided, ports, uncopied=partial(_put_back, ports=ports))
     finals = [
         (item, Failure(kind=FailureKind.REJECTED, reason=reason.value))
         for item, reason in undecidable
         if reason is not Undecidable.SLOT_NOT_READY
     ]
     report += await give_up([_final(item, failure, _uncounted(item), ports) for item, failure in finals], ports)
-    return report + BatchReport(unrecycled=_count(waiting))
+    return report + BatchReport(slot_not_ready=_count(waiting))
 
 
-def _judge(item: PendingMessage, failure: Failure, ports: Ports) -> RetryDecision:
+def _decide(item: PendingMessage, failure: Failure, ports: Ports) -> RetryDecision:
     return ports.handlers.verdict(item.message, failure, attempts=item.attempts, history=item.history)
 
 

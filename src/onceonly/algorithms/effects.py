@@ -1,9 +1,9 @@
-"""Things that appear once or never: the register row is the permission to commit them (protocols, section 6).
+"""Artifacts that appear once or never: the register row is the permission to commit them (protocols, section 6).
 
     register  open a row for each attempt, before its unit begins
-    make      make the things, under names of that attempt alone
+    make      make the artifacts, under names of that attempt alone
     commit    the store takes the row away in the same write; one that is cancelled or gone is a ConflictError
-    clean     cancel the row; no row any more: stop, its things were published; else unmake them
+    clean     cancel the row; no row any more: stop, its artifacts were published; else unmake them
     sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
 So nobody has to know which attempt was the committed one: whoever cancels a row has proof that it never will be.
@@ -55,13 +55,13 @@ class NoArtifacts:
 
 
 class RegisteredEffects:
-    """The effects of an endpoint that makes things, each kind through its own adapter."""
+    """The effects of an endpoint that makes artifacts, each kind through its own adapter."""
 
     def __init__(
         self,
         store: Store,
         register: Register,
-        things: Mapping[str, ArtifactStore],
+        artifacts: Mapping[str, ArtifactStore],
         *,
         ids: IdGenerator,
         clock: Clock,
@@ -70,33 +70,33 @@ class RegisteredEffects:
         """Keep the rows in this register, which is part of this store; without `remote` no other service is called."""
         self._store = store
         self._register = register
-        self._things = things
+        self._artifacts = artifacts
         self._ids = ids
         self._clock = clock
         self._remote = remote
 
     def asking(self, peers: Peers) -> "RegisteredEffects":
         """Give the same effects with these other services instead of its own, such as those of a test."""
-        things = {**self._things, HTTP: peers}
-        return RegisteredEffects(self._store, self._register, things, ids=self._ids, clock=self._clock, remote=peers)
+        artifacts = {**self._artifacts, HTTP: peers}
+        return RegisteredEffects(self._store, self._register, artifacts, ids=self._ids, clock=self._clock, remote=peers)
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a row for each message under a fresh attempt's id."""
         now = self._clock.now()
         rows = [
-            Reservation(identity=message.identity, unit=self._store.unit_key(message), attempt=self._ids.fresh(), at=now)
+            Reservation(identity=message.identity, unit=self._store.unit_key(message), attempt=self._ids.new_id(), at=now)
             for message in messages
         ]
         await self._register.open(rows)
         return {row.identity: row.attempt for row in rows}
 
     async def make(self, records: Sequence[Record]) -> None:
-        """Make the things one by one; until the commit nobody knows their names."""
+        """Make the artifacts one by one; until the commit nobody knows their names."""
         for record in records:
-            for thing in record.things:
-                if not thing.name.startswith(f"{record.attempt}/"):
-                    raise CommitRefused(f"{thing.kind} {thing.name!r} was not named by the context of this very attempt")
-                await self._things[thing.kind].create(thing)
+            for artifact in record.artifacts:
+                if not artifact.name.startswith(f"{record.attempt}/"):
+                    raise CommitRefused(f"{artifact.kind} {artifact.name!r} was not named by the context of this very attempt")
+                await self._artifacts[artifact.kind].create(artifact)
 
     async def discard(self, records: Sequence[Record]) -> None:
         """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work."""
@@ -141,7 +141,7 @@ class RegisteredEffects:
         return True  # without a row it was committed, and what it made is published
 
     async def _unmake(self, row: Reservation) -> None:
-        # Crash here, "after-cancel": 1 nobody can commit it, 2 the things are there, 3 the row is too, 4 the sweeper goes on.
-        for things in self._things.values():
-            for name in await things.names(f"{row.attempt}/"):
-                await things.delete(name)
+        # Crash here, "after-cancel": 1 nobody can commit it, 2 the artifacts and the row are there, 3 the sweeper goes on.
+        for artifacts in self._artifacts.values():
+            for name in await artifacts.names(f"{row.attempt}/"):
+                await artifacts.delete(name)

@@ -145,7 +145,7 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         unit=unit.key,
         token=message.token,
         attempt=attempts.get(message.identity, ""),
-        things=decision.things,
+        artifacts=decision.artifacts,
         calls=(*decision.calls, *forgetting(message)),
         fingerprint=message.fingerprint,
     )

@@ -62,4 +62,4 @@ async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -
 async def _is_hopeless(prepared: Prepared, ports: Ports) -> bool:
     """Tell whether no attempt that knows this token was or ever will be committed."""
     record = await ports.fence.fence(prepared.owner.unit, prepared.owner.identity)
-    return record is None or prepared.token not in record.minted
+    return record is None or prepared.token not in record.issued

@@ -198,20 +198,20 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
 def _effects(
     store: Store, register: Register | None, blobs: ArtifactStore | None, peers: Peers | None, *, environment: Environment
 ) -> RegisteredEffects | None:
-    things: dict[str, ArtifactStore] = {} if blobs is None else {"blob": blobs}
+    artifacts: dict[str, ArtifactStore] = {} if blobs is None else {"blob": blobs}
     if peers is not None:
-        things[HTTP] = peers
-    if register is None or not things:
+        artifacts[HTTP] = peers
+    if register is None or not artifacts:
         return None
-    return RegisteredEffects(store, register, things, ids=environment.ids, clock=environment.clock, remote=peers)
+    return RegisteredEffects(store, register, artifacts, ids=environment.ids, clock=environment.clock, remote=peers)
 
 
-def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
+def _upkeep(settings: Settings, deciding: OpenedAdmission, artifacts: Sweeps | None, opened: OpenedStore) -> Upkeep:
     plan = settings.plan
     return Upkeep(
         after=NOTHING.after if plan.sweep_after is None else plan.sweep_after.total_seconds(),
         tokens=deciding.tokens,
-        things=things,
+        artifacts=artifacts,
         drops=deciding.drops,
         marks=deciding.marks,
         ring=opened.ring,
@@ -259,7 +259,7 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     if settings.plan.tokens is not None:
         raise SetupError(
             "enlist cannot give messages the tokens that deduplication=Tokens(...) asks for: enlist at an endpoint with "
-            "History() or DedupStore(url), or send to this one (`onceonly send` mints tokens) and let its handler send"
+            "History() or DedupStore(url), or send to this one (`onceonly send` issues tokens) and let its handler send"
         )
     if not settings.plan.records:
         raise SetupError(

@@ -13,9 +13,9 @@ from onceonly.systems import ArtifactService
 async def open_blobs(place: Location | str) -> AsyncIterator[ArtifactStore]:
     """Open a place for blobs. Raises SetupError when it is missing, RetryableError when it is away."""
     found = locate(place, "blobs")
-    async with _service(found).open_artifacts(found.setting) as things:
-        tell(found, await things.check())
-        yield things
+    async with _service(found).open_artifacts(found.setting) as artifacts:
+        tell(found, await artifacts.check())
+        yield artifacts
 
 
 async def create(place: Location | str) -> None:

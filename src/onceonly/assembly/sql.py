@@ -81,18 +81,20 @@ async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Op
 
 
 def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
-    keeping, retention = settings.plan.claims, _retention(settings)
+    claim_mode, retention = settings.plan.claims, _retention(settings)
     mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
-    store = SqlStore(database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine)
-    ring = SqlRing(database, retention=retention, clock=mine) if keeping is ClaimMode.HISTORY else None
+    store = SqlStore(
+        database, settings.name, claim_mode=claim_mode, isolation=settings.isolation, retention=retention, clock=mine
+    )
+    ring = SqlRing(database, retention=retention, clock=mine) if claim_mode is ClaimMode.HISTORY else None
     return store, OpenedStore(
         store,
         store,
-        None if keeping is ClaimMode.NOTHING else store,
+        None if claim_mode is ClaimMode.NOTHING else store,
         SqlDeadLetters(database),
         SqlRegister(database, settings.name),
         ring,
-        keys=None if keeping is ClaimMode.NOTHING else SqlKeys(database),
+        keys=None if claim_mode is ClaimMode.NOTHING else SqlKeys(database),
         leader=ring or SqlRing(database, clock=mine),
         journals=SqlJournals(database, settings.name),
         expect=database.dialect.expect,
@@ -161,7 +163,7 @@ async def open_tokens(place: Location, *, clock: Clock) -> AsyncIterator[SqlToke
 async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
     """Give the transactions of a store that is open, with its tables."""
     async with open_database(settings.store, clock=clock) as database:
-        yield SqlTransactions(database, settings.name, keeping=settings.plan.claims, isolation=settings.isolation)
+        yield SqlTransactions(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
 
 
 @asynccontextmanager
@@ -169,7 +171,7 @@ async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlCa
     """Give what an endpoint was asked by others, beside a store that is open."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, HTTP)
-        yield SqlCalls(database, settings.name, keeping=settings.plan.claims, isolation=settings.isolation)
+        yield SqlCalls(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
 
 
 def are_one_file(one: Any, other: Any) -> bool:

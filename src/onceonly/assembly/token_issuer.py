@@ -1,4 +1,4 @@
-"""Tokens for messages that come from outside: nobody's handler minted one, and without one they would be dropped."""
+"""Tokens for messages that come from outside: nobody's handler issued one, and without one they would be dropped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -255,8 +255,8 @@ async def _withdraw(settings: Settings | None, letters: Sequence[DeadLetter]) ->
     mine = [each for each in letters if each.endpoint == settings.name and not each.finish_only]
     tokens = [Token(each.message.token, settings.name) for each in mine if each.message and each.message.token]
     if tokens:
-        async with reached("tokens", settings.plan.tokens, open_token_issuer(settings)) as mint:
-            await mint.remove(tokens)
+        async with reached("tokens", settings.plan.tokens, open_token_issuer(settings)) as issuer:
+            await issuer.remove(tokens)
 
 
 def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:

@@ -132,9 +132,9 @@ async def retry(
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
     cut = await way.cut() if not way.anyway and any(letter.reason == Undecidable.TOO_NEW.value for letter in some) else None
-    judged = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
-    tally.kept.extend((letter.key, why) for letter, why in judged if why)
-    able = [letter for letter, why in judged if not why]
+    checked = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
+    tally.kept.extend((letter.key, why) for letter, why in checked if why)
+    able = [letter for letter, why in checked if not why]
     tally.early.extend((letter.key, words) for letter in able if not way.anyway and (words := _early(letter, cut)))
     if not able:
         return
@@ -161,9 +161,9 @@ async def _send_back(
         answers = await way.transport.send([send for letter in able if (send := _again(letter, due, anyway=way.anyway))])
     except RetryableError:
         answers = tuple(Answer.UNKNOWN for _ in able)
-    judged = list(zip(able, answers, strict=True))
-    kept = tuple((letter.key, _why(answer, letter)) for letter, answer in judged if answer is not Answer.TAKEN)
-    return [letter for letter, answer in judged if answer is Answer.TAKEN], kept
+    checked = list(zip(able, answers, strict=True))
+    kept = tuple((letter.key, _why(answer, letter)) for letter, answer in checked if answer is not Answer.TAKEN)
+    return [letter for letter, answer in checked if answer is Answer.TAKEN], kept
 
 
 def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:

@@ -144,7 +144,7 @@ async def _plan(found: CommandTarget, wanted: PlanRequest) -> Planned:
         cut = await look_at_ring(setting, found.settings)
         if asked is None and cut is not None and found.settings is not None:
             refuse_ring(found.settings, cut)
-        sampled = await measure(setting, wanted.sample, wanted.rate, name=LIVE.ids.fresh()[:8], seconds=perf_counter)
+        sampled = await measure(setting, wanted.sample, wanted.rate, name=LIVE.ids.new_id()[:8], seconds=perf_counter)
     slicing = cut.slicing if cut is not None else None
     own = found.settings.retention if found.settings is not None else None
     kept = asked or (_kept(slicing) if slicing is not None else own or History().retention)

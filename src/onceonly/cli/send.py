@@ -15,7 +15,7 @@ from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering, reached
-from onceonly.cli.sending import Minting, SendTally, send_all
+from onceonly.cli.sending import SendTally, TokenIssuing, send_all
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import RetryableError, SetupError
@@ -32,7 +32,7 @@ class Target(NamedTuple):
     endpoint: str
     transport: str
     topology: Topology | None = None
-    mint: Settings | None = None
+    issuer: Settings | None = None
     """The settings of an endpoint that asks for tokens."""
 
 
@@ -78,23 +78,23 @@ async def _send(stream: BinaryIO, form: EventDefaults, target: Target, tally: Se
             async with answering("transport", target.transport):
                 await transport.declare([target.topology])
         async with AsyncExitStack() as stack:
-            mint = await _mint(target, stack)
+            issuer = await _open_issuer(target, stack)
             bar = stack.enter_context(progress())
             task = bar.add_task("sending", total=None)
             await send_all(
                 _messages(stream, form),
-                Minting(transport, mint) if mint else transport,
+                TokenIssuing(transport, issuer) if issuer else transport,
                 to=target.endpoint,
                 tally=tally,
                 tick=lambda count: bar.advance(task, count),
             )
 
 
-async def _mint(target: Target, stack: AsyncExitStack) -> TokenIssuer | None:
+async def _open_issuer(target: Target, stack: AsyncExitStack) -> TokenIssuer | None:
     """Open the place where the endpoint looks for tokens, if it asks for some."""
-    if target.mint is None:
+    if target.issuer is None:
         return None
-    return await stack.enter_async_context(reached("tokens", target.mint.plan.tokens, open_token_issuer(target.mint)))
+    return await stack.enter_async_context(reached("tokens", target.issuer.plan.tokens, open_token_issuer(target.issuer)))
 
 
 def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message]:
@@ -107,8 +107,8 @@ def _target(to: str, instead: Instead, *, event: bool) -> Target:
     if ":" in to:
         endpoint = load(to)
         settings = instead.settings(endpoint)
-        mint = settings if settings.plan.tokens is not None else None
-        return Target(endpoint.name, settings.transport, endpoint.topology(), mint)
+        issuer = settings if settings.plan.tokens is not None else None
+        return Target(endpoint.name, settings.transport, endpoint.topology(), issuer)
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")
     if instead.transport is None:

@@ -48,18 +48,18 @@ class Sender(Protocol):
         """Send, each for itself; see the Transport port."""
 
 
-class Minting:
+class TokenIssuing:
     """A sender whose messages get tokens first: without one their endpoint would not handle them."""
 
-    def __init__(self, sender: Sender, mint: TokenIssuer) -> None:
+    def __init__(self, sender: Sender, issuer: TokenIssuer) -> None:
         self.traits = sender.traits
         self._sender = sender
-        self._mint = mint
+        self._issuer = issuer
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Make the tokens live, then send. Raises CommitFailed, OutcomeUnknown."""
         stamped = [replace(send, message=with_token(send.message)) for send in sends]
-        await self._mint.add([Token(send.message.token, send.to) for send in stamped])
+        await self._issuer.add([Token(send.message.token, send.to) for send in stamped])
         return await self._sender.send(stamped)
 
 
@@ -94,9 +94,9 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
 
 
 async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: SendTally) -> None:
-    judged = [(message, _problem(message)) for message in batch]
-    tally.refused += [RefusedMessage(message.id, message.source, problem) for message, problem in judged if problem]
-    left = [Send(message=message, to=to) for message, problem in judged if not problem]
+    checked = [(message, _problem(message)) for message in batch]
+    tally.refused += [RefusedMessage(message.id, message.source, problem) for message, problem in checked if problem]
+    left = [Send(message=message, to=to) for message, problem in checked if not problem]
     if not left:
         return
     for number in range(TRIES):

@@ -35,8 +35,8 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds: these are
     None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
-    use it), and attempts at things that are open. `more` names those that are more than they say: nobody counted further.
-    `late_slots` are slots of claims that nobody recycles, and `janitor` is how the janitor is; where there is one.
+    use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
+    `late_slots` are slots of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
 
     endpoint: str
@@ -77,7 +77,7 @@ def status(
     late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
     dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
     to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late slots: of claims that
-    nobody recycles; janitor: how it is, and when it was there.
+    nobody rotates; janitor: how it is, and when it was there.
 
     With --watch and --json each look is one line; one that fails is a line with "error".
     """

@@ -54,7 +54,7 @@ def demo(  # noqa: PLR0913 - one parameter for each option
         deduplication=deduplication,
         store=store,
         transport=transport,
-        beside=tokens or dedup_store,
+        dedup_url=tokens or dedup_store,
         blobs=blobs,
         seed=seed,
     )

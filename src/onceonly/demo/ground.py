@@ -132,17 +132,17 @@ async def open_ground(stack: AsyncExitStack, place: DemoUrls) -> DemoStore:
     return TablesDemoStore(database, place)
 
 
-async def open_beside(stack: AsyncExitStack, place: DemoUrls) -> Documents | None:
+async def open_dedup(stack: AsyncExitStack, place: DemoUrls) -> Documents | None:
     """Open the documents that hold tokens or marks, if there are any; the end of `stack` leaves nothing of them."""
-    if not place.beside:
+    if not place.dedup_url:
         return None
-    if read_url(place.beside).keeps_documents:
-        return await open_emptied(stack, place.beside, is_shared=place.beside == place.store)
-    if place.beside != place.store:
-        database = await stack.enter_async_context(open_database(place.beside))
+    if read_url(place.dedup_url).keeps_documents:
+        return await open_emptied(stack, place.dedup_url, is_shared=place.dedup_url == place.store)
+    if place.dedup_url != place.store:
+        database = await stack.enter_async_context(open_database(place.dedup_url))
         stack.push_async_callback(drop, database, *schemas("documents"))
         await create(database, *schemas("documents"))
-    return await stack.enter_async_context(open_documents(place.beside, clock=LIVE.clock))
+    return await stack.enter_async_context(open_documents(place.dedup_url, clock=LIVE.clock))
 
 
 async def open_emptied(stack: AsyncExitStack, url: str, *, is_shared: bool = False) -> Documents:

@@ -15,7 +15,7 @@ class Deduplication(StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. Empty URLs mean SQLite files in a temporary folder; `beside` is where tokens or marks are, else the store.
+    """What to run. Empty URLs mean SQLite files in a temporary folder. `dedup_url` is for tokens or marks; default: the store.
 
     `blobs` is a place for blobs; when it is empty none are made.
     """
@@ -26,7 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deduplication: Deduplication = Deduplication.HISTORY
     store: str = ""
     transport: str = ""
-    beside: str = ""
+    dedup_url: str = ""
     blobs: str = ""
     seed: int = 2013
 

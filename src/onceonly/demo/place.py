@@ -16,13 +16,13 @@ SUBSCRIBERS = {FLIGHT_DEPARTED: (LEDGER,), MILES_FLOWN: (LOYALTY,)}
 
 
 class DemoUrls(msgspec.Struct, frozen=True, kw_only=True):
-    """The URLs of a run, and the prefix of its own tables. `beside` is empty where the store's own database has the tokens."""
+    """The URLs of a run, and the prefix of its own tables. `dedup_url` is empty when the store's database has the tokens."""
 
     store: str
     transport: str
     prefix: str
     deduplication: Deduplication
-    beside: str = ""
+    dedup_url: str = ""
     blobs: str = ""
 
     @property
@@ -37,9 +37,9 @@ class DemoUrls(msgspec.Struct, frozen=True, kw_only=True):
             case Deduplication.HISTORY:
                 return History()
             case Deduplication.DEDUP_STORE:
-                return DedupStore(self.beside)
+                return DedupStore(self.dedup_url)
             case Deduplication.TOKENS:
-                return Tokens(self.beside, subscribers=SUBSCRIBERS)
+                return Tokens(self.dedup_url, subscribers=SUBSCRIBERS)
             case Deduplication.OFF:
                 return Off()
 
@@ -48,19 +48,19 @@ def place_of(options: Options, folder: Path) -> DemoUrls:
     """Give a place of the run's own. Raises SetupError for URLs that no run can use."""
     prefix = f"demo_{uuid4().hex[:8]}_"
     store = options.store or f"sqlite:///{folder}/store.db"
-    given: tuple[tuple[Role, str], ...] = (("store", store), ("tokens", options.beside), ("blobs", options.blobs))
+    given: tuple[tuple[Role, str], ...] = (("store", store), ("tokens", options.dedup_url), ("blobs", options.blobs))
     for role, url in given:
         if url:
             _check(url, role)
     inside = options.deduplication is Deduplication.TOKENS and read_url(store).is_sql
-    is_beside = options.deduplication in {Deduplication.DEDUP_STORE, Deduplication.TOKENS}
-    beside = options.beside or ("" if inside else store)
+    has_dedup_url = options.deduplication in {Deduplication.DEDUP_STORE, Deduplication.TOKENS}
+    dedup_url = options.dedup_url or ("" if inside else store)
     return DemoUrls(
         store=_own(store, prefix),
         transport=_with(options.transport or f"sqlite:///{folder}/queue.db", f"prefix={prefix}&lease={LEASE_SECONDS}"),
         prefix=prefix,
         deduplication=options.deduplication,
-        beside=_own(beside, prefix) if is_beside and beside else "",
+        dedup_url=_own(dedup_url, prefix) if has_dedup_url and dedup_url else "",
         blobs=_own(options.blobs, prefix) if options.blobs else "",
     )
 

@@ -17,7 +17,7 @@ from onceonly.config.location import scheme_of
 from onceonly.demo.audit import JournalRow, Leftovers, Remains, Sunk
 from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
-from onceonly.demo.ground import DemoStore, count_keys, open_beside, open_ground
+from onceonly.demo.ground import DemoStore, count_keys, open_dedup, open_ground
 from onceonly.demo.options import Deduplication
 from onceonly.demo.place import DemoUrls
 from onceonly.documents.tokens import DocumentTokens
@@ -40,13 +40,13 @@ FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that nothing was st
 
 
 class Scenery(Struct, frozen=True, kw_only=True):
-    """What a run uses, as the parent process sees it: `beside` holds tokens or marks, and `mint` makes tokens live."""
+    """What a run uses, as seen by the parent process. `dedup_documents` has tokens or marks; `issuer` makes tokens live."""
 
     ground: DemoStore
     ports: Mapping[str, Ports]
     sink: Transport
-    beside: Documents | None
-    mint: TokenIssuer | None
+    dedup_documents: Documents | None
+    issuer: TokenIssuer | None
     blobs: ArtifactStore | None
 
 
@@ -63,11 +63,11 @@ class DemoSession:
 
     async def fill(self, sends: Sequence[Send]) -> None:
         """Send the messages to `ledger`, all tokens before any message. Raises RuntimeError when the queue refuses one."""
-        if self._scenery.mint is not None:
+        if self._scenery.issuer is not None:
             sends = [replace(send, message=with_token(send.message)) for send in sends]
             tokens = list(dict.fromkeys(Token(send.message.token, send.to) for send in sends))
             for start in range(0, len(tokens), CHUNK):
-                await self._scenery.mint.add(tokens[start : start + CHUNK])
+                await self._scenery.issuer.add(tokens[start : start + CHUNK])
         for start in range(0, len(sends), CHUNK):
             answers = await self._sink.send(sends[start : start + CHUNK])
             if set(answers) != {Answer.TAKEN}:
@@ -93,7 +93,7 @@ class DemoSession:
     async def _remains(self) -> Remains:
         await self._sweep()
         found = await self._scenery.ground.look()
-        prepared, live, marks = await self._beside()
+        prepared, live, marks = await self._count_dedup()
         left = Leftovers(
             records=found.records,
             queued=sum(depth.waiting + depth.held + depth.delayed for depth in (await self.depths()).values()),
@@ -118,15 +118,15 @@ class DemoSession:
     async def _sweep(self) -> None:
         """Do now what the endpoints' sweepers would do when ten minutes have passed: nobody is at work any more."""
         for ports in self._scenery.ports.values():
-            tokens, things = ports.upkeep.tokens, ports.upkeep.things
+            tokens, artifacts = ports.upkeep.tokens, ports.upkeep.artifacts
             while tokens is not None and (swept := await sweep(tokens, FOR_EVER, CHUNK, ports)):
                 self._swept_tokens += swept
-            while things is not None and (swept := await things.sweep(FOR_EVER, CHUNK)):
+            while artifacts is not None and (swept := await artifacts.sweep(FOR_EVER, CHUNK)):
                 self._swept_attempts += swept
 
-    async def _beside(self) -> tuple[int, int, int]:
+    async def _count_dedup(self) -> tuple[int, int, int]:
         """Count the tokens that are prepared, those that are live, and the marks of a dedup store."""
-        documents = self._scenery.beside
+        documents = self._scenery.dedup_documents
         if documents is None:
             return 0, 0, 0
         prepared = len(await DocumentTokens(documents, clock=LIVE.clock).prepared(FOR_EVER, EVERYTHING))
@@ -148,17 +148,19 @@ async def staged(place: DemoUrls) -> AsyncIterator[DemoSession]:
     async with AsyncExitStack() as stack:
         endpoints, sinks = make(place), Topology(endpoint=SINK, events=(MILES_FLOWN,))
         ground = await open_ground(stack, place)
-        beside = await open_beside(stack, place)
+        dedup_documents = await open_dedup(stack, place)
         blobs = await _open_blobs(stack, place)
         topologies = [sinks, *(endpoint.topology() for endpoint in endpoints)]
         await stack.enter_async_context(temporary_transport(place.transport, topologies))
         ports = {endpoint.name: await stack.enter_async_context(endpoint.opened()) for endpoint in endpoints}
         sink = await stack.enter_async_context(open_transport(place.transport, SINK))
         await sink.declare([sinks])
-        mint = None
+        issuer = None
         if place.deduplication is Deduplication.TOKENS:
-            mint = await stack.enter_async_context(open_token_issuer(endpoints[0].settings))
-        yield DemoSession(place, Scenery(ground=ground, ports=ports, sink=sink, beside=beside, mint=mint, blobs=blobs))
+            issuer = await stack.enter_async_context(open_token_issuer(endpoints[0].settings))
+        yield DemoSession(
+            place, Scenery(ground=ground, ports=ports, sink=sink, dedup_documents=dedup_documents, issuer=issuer, blobs=blobs)
+        )
 
 
 async def _open_blobs(stack: AsyncExitStack, place: DemoUrls) -> ArtifactStore | None:

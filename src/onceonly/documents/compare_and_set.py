@@ -50,8 +50,8 @@ async def compare_and_set(
     A guess saves the first load of a document that would be written if it is right. A wrong one costs a load later, never
     correctness, because every write names the version it expects.
 
-    Raises Contended after 20 tries, CommitFailed when nothing was written for another reason, OutcomeUnknown when something may
-    have been.
+    Raises WriteConflict after 20 tries, CommitFailed when nothing was written for another reason, and OutcomeUnknown when
+    something may have been written.
     """
     left = list(dict.fromkeys(keys))
     seen: dict[str, Document | None] = {}

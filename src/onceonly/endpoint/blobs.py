@@ -30,9 +30,9 @@ _NAME_RULE = (
 
 
 class BlobPlace(NamedTuple):
-    """Where an endpoint's blobs are; `things` is None where they can be made, but nothing can be read by handlers."""
+    """Where an endpoint's blobs are; `artifacts` is None where they can be made, but nothing can be read by handlers."""
 
-    things: ArtifactStore | None = None
+    artifacts: ArtifactStore | None = None
 
 
 class Blobs:
@@ -42,7 +42,7 @@ class Blobs:
         """Make blobs in the name of this attempt."""
         self._place = place
         self._attempt = attempt
-        self._things: dict[str, Artifact] = {}
+        self._artifacts: dict[str, Artifact] = {}
         self._ended = False
 
     async def create(
@@ -60,7 +60,7 @@ class Blobs:
         if problem:
             raise InvalidEffect(f"cannot create the blob {name!r:.80}: {problem}")
         final = f"{self._attempt}/{name}"
-        self._things[name] = Artifact(kind=KIND, name=final, data=bytes(data), content_type=content_type)
+        self._artifacts[name] = Artifact(kind=KIND, name=final, data=bytes(data), content_type=content_type)
         return final
 
     async def read(self, name: str) -> bytes | None:
@@ -68,18 +68,18 @@ class Blobs:
 
         Raises RetryLater, to be passed on, when its place is away; InvalidEffect where the endpoint has no place.
         """
-        things = self._require().things
-        if things is None:
+        artifacts = self._require().artifacts
+        if artifacts is None:
             raise InvalidEffect("no blobs can be read here: the endpoint was opened without the place of its blobs")
         try:
-            return await things.read(name)
+            return await artifacts.read(name)
         except RetryableError as error:
             raise RetryLater(RETRY_SECONDS, f"the place of blobs is away: {error}") from error
 
     def end(self) -> tuple[Artifact, ...]:
         """Close this and give what is to be made, in order; every later use is an error."""
         self._ended = True
-        return tuple(self._things.values())
+        return tuple(self._artifacts.values())
 
     def _require(self) -> BlobPlace:
         if self._ended:
@@ -92,11 +92,11 @@ class Blobs:
         return self._place
 
     def _taken(self, name: str) -> str:
-        if name in self._things:
+        if name in self._artifacts:
             return "this handler has created one with this name already"
-        if any(name.startswith(f"{other}/") or other.startswith(f"{name}/") for other in self._things):
+        if any(name.startswith(f"{other}/") or other.startswith(f"{name}/") for other in self._artifacts):
             return "another of this handler's blobs has a name that this one would be a folder of, or lie in"
-        if len(self._things) >= MAX_BLOBS:
+        if len(self._artifacts) >= MAX_BLOBS:
             return f"{MAX_BLOBS} blobs are the most that one message can have made"
         return ""
 

@@ -320,12 +320,12 @@ class Endpoint:
         set-up is raised here when it shows at start; what ends the worker later is raised at the exit. The application goes
         on meanwhile: `failure` of what is given here says that the worker has ended, for the application's own probe.
         """
-        from onceonly.runtime.background import beside  # noqa: PLC0415 - when it runs
+        from onceonly.runtime.background import in_background  # noqa: PLC0415 - when it runs
 
         def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
             return self.run(stop, settings=settings, environment=environment, observer=observer, board=board, ready=ready)
 
-        async with beside(run, name=f"onceonly {self.name}") as background:
+        async with in_background(run, name=f"onceonly {self.name}") as background:
             yield background
 
     @asynccontextmanager

@@ -25,7 +25,7 @@ from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Topology, Traits
-from onceonly.runtime.background import beside
+from onceonly.runtime.background import in_background
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.maintenance.janitor import Janitor
@@ -220,7 +220,7 @@ class Host:
                     await run_all(upkeep, stop)
                     await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
 
-        async with beside(run, name=f"onceonly {self.name} sending"):
+        async with in_background(run, name=f"onceonly {self.name} sending"):
             yield
 
     def enlist(self, session: object) -> Outgoing:

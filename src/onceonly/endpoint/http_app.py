@@ -206,7 +206,7 @@ class Here(NamedTuple):
 async def _post(asked: ProtocolRequest, here: Here) -> Answered:
     opening = TransactionAttempt(
         endpoint=here.ports.endpoint,
-        attempt=here.environment.ids.fresh(),
+        attempt=here.environment.ids.new_id(),
         max_commit=LONGEST_EXECUTION_MS,
         key=asked.key,
     )

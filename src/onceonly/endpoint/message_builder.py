@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 
 
 class MessageBuilder:
-    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are minted."""
+    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued."""
 
     def __init__(self, endpoint: str, *, max_body: int, subscribers: Subscribers | None = None) -> None:
         self.endpoint = endpoint
@@ -60,7 +60,7 @@ class MessageBuilder:
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
         Raises InvalidEffect when it can never be sent: too large, not serializable, without a type or with one that no
-        transport takes, an impossible instant, an event for whose subscribers no tokens can be minted.
+        transport takes, an impossible instant, an event for whose subscribers no tokens can be issued.
         """
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
@@ -70,7 +70,7 @@ class MessageBuilder:
             raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
-                f"cannot publish {name}: nobody knows for whom to mint its token; name the endpoints that take it, or none, "
+                f"cannot publish {name}: nobody knows for whom to issue its token; name the endpoints that take it, or none, "
                 f"where the endpoint is made: Tokens(subscribers={{{name!r}: [...]}})"
             )
         try:

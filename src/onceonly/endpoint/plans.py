@@ -154,7 +154,7 @@ def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:
 
 
 def _undeclared(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscribers) -> Iterable[str]:
-    """Find events that would come with a token which was minted for others."""
+    """Find events that would come with a token which was issued for others."""
     for each in plans:
         if each.type in subscribers and endpoint not in subscribers[each.type]:
             declared = ", ".join(subscribers[each.type]) or "nobody"

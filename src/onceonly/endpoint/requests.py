@@ -30,7 +30,7 @@ class Requests:
         self._attempt = attempt
         self._response = response
         self._follow = follow
-        self._things: list[Artifact] = []
+        self._artifacts: list[Artifact] = []
         self._ended = False
 
     @property
@@ -65,19 +65,19 @@ class Requests:
             raise InvalidEffect(f"cannot ask {url!r:.200}: {error}") from error
         if len(encoded) > LARGEST:
             raise InvalidEffect(f"cannot ask {url!r:.200}: {len(encoded):,} bytes, and {LARGEST:,} is the limit")
-        count = sum(url_of(thing.name).rpartition("/")[0] == peer.url for thing in self._things)
+        count = sum(url_of(artifact.name).rpartition("/")[0] == peer.url for artifact in self._artifacts)
         if count >= MOST:
             raise InvalidEffect(f"{MOST} requests of {peer.url} are the most for one handler: send a message for others")
         name = name_of(self._attempt, count, peer.url)
         self._follow(then, url_of(name))
         sent: Headers = (*((each.lower(), value) for each, value in (headers or {}).items()), (OPERATION, operation))
-        self._things.append(Artifact(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
+        self._artifacts.append(Artifact(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
         return url_of(name)
 
     def end(self) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:
         """Close this; gives the requests that are to wait, and the calls that have them executed."""
         self._ended = True
-        return tuple(self._things), tuple(RemoteRequest(Verb.POST, url_of(thing.name)) for thing in self._things)
+        return tuple(self._artifacts), tuple(RemoteRequest(Verb.POST, url_of(artifact.name)) for artifact in self._artifacts)
 
     def _require(self) -> RequestPlace:
         if self._ended:

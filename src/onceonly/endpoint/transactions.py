@@ -225,7 +225,7 @@ class Transaction(Sending):
             )
         self._opening = TransactionAttempt(
             endpoint=means.endpoint,
-            attempt=means.environment.ids.fresh(),
+            attempt=means.environment.ids.new_id(),
             max_commit=self._asked.max_commit,
             wait=self._asked.wait,
             key=self._asked.key,

@@ -24,7 +24,7 @@ from starlette.types import Message, Receive
 
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
-from onceonly.integrations.kept_responses import decode_response, encode_response
+from onceonly.integrations.idempotency_responses import decode_response, encode_response
 from onceonly.integrations.problems import RequestProblem
 from onceonly.model.errors import (
     CommitFailed,

@@ -1,4 +1,4 @@
-"""Things: effects other than messages, made before the commit that permits them (protocols, section 6)."""
+"""Artifacts: effects other than messages, made before the commit that permits them (protocols, section 6)."""
 
 from msgspec import Struct
 

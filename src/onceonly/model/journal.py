@@ -27,7 +27,7 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LateSlot(Struct, frozen=True, kw_only=True):
-    """A slot of claims that could have been recycled for so many milliseconds, and was not.
+    """A slot of claims that could have been rotated for so many milliseconds, and was not.
 
     It `stops` its messages when they come by now.
     """
@@ -78,5 +78,5 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
             words = f"it is due every {in_words(self.interval / 1000)}, and nobody was at it"
             yield Trouble(part="janitor", reason=words, since=now - overdue, stops=False)
         for slot in self.late:
-            words = f"slot {slot.number} is not recycled: {slot.reason}"
+            words = f"slot {slot.number} is not rotated: {slot.reason}"
             yield Trouble(part="late slot", reason=words, since=self.at - slot.late, stops=slot.stops)

@@ -12,17 +12,17 @@ from onceonly.model.remote import RemoteRequest
 from onceonly.model.token import Token
 
 Effect = Send
-"""What is sent after the commit: messages. Things, such as blobs, are made before it."""
+"""What is sent after the commit: messages. Artifacts, such as blobs, are made before it."""
 
 
 class Decision(Struct, frozen=True):
-    """The effects one handler captured, in order, and the things it wants made. Its state changes sit in the unit.
+    """The effects one handler captured, in order, and the artifacts it wants made. Its state changes sit in the unit.
 
     `calls` are those to make at other services before the effects are sent.
     """
 
     effects: tuple[Effect, ...] = ()
-    things: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     calls: tuple[RemoteRequest, ...] = ()
 
 
@@ -30,18 +30,18 @@ class Record(Struct, frozen=True):
     """A decision as committed: the message it answers, the calls to make at other services, and the effects to dispatch then.
 
     `unit` is the key of the unit it was committed in (an entity's, empty elsewhere). `token` is the one its message came with,
-    `minted` are those that its own messages carry. `fingerprint` is that of its message's body, and b"" where that is not
-    known, such as for a transaction. `attempt` and `things` belong to the attempt that commits it, and are not
-    stored: the things to make, and the register row that permits them.
+    `issued` are those that its own messages carry. `fingerprint` is that of its message's body, and b"" where that is not
+    known, such as for a transaction. `attempt` and `artifacts` belong to the attempt that commits it, and are not
+    stored: the artifacts to make, and the register row that permits them.
     """
 
     identity: Identity
     effects: tuple[Effect, ...] = ()
     unit: str = ""
     token: str = ""
-    minted: tuple[Token, ...] = ()
+    issued: tuple[Token, ...] = ()
     attempt: str = ""
-    things: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     calls: tuple[RemoteRequest, ...] = ()
     fingerprint: bytes = b""
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from onceonly.model.message import Headers, Message
 
 HTTP = "http"
-"""The kind of thing that a waiting request is."""
+"""The kind of artifact that a waiting request is."""
 REQUEST = "onceonlyrequest"
 """The extension of a follow-up message that says where the response is."""
 

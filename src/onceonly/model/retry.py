@@ -84,7 +84,7 @@ def decide_retry(
     """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
     stamped = Failure(kind=failure.kind, reason=failure.reason, traceback=failure.traceback, at=now, delay=failure.delay)
     if failure.kind in UNCOUNTED:
-        return _judge_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
+        return _decide_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
     if failure.kind is FailureKind.LATER:
         return RetryDecision(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
     delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
@@ -101,7 +101,7 @@ def is_doubted(history: tuple[Failure, ...]) -> bool:
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
 
 
-def _judge_uncounted(
+def _decide_uncounted(
     policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float
 ) -> RetryDecision:
     """Put a message off that failed perhaps through no fault of its own; count an UNKNOWN failure that repeats itself.

@@ -35,7 +35,7 @@ class Undecidable(Enum):
 
     TOO_OLD = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
     TOO_NEW = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
-    SLOT_NOT_READY = "the slot that it belongs to has not been recycled yet"
+    SLOT_NOT_READY = "the slot that it belongs to has not been rotated yet"
 
 
 class Slicing(NamedTuple):

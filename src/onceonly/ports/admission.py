@@ -29,7 +29,7 @@ class Admission(Protocol):
         """Tell which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Prepare what these records need before they are committed; gives them back, with what was minted for them."""
+        """Prepare what these records need before they are committed; gives them back, with what was issued for them."""
 
     async def activate(self, records: Sequence[Record]) -> None:
         """Make valid what was prepared, after the commit; repeated for every record that is dispatched again."""

@@ -1,7 +1,7 @@
-"""Effects other than messages: things made outside the store that must appear once, or never (protocols, section 6).
+"""Effects other than messages: artifacts made outside the store that must appear once, or never (protocols, section 6).
 
-A thing is made before the commit, under a name that belongs to one attempt alone; the commit of its *register row* is the
-permission to keep it. Whoever adds a kind of thing writes `ArtifactStore` for it; the protocol around it is the library's.
+An artifact is made before the commit, under a name that belongs to one attempt alone; the commit of its *register row* is the
+permission to keep it. Whoever adds a kind of artifact writes `ArtifactStore` for it; the protocol around it is the library's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ __all__ = ["ArtifactStore", "Effects", "Register"]
 
 
 class Effects(Protocol):
-    """What the algorithm asks around a unit; where an endpoint makes no things, every call is a formality."""
+    """What the algorithm asks around a unit; where an endpoint makes no artifacts, every call is a formality."""
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a register row for each, durably, before anything is made for it; gives their attempts' ids.
@@ -26,7 +26,7 @@ class Effects(Protocol):
         """
 
     async def make(self, records: Sequence[Record]) -> None:
-        """Make the things of these records, before they are committed. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
+        """Make the artifacts of these records before the commit. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
 
     async def discard(self, records: Sequence[Record]) -> None:
         """Unmake what these attempts made; called on a definite ConflictError only."""
@@ -45,9 +45,9 @@ class Effects(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """One kind of thing, in one place: a container of blobs, a folder."""
+    """One kind of artifact, in one place: a container of blobs, a folder."""
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Make it, durably. A second call with the same name and data is fine.
 
         Raises CommitRefused, CommitFailed, OutcomeUnknown.
@@ -73,19 +73,19 @@ class Register(Protocol):
     """
 
     async def open(self, rows: Sequence[Reservation]) -> None:
-        """Write new rows, durably, before their things are made. Raises ConflictError, CommitFailed, OutcomeUnknown.
+        """Write new rows, durably, before their artifacts are made. Raises ConflictError, CommitFailed, OutcomeUnknown.
 
         From the moment a row is there `old` finds it, also when the process dies during this call.
         """
 
     async def cancel(self, row: Reservation) -> bool:
-        """Make a row cancelled; False when there is none any more: then its things were published.
+        """Make a row cancelled; False when there is none any more: then its artifacts were published.
 
         Raises CommitFailed, OutcomeUnknown.
         """
 
     async def remove(self, row: Reservation) -> None:
-        """Remove a cancelled row, after its things were unmade; harmless when it is gone.
+        """Remove a cancelled row, after its artifacts were unmade; harmless when it is gone.
 
         Raises CommitFailed, OutcomeUnknown.
         """

@@ -15,7 +15,7 @@ class Clock(Protocol):
 class IdGenerator(Protocol):
     """A source of ids that were never given before, by anybody."""
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Give 32 hexadecimal digits."""
 
 

@@ -20,7 +20,7 @@ class Handlers(Protocol):
     ) -> Decision:
         """Run the handler. Raises HandlerFailed when it failed, BudgetExceeded when the batch has used its time.
 
-        `attempt` begins the names of all things that it makes; without one it can make none. `response` is the one that the
+        `attempt` begins the names of all artifacts that it makes; without one it can make none. `response` is the one that the
         message follows up, if it does.
 
         May be non-deterministic; the result of exactly one run is kept.

@@ -15,7 +15,7 @@ from onceonly.ports.store import Resources
 
 
 class Remote(Protocol):
-    """Other services, to a caller whose requests wait there as things."""
+    """Other services, to a caller whose requests wait there as artifacts."""
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make each call; TAKEN only when the other side said so for sure, whatever it answered. Raises nothing of theirs."""

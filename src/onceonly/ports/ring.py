@@ -1,6 +1,6 @@
 """Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
 
-Nothing here is needed for safety: a slot that nobody recycles makes its messages wait, and nothing else. A slot is recycled
+Nothing here is needed for safety: a slot that nobody rotates makes its messages wait, and nothing else. A slot is rotated
 by one call, at any moment, beside units that claim and beside other calls: whoever was wrong is told so, and did nothing.
 """
 
@@ -19,7 +19,7 @@ class SlotState(Enum):
 
     CURRENT = "the slice that it should"
     OLD = "an older slice, all of which may be forgotten"
-    UNLABELLED = "no slice: it was never used, or who recycled it was interrupted"
+    UNLABELLED = "no slice: it was never used, or who rotated it was interrupted"
     AHEAD = "a newer slice than it should: the database's clock was set back"
 
 
@@ -28,7 +28,7 @@ class Slot(Struct, frozen=True, kw_only=True):
 
     `start` and `end` bound the slice that it holds, 0 without one. `wanted` is where the slice begins that it should hold now.
     `pending` counts the records of its slice whose effects are not dispatched, at most `PENDING_COUNTED`. While there are any,
-    the slot cannot be recycled. `late` is the number of milliseconds for which it could have been recycled, 0 when it need not
+    the slot cannot be rotated. `late` is the number of milliseconds for which it could have been rotated, 0 when it need not
     be. Compare it with the width of a slice.
     """
 
@@ -65,10 +65,10 @@ def slot_as_found(number: int, held: int | None, *, pending: int, slicing: Slici
     )
 
 
-class Recycling(Enum):
+class Rotation(Enum):
     """What became of a slot, for sure."""
 
-    RECYCLED = "what it held is forgotten, and it holds the slice that it should"
+    ROTATED = "what it held is forgotten, and it holds the slice that it should"
     CURRENT = "it held that already"
     HELD = "another process is at it: it needs no second one"
     EARLY = "by the database's clock what it holds must not be forgotten yet"
@@ -91,7 +91,7 @@ class Ring(Protocol):
     async def slots(self) -> Sequence[Slot]:
         """Look at all slots, in the order of their numbers; locks nothing."""
 
-    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+    async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
         """Forget what a slot holds and label it with the slice that it should hold, both at once; or say why not.
 
         It waits a tenth of a second for those who use the slot (a second in MariaDB), and units that want to use it wait

@@ -83,7 +83,7 @@ class Upkeep(NamedTuple):
 
     after: float = 600.0
     tokens: TokenStore | None = None
-    things: Sweeps | None = None
+    artifacts: Sweeps | None = None
     drops: Counter | None = None
     marks: Expires | None = None
     ring: Ring | None = None
@@ -97,7 +97,7 @@ class Upkeep(NamedTuple):
     @property
     def has_chores(self) -> bool:
         """Tell whether there is anything to look after from time to time."""
-        return any(each is not None for each in (self.tokens, self.things, self.marks, self.ring, self.keys))
+        return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys))
 
 
 NOTHING = Upkeep()

@@ -25,7 +25,7 @@ class Background:
 
 
 @asynccontextmanager
-async def beside(run: Run, *, name: str) -> AsyncIterator[Background]:
+async def in_background(run: Run, *, name: str) -> AsyncIterator[Background]:
     """Begin the block once `run` is ready; the exit stops it, and waits for its end. Raises what ends it, at either moment."""
     stop, ready = asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(run(stop, ready), name=name)

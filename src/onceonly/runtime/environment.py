@@ -39,7 +39,7 @@ class SystemRandomSource:
 class SystemIdGenerator:
     """Random ids of 122 bits (RFC 9562, version 4)."""
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Give 32 hexadecimal digits."""
         return uuid4().hex
 

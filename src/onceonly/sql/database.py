@@ -20,7 +20,7 @@ from onceonly.ports.environment import Clock
 from onceonly.sql.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
 from onceonly.sql.statement_events import look_at_statements
-from onceonly.sql.transaction import DatabaseTransaction, Keeping, Turns, nothing
+from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
 from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
 from onceonly.sql.urls import DEFAULT_PREFIX, DatabaseAddress, checked_prefix, read_url
 from onceonly.systems import system_of, systems
@@ -86,10 +86,10 @@ class Database:
         await self._get_ready(settled=writing or not self.dialect.single_writer)
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
         is_unit = purpose is Purpose.UNIT or purpose is Purpose.BATCH
-        keeping = self._keep if lingers and is_unit and not self.dialect.single_writer else None
+        linger = self._keep if lingers and is_unit and not self.dialect.single_writer else None
         if is_unit and self.dialect.begins_later and self._has_idle():
-            return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing that a cancellation cuts off
-        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, keeping))
+            return await self._begin(purpose, isolation, end_turn, linger)  # waits for nothing that a cancellation cuts off
+        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, linger))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -234,7 +234,7 @@ class Database:
             raise NotConnected(f"{type(error).__name__}: {error}") from error
 
     async def _begin(
-        self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], keeping: Keeping | None
+        self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], linger: Linger | None
     ) -> DatabaseTransaction:
         try:
             connection = await self._connected()
@@ -248,7 +248,7 @@ class Database:
             end_turn()
             raise
         return DatabaseTransaction(
-            connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn, keeping=keeping
+            connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn, linger=linger
         )
 
     def _begin_root(self, connection: Connection, purpose: Purpose, isolation: str | None) -> RootTransaction:

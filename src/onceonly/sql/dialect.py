@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import SetupError
-from onceonly.sql.keeper import Keeper
+from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import Looks
 
 KEPT_OPEN = 32
@@ -90,7 +90,7 @@ class Dialect(Protocol):
     gapless: str | None
     """The isolation at which a unit that looks for rows which may be gone does not lock the gaps they left; None for any."""
 
-    keeper: Keeper
+    maintenance: RingMaintenance
     """What empties tables, and sees that only one does."""
 
     errors: tuple[type[Exception], ...]

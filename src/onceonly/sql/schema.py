@@ -71,12 +71,12 @@ async def is_there(database: Database, schema: Schema) -> bool:
 
 async def check(database: Database, schema: Schema) -> None:
     """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
-    _judge(await _version(database, schema), schema)
+    _check_version(await _version(database, schema), schema)
 
 
 def check_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
     """Do the same on a connection, inside whatever database transaction it is in. Raises as `check`."""
-    _judge(_read_version(connection, names, schema.component), schema)
+    _check_version(_read_version(connection, names, schema.component), schema)
 
 
 def render(database: Database, schema: Schema) -> str:
@@ -139,7 +139,7 @@ def _read_version(connection: Connection, names: TableNaming, component: str) ->
     return connection.scalar(select(versions.c.version).where(versions.c.component == component))
 
 
-def _judge(found: int | None, schema: Schema) -> None:
+def _check_version(found: int | None, schema: Schema) -> None:
     if found is None:
         missing = f"the database has no tables for the {schema.component}"
         raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
@@ -170,7 +170,7 @@ def _upgrade(connection: Connection, database: Database, schema: Schema) -> None
     versions = _versions(database)
     found = _read_version(connection, database, schema.component) or 0
     if found > schema.version:
-        _judge(found, schema)
+        _check_version(found, schema)
     for version in range(found, schema.version):
         if version not in schema.upgrades:
             raise SchemaMissing(

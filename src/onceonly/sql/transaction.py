@@ -30,13 +30,13 @@ class Turns:
         return self._lock.release
 
 
-Keeping = Callable[["DatabaseTransaction"], None]
+Linger = Callable[["DatabaseTransaction"], None]
 
 
 class DatabaseTransaction:
     """One open database transaction on a connection of its own. `dropping` has its `end` run in the background.
 
-    With `keeping` its connection is given back in the background as well when it is committed: `keeping` has `end` run soon.
+    With `linger` its connection is given back in the background as well when it is committed: `linger` has `end` run soon.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class DatabaseTransaction:
         dialect: Dialect,
         dropping: "Callable[[DatabaseTransaction], None]",
         end_turn: Callable[[], None],
-        keeping: Keeping | None = None,
+        linger: Linger | None = None,
     ) -> None:
         self.connection = connection
         self.closing: Callable[[], None] = nothing
         """Called when the transaction has ended, in the greenlet, before the connection is given back."""
         self._dialect = dialect
         self._dropping = dropping
-        self._keeping = keeping
+        self._linger = linger
         self._is_committed = False
         self._root = root
         self._end_turn = end_turn
@@ -103,8 +103,8 @@ class DatabaseTransaction:
         await self.connection.run_sync(commit)
         self._is_over = True
         self._end_turn()
-        if self._keeping is not None:
-            self._keeping(self)
+        if self._linger is not None:
+            self._linger(self)
 
     def drop(self) -> None:
         """Give it up; awaits nothing. Harmless after a commit and when repeated."""
@@ -128,7 +128,7 @@ class DatabaseTransaction:
         self._dialect.commit(self._root.connection, limit)
         self._root.commit()
         self._is_committed = True
-        if self._keeping is None:
+        if self._linger is None:
             self._close()
 
     def _roll_back(self) -> None:

@@ -28,18 +28,18 @@ class Shared(Generic[Artifact]):
             entry.users -= 1
             if not entry.users:
                 self._open.pop(place, None)
-                if entry.thing is not None:
-                    await self._close(entry.thing)
+                if entry.artifact is not None:
+                    await self._close(entry.artifact)
 
 
 class _Entry(Generic[Artifact]):
     def __init__(self) -> None:
         self.users = 0
-        self.thing: Artifact | None = None
+        self.artifact: Artifact | None = None
         self._making = asyncio.Lock()
 
     async def get(self, make: Callable[[], Awaitable[Artifact]]) -> Artifact:
         async with self._making:
-            if self.thing is None:
-                self.thing = await make()
-            return self.thing
+            if self.artifact is None:
+                self.artifact = await make()
+            return self.artifact

@@ -1,4 +1,4 @@
-"""The contract of the Things port, rule by rule: for the kinds that come with the library, and for those that users add."""
+"""The contract of the Artifacts port, rule by rule: for the kinds that come with the library, and for those that users add."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -18,120 +18,120 @@ LARGE = EVERY_BYTE * 4096
 
 
 class ArtifactStoreSubject(Protocol):
-    """One kind of thing, under test, in a place where nothing was made yet."""
+    """One kind of artifact, under test, in a place where nothing was made yet."""
 
-    async def things(self) -> ArtifactStore:
+    async def artifacts(self) -> ArtifactStore:
         """Open the place, each time as a process of its own would."""
 
 
-def thing(name: str = NAME, data: bytes = EVERY_BYTE) -> Artifact:
-    """Make the description of a thing."""
+def artifact(name: str = NAME, data: bytes = EVERY_BYTE) -> Artifact:
+    """Make the description of an artifact."""
     return Artifact(kind="blob", name=name, data=data, content_type="application/pdf")
 
 
 class ArtifactStoreSuite(Suite):
-    """Every promise of a kind of thing. Override `open_things`; `large` is data of a size that users may expect to work."""
+    """The contract of an artifact store. Override `open_artifacts`. `large` is data of a size that has to work."""
 
     large: ClassVar[bytes] = LARGE
 
-    def open_things(self) -> AbstractAsyncContextManager[ArtifactStoreSubject]:
+    def open_artifacts(self) -> AbstractAsyncContextManager[ArtifactStoreSubject]:
         """Give a place where nothing was made, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_what_was_never_made_has_no_data(self) -> None:
         """It is no error to ask, also beside others."""
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             assert await _read(subject, NAME) is None
-            await _make(subject, thing("other"))
+            await _make(subject, artifact("other"))
             assert (await _read(subject, NAME), await _read(subject, "othe"), await _read(subject, "other/x")) == (None,) * 3
 
     async def test_what_was_made_is_there_for_everybody(self) -> None:
         """With every byte of its data, also for who asked before."""
-        async with self.open_things() as subject:
-            reader = await subject.things()
+        async with self.open_artifacts() as subject:
+            reader = await subject.artifacts()
             assert await reader.read(NAME) is None
-            await _make(subject, thing())
+            await _make(subject, artifact())
             assert (await reader.read(NAME), await _read(subject, NAME)) == (EVERY_BYTE, EVERY_BYTE)
 
     async def test_data_may_be_empty(self) -> None:
         """Empty data is not the same as none."""
-        async with self.open_things() as subject:
-            await _make(subject, thing(data=b""))
+        async with self.open_artifacts() as subject:
+            await _make(subject, artifact(data=b""))
             assert await _read(subject, NAME) == b""
 
     async def test_data_may_be_large(self) -> None:
         """A megabyte, unless the suite says otherwise."""
-        async with self.open_things() as subject:
-            await _make(subject, thing(data=self.large))
+        async with self.open_artifacts() as subject:
+            await _make(subject, artifact(data=self.large))
             assert await _read(subject, NAME) == self.large
 
     async def test_names_are_exact(self) -> None:
         """With '/', blanks, signs and several scripts."""
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             for name in NAMES:
-                await _make(subject, thing(name, name.encode()))
+                await _make(subject, artifact(name, name.encode()))
             assert [await _read(subject, name) for name in NAMES] == [name.encode() for name in NAMES]
 
     async def test_making_the_same_again_is_fine(self) -> None:
         """By the same process and by another one, as after an answer that was lost."""
-        async with self.open_things() as subject:
-            things = await subject.things()
-            await things.create(thing())
-            await things.create(thing())
-            await _make(subject, thing())
-            assert (await _read(subject, NAME), await things.names()) == (EVERY_BYTE, (NAME,))
+        async with self.open_artifacts() as subject:
+            artifacts = await subject.artifacts()
+            await artifacts.create(artifact())
+            await artifacts.create(artifact())
+            await _make(subject, artifact())
+            assert (await _read(subject, NAME), await artifacts.names()) == (EVERY_BYTE, (NAME,))
 
     async def test_what_was_unmade_is_gone_for_everybody(self) -> None:
         """Also for who saw it before, and for who made it."""
-        async with self.open_things() as subject:
-            maker, reader = await subject.things(), await subject.things()
-            await maker.create(thing())
+        async with self.open_artifacts() as subject:
+            maker, reader = await subject.artifacts(), await subject.artifacts()
+            await maker.create(artifact())
             assert await reader.read(NAME) == EVERY_BYTE
-            await (await subject.things()).delete(NAME)
+            await (await subject.artifacts()).delete(NAME)
             assert (await maker.read(NAME), await reader.read(NAME), await reader.names()) == (None, None, ())
 
     async def test_unmaking_what_is_not_there_is_harmless(self) -> None:
         """Whether it was never made, or unmade before."""
-        async with self.open_things() as subject:
-            things = await subject.things()
-            await things.delete(NAME)
-            await things.create(thing())
-            await things.delete(NAME)
-            await things.delete(NAME)
+        async with self.open_artifacts() as subject:
+            artifacts = await subject.artifacts()
+            await artifacts.delete(NAME)
+            await artifacts.create(artifact())
+            await artifacts.delete(NAME)
+            await artifacts.delete(NAME)
             assert await _read(subject, NAME) is None
 
     async def test_unmaking_leaves_others(self) -> None:
         """Also those whose names begin alike, or are in the same folder."""
         others = ("invoices/2026/0f3b.pdf", NAME + ".old", "invoices/2027/0f3a.pdf")
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             for name in (NAME, *others):
-                await _make(subject, thing(name))
-            await (await subject.things()).delete(NAME)
+                await _make(subject, artifact(name))
+            await (await subject.artifacts()).delete(NAME)
             assert [await _read(subject, name) for name in (NAME, *others)] == [None, *[EVERY_BYTE] * 3]
-            assert set(await (await subject.things()).names()) == set(others)
+            assert set(await (await subject.artifacts()).names()) == set(others)
 
     async def test_everything_made_is_listed(self) -> None:
         """Each name once, exactly as it was given."""
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             for name in NAMES:
-                await _make(subject, thing(name, b"data"))
-            assert sorted(await (await subject.things()).names()) == sorted(NAMES)
+                await _make(subject, artifact(name, b"data"))
+            assert sorted(await (await subject.artifacts()).names()) == sorted(NAMES)
 
     async def test_a_list_holds_what_begins_with_the_prefix(self) -> None:
         """To the letter, wherever in a name it ends."""
         prefixes = ("invoices/", "invoices/2026/", "inv", "köln", "%", "nothing")
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             for name in NAMES:
-                await _make(subject, thing(name, b"data"))
-            things = await subject.things()
-            listed = [sorted(await things.names(prefix)) for prefix in prefixes]
+                await _make(subject, artifact(name, b"data"))
+            artifacts = await subject.artifacts()
+            listed = [sorted(await artifacts.names(prefix)) for prefix in prefixes]
             assert listed == [sorted(name for name in NAMES if name.startswith(prefix)) for prefix in prefixes]
 
     async def test_a_thing_is_there_whole_or_not_at_all(self) -> None:
         """Whoever reads while it is being made sees nothing or everything."""
-        async with self.open_things() as subject:
-            reader = await subject.things()
-            making = asyncio.create_task(_make(subject, thing(data=self.large)))
+        async with self.open_artifacts() as subject:
+            reader = await subject.artifacts()
+            making = asyncio.create_task(_make(subject, artifact(data=self.large)))
             seen = {await reader.read(NAME)}
             while not making.done():
                 seen.add(await reader.read(NAME))
@@ -140,19 +140,19 @@ class ArtifactStoreSuite(Suite):
 
     async def test_a_cancelled_making_may_be_made_again(self) -> None:
         """Cancellation equals a crash, wherever it strikes: what it leaves is whole, and no obstacle."""
-        async with self.open_things() as subject:
+        async with self.open_artifacts() as subject:
             for turns in range(6):
-                things, mine = await subject.things(), thing(f"t/{turns}")
-                await cancel(things.create(mine), turns)
+                artifacts, mine = await subject.artifacts(), artifact(f"t/{turns}")
+                await cancel(artifacts.create(mine), turns)
                 assert await _read(subject, mine.name) in {None, EVERY_BYTE}
-                await things.create(mine)
+                await artifacts.create(mine)
                 assert await _read(subject, mine.name) == EVERY_BYTE
-            assert sorted(await (await subject.things()).names()) == [f"t/{turns}" for turns in range(6)]
+            assert sorted(await (await subject.artifacts()).names()) == [f"t/{turns}" for turns in range(6)]
 
 
 async def _make(subject: ArtifactStoreSubject, one: Artifact) -> None:
-    await (await subject.things()).create(one)
+    await (await subject.artifacts()).create(one)
 
 
 async def _read(subject: ArtifactStoreSubject, name: str) -> bytes | None:
-    return await (await subject.things()).read(name)
+    return await (await subject.artifacts()).read(name)

@@ -35,7 +35,7 @@ class CountedIdGenerator:
     def __init__(self) -> None:
         self._given = 0
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Give the next number as 32 hexadecimal digits."""
         self._given += 1
         return f"{self._given:032x}"

@@ -73,9 +73,9 @@ class ForgetfulStoreSuite(Suite):
             assert store.keeps(Record(message().identity, ONE_EFFECT))
 
     async def test_a_record_gives_back_what_it_was_committed_with(self) -> None:
-        """The token that its message came with, and those it minted."""
-        minted = (Token("1", "billing"), Token("1", "mail"))
-        record = Record(message().identity, ONE_EFFECT, token="t", minted=minted)  # noqa: S106 - no secret
+        """The token that its message came with, and those it issued."""
+        issued = (Token("1", "billing"), Token("1", "mail"))
+        record = Record(message().identity, ONE_EFFECT, token="t", issued=issued)  # noqa: S106 - no secret
         async with self.open_forgetful_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await unit.commit([record])

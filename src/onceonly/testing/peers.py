@@ -23,12 +23,12 @@ class Posted:
     `url` is what the handler posted it to, `headers` are those it was given, `response` is what came of it.
     """
 
-    def __init__(self, thing: Artifact) -> None:
-        headers = dict(thing.headers)
-        peer = url_of(thing.name).rpartition("/")[0]
+    def __init__(self, artifact: Artifact) -> None:
+        headers = dict(artifact.headers)
+        peer = url_of(artifact.name).rpartition("/")[0]
         self.url = f"{peer}/{headers.pop(OPERATION, '')}"
-        self.body = thing.data
-        self.content_type = thing.content_type
+        self.body = artifact.data
+        self.content_type = artifact.content_type
         self.headers: Headers = tuple(headers.items())
         self.response: Response | None = None
 
@@ -81,9 +81,9 @@ class SimulatedPeers:
             _checked(url, answer)
         self._answers[url] = answer
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Keep a request. Raises AssertionError when the test does not say what is answered."""
-        request, posted = url_of(thing.name), Posted(thing)
+        request, posted = url_of(artifact.name), Posted(artifact)
         if request in self._buried:
             raise CommitFailed("it was deleted before it came")
         if posted.url not in self._answers:

@@ -6,7 +6,7 @@ from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Slicing, Undecidable
-from onceonly.ports.ring import Recycling, Ring
+from onceonly.ports.ring import Ring, Rotation
 from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
 from onceonly.testing.suite import ENDPOINT
@@ -97,13 +97,13 @@ async def begun(subject: RingSubject) -> tuple[Slicing, int]:
     return await ring.slicing(), subject.now()
 
 
-async def recycled(subject: RingSubject, instant: int) -> Recycling:
-    """Recycle the slot for an instant, as a process of its own."""
+async def rotated(subject: RingSubject, instant: int) -> Rotation:
+    """Rotate the slot for an instant, as a process of its own."""
     ring = await subject.ring()
-    return await ring.recycle((await ring.slicing()).slot(instant))
+    return await ring.rotate((await ring.slicing()).slot(instant))
 
 
-async def recycle_all(subject: RingSubject) -> set[Recycling]:
-    """Recycle every slot."""
+async def rotate_all(subject: RingSubject) -> set[Rotation]:
+    """Rotate every slot."""
     ring = await subject.ring()
-    return {await ring.recycle(number) for number in range((await ring.slicing()).slots)}
+    return {await ring.rotate(number) for number in range((await ring.slicing()).slots)}

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
 from onceonly.model.ring import Undecidable
-from onceonly.ports.ring import Recycling, SlotState
+from onceonly.ports.ring import Rotation, SlotState
 from onceonly.testing.ring_subject import (
     RETENTION_MS,
     WIDTH_MS,
@@ -16,8 +16,8 @@ from onceonly.testing.ring_subject import (
     begun,
     former,
     name_of,
-    recycle_all,
-    recycled,
+    rotate_all,
+    rotated,
     see,
     stating,
     take,
@@ -96,12 +96,12 @@ class RingSuite(Suite):
             assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_a_message_without_an_instant_is_in_no_slot(self) -> None:
-        """However often they are recycled, it is known."""
+        """However often they are rotated, it is known."""
         async with self.open_ring() as subject:
             await begun(subject)
             await handle(subject, at(0))
             await subject.pass_time(LONG_MS)
-            assert await recycle_all(subject) == {Recycling.RECYCLED}
+            assert await rotate_all(subject) == {Rotation.ROTATED}
             assert await see(subject, at(0)) == Seen(done=("m1",))
 
     # Identity is (source, id), and no header is a part of it
@@ -194,7 +194,7 @@ class RingSuite(Suite):
             assert await see(subject, *asked) == Seen(done=("old", "early", "m1"))
 
     async def test_what_a_person_sends_back_waits_for_its_slot(self) -> None:
-        """Once the slot is recycled, the store can determine whether the message is new."""
+        """Once the slot is rotated, the store can determine whether the message is new."""
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -216,7 +216,7 @@ class RingSuite(Suite):
             early = at(now + (slicing.slots - slicing.full) * WIDTH_MS)
             assert await see(subject, early) == Seen(undecidable=(("m1", Undecidable.TOO_NEW),))
 
-    async def test_a_message_whose_slot_is_not_recycled_waits(self) -> None:
+    async def test_a_message_whose_slot_is_not_rotated_waits(self) -> None:
         """And is new once it is."""
         async with self.open_ring() as subject:
             await begun(subject)
@@ -224,7 +224,7 @@ class RingSuite(Suite):
             late = at(subject.now())
             for _ in range(2):
                 assert await see(subject, late) == Seen(undecidable=(("m1", Undecidable.SLOT_NOT_READY),))
-            assert await recycled(subject, late.instant) is Recycling.RECYCLED
+            assert await rotated(subject, late.instant) is Rotation.ROTATED
             assert await take(subject, late, mark="x") == ("m1",)
             assert await see(subject, late) == Seen(done=("m1",))
 
@@ -244,7 +244,7 @@ class RingSuite(Suite):
             assert await take(subject, *asked, mark="x") == ("new", "plain")
 
     async def test_a_unit_never_labels_a_slot(self) -> None:
-        """Not even one that commits others: who recycles a slot does, and nobody else."""
+        """Not even one that commits others: who rotates a slot does, and nobody else."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             await handle(subject, at(now))
@@ -254,7 +254,7 @@ class RingSuite(Suite):
             assert [slot.start for slot in await (await subject.ring()).slots()] == before
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
-    async def test_what_is_not_recycled_is_known_however_late_a_copy_comes(self) -> None:
+    async def test_what_is_not_rotated_is_known_however_late_a_copy_comes(self) -> None:
         """The label decides, not the clock: a record is dispatched again, and a copy is a copy."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -263,82 +263,82 @@ class RingSuite(Suite):
             await subject.pass_time(100 * LONG_MS)
             assert await see(subject, at(now), at(now, "m2")) == Seen(pending=("m1",), done=("m2",))
 
-    # Recycling
+    # Rotation
 
-    async def test_a_recycled_slot_has_forgotten_and_refuses(self) -> None:
+    async def test_a_rotated_slot_has_forgotten_and_refuses(self) -> None:
         """A copy of what it held is behind the horizon, never new."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
             await subject.pass_time(LONG_MS)
-            assert await recycled(subject, now) is Recycling.RECYCLED
+            assert await rotated(subject, now) is Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))
 
     async def test_a_slot_that_holds_the_slice_it_should_is_left_alone(self) -> None:
-        """Recycling it again changes nothing."""
+        """Rotation it again changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
-            assert await recycle_all(subject) == {Recycling.CURRENT}
+            assert await rotate_all(subject) == {Rotation.CURRENT}
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
-    async def test_a_slot_is_not_recycled_before_its_time(self) -> None:
+    async def test_a_slot_is_not_rotated_before_its_time(self) -> None:
         """Its slice must have ended a retention ago; to the millisecond."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             await handle(subject, at(now))
             await subject.pass_time(slicing.start(now) + WIDTH_MS + RETENTION_MS - 1 - subject.now())
-            assert await recycled(subject, now) is not Recycling.RECYCLED
+            assert await rotated(subject, now) is not Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(done=("m1",))
             await subject.pass_time(1)
-            assert await recycled(subject, now) is Recycling.RECYCLED
+            assert await rotated(subject, now) is Rotation.ROTATED
 
-    async def test_a_slot_that_owes_is_not_recycled(self) -> None:
+    async def test_a_slot_that_owes_is_not_rotated(self) -> None:
         """An undispatched record of its slice keeps it; one of another slice does not."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(0, "plain"), decided=ONE_EFFECT)
             await subject.pass_time(LONG_MS)
-            assert await recycled(subject, now) is Recycling.PENDING
-            assert await recycled(subject, now - WIDTH_MS) is Recycling.RECYCLED
+            assert await rotated(subject, now) is Rotation.PENDING
+            assert await rotated(subject, now - WIDTH_MS) is Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(pending=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
-            assert await recycled(subject, now) is Recycling.RECYCLED
+            assert await rotated(subject, now) is Rotation.ROTATED
 
-    async def test_a_slot_in_use_is_not_recycled_under_a_unit(self) -> None:
+    async def test_a_slot_in_use_is_not_rotated_under_a_unit(self) -> None:
         """It is busy, or the unit's commit is a ConflictError: what it handles must not be forgotten."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
             unit = await (await subject.store()).begin([at(now)])
             assert [name_of(each.identity) for each in unit.found.new] == ["m1"]
-            outcome = await recycled(subject, now)
+            outcome = await rotated(subject, now)
             try:
                 await unit.commit([Record(at(now).identity)])
             except ConflictError:
-                assert outcome is Recycling.RECYCLED
+                assert outcome is Rotation.ROTATED
             else:
-                assert outcome is Recycling.BUSY
+                assert outcome is Rotation.BUSY
                 assert await see(subject, at(now)) == Seen(done=("m1",))
 
-    async def test_recycling_beside_copies_never_makes_one_new(self) -> None:
+    async def test_rotating_beside_copies_never_makes_one_new(self) -> None:
         """At whatever moment of the unit it comes, and in whatever way."""
         async with self.open_ring() as subject:
             slicing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
             for moment in range(MOMENTS):
                 now = subject.now()
-                await ring.recycle(slicing.slot(now))
+                await ring.rotate(slicing.slot(now))
                 await handle(subject, at(now, f"m{moment}"), store=store)
                 await subject.pass_time(LONG_MS)
                 copy = asyncio.ensure_future(take(subject, at(now, f"m{moment}"), mark="copy", store=store))
                 await steps(4 * moment)
-                await ring.recycle(slicing.slot(now), by_rows=moment % 2 == 1)
+                await ring.rotate(slicing.slot(now), by_rows=moment % 2 == 1)
                 (handled,) = await asyncio.gather(copy, return_exceptions=True)
                 assert handled == () or isinstance(handled, ConflictError)
 
-    async def test_what_is_handled_while_its_slot_is_recycled_stays(self) -> None:
+    async def test_what_is_handled_while_its_slot_is_rotated_stays(self) -> None:
         """A message of the new slice waits, or its claim survives."""
         async with self.open_ring() as subject:
             slicing, _ = await begun(subject)
@@ -346,28 +346,28 @@ class RingSuite(Suite):
             for moment in range(MOMENTS):
                 await subject.pass_time(LONG_MS)
                 late = at(subject.now(), f"m{moment}")
-                recycling = asyncio.ensure_future(ring.recycle(slicing.slot(late.instant), by_rows=moment % 2 == 1))
+                rotating = asyncio.ensure_future(ring.rotate(slicing.slot(late.instant), by_rows=moment % 2 == 1))
                 await steps(4 * moment)
                 try:
                     taken = await take(subject, late, mark="x", store=store)
                 except ConflictError:
                     taken = ()
-                await recycling
+                await rotating
                 assert await see(subject, late, store=store) != Seen(new=taken or ("never",))
 
-    async def test_two_who_recycle_one_slot_recycle_it_once(self) -> None:
+    async def test_two_who_rotate_one_slot_rotate_it_once(self) -> None:
         """The other one finds it done, or held."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
-            outcomes = await asyncio.gather(*(recycled(subject, now) for _ in range(3)))
-            assert outcomes.count(Recycling.RECYCLED) == 1
-            assert set(outcomes) <= {Recycling.RECYCLED, Recycling.HELD, Recycling.CURRENT, Recycling.BUSY}
+            outcomes = await asyncio.gather(*(rotated(subject, now) for _ in range(3)))
+            assert outcomes.count(Rotation.ROTATED) == 1
+            assert set(outcomes) <= {Rotation.ROTATED, Rotation.HELD, Rotation.CURRENT, Rotation.BUSY}
 
     # Looking
 
     async def test_slots_say_what_they_hold_and_what_keeps_them(self) -> None:
-        """Their slice, the one they should hold, how much is pending, and for how long they could have been recycled."""
+        """Their slice, the one they should hold, how much is pending, and for how long they could have been rotated."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             fresh = await (await subject.ring()).slots()

@@ -62,7 +62,7 @@ class EndpointRun:
         self._endpoint = endpoint
         self._connect = connect
         self._settings = settings
-        self._minted: set[str] = set()
+        self._issued: set[str] = set()
         self._surroundings = Environment(clock=self.clock, chance=FixedRandomSource())
         self._broker = Live()
         self._tape = Tape()
@@ -95,7 +95,7 @@ class EndpointRun:
         """Make a message with everything but its body chosen; `id` is a fresh one unless given."""
         encoded, content_type = encode_body(body)
         return Message(
-            id=id or self._ids.fresh(),
+            id=id or self._ids.new_id(),
             source=source,
             type=type or type_name(body.__class__) or "",
             body=encoded,
@@ -211,17 +211,17 @@ class EndpointRun:
         """Give all blobs that there are now, by the names they got; none where the endpoint has no place for them."""
         if self._settings.blobs is None:
             return {}
-        async with open_blobs(self._settings.blobs) as things:
-            return {name: data for name in await things.names() if (data := await things.read(name)) is not None}
+        async with open_blobs(self._settings.blobs) as artifacts:
+            return {name: data for name in await artifacts.names() if (data := await artifacts.read(name)) is not None}
 
     async def _with_live_token(self, message: Message) -> Message:
         if self._settings.plan.tokens is None:
             return message
         message = with_token(message)
-        if message.token not in self._minted:
-            self._minted.add(message.token)
-            async with open_token_issuer(self._settings, environment=self._surroundings) as mint:
-                await mint.add([Token(message.token, self._endpoint.name)])
+        if message.token not in self._issued:
+            self._issued.add(message.token)
+            async with open_token_issuer(self._settings, environment=self._surroundings) as issue:
+                await issue.add([Token(message.token, self._endpoint.name)])
         return message
 
     async def _settle(self, trap: CrashAt | None) -> BatchReport:

@@ -146,12 +146,12 @@ async def test_an_object_says_whose_version_it_is(ministack_endpoint: str) -> No
 async def test_a_name_that_is_no_key_is_refused_as_a_thing(ministack_endpoint: str) -> None:
     """It never was made, and never will be."""
     await create(url(ministack_endpoint, "things"))
-    async with open_artifacts(url(ministack_endpoint, "things")) as things:
+    async with open_artifacts(url(ministack_endpoint, "things")) as artifacts:
         for name in ("", "x" * 1024, "\ud800"):
             with pytest.raises(CommitRefused):
-                await things.create(Artifact(kind="blob", name=name, data=b""))
-            await things.delete(name)
-            assert await things.read(name) is None
+                await artifacts.create(Artifact(kind="blob", name=name, data=b""))
+            await artifacts.delete(name)
+            assert await artifacts.read(name) is None
 
 
 @pytest.mark.parametrize("wrong", ["s3://", "s3://A_b", "s3://bucket/a//b", "s3://bucket/../b", "s3://bucket?prefix=a"])

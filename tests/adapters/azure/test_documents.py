@@ -261,20 +261,20 @@ async def test_a_made_blob_has_its_name_and_content_type(azurite_storage: Azurit
     """Others read it by them; and with other data its name is taken."""
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(opened(azurite_storage, "blob"))
-        things = await stack.enter_async_context(open_artifacts(place.url))
+        artifacts = await stack.enter_async_context(open_artifacts(place.url))
         container = await stack.enter_async_context(open_container(place.url))
         made = Artifact(kind="blob", name="invoices/köln 7.pdf", data=b"data", content_type="application/pdf")
-        await things.create(made)
+        await artifacts.create(made)
         properties = await container._client.get_blob_client(made.name).get_blob_properties()
         assert properties.content_settings.content_type == "application/pdf"
         with pytest.raises(CommitRefused):
-            await things.create(Artifact(kind="blob", name=made.name, data=b"other"))
+            await artifacts.create(Artifact(kind="blob", name=made.name, data=b"other"))
         for name in ("", "/a", "a/", "a//b", "a/./b", "a.", "a\\b", "a\nb", "\ud800", "x" * 1025, "a/" * 254 + "a"):
             with pytest.raises(CommitRefused):
-                await things.create(Artifact(kind="blob", name=name, data=b""))
-            await things.delete(name)
-            assert await things.read(name) is None
-        assert await things.names() == (made.name,)
+                await artifacts.create(Artifact(kind="blob", name=name, data=b""))
+            await artifacts.delete(name)
+            assert await artifacts.read(name) is None
+        assert await artifacts.names() == (made.name,)
 
 
 async def test_a_blob_whose_making_was_cut_off_may_be_made_again(azurite_storage: Azurite) -> None:
@@ -282,20 +282,20 @@ async def test_a_blob_whose_making_was_cut_off_may_be_made_again(azurite_storage
     async with (
         cutting_http(azurite_storage.blob, _is_write) as (cutter, through),
         opened(azurite_storage, "blob", through) as place,
-        open_artifacts(place.url) as things,
+        open_artifacts(place.url) as artifacts,
     ):
         for moment in MOMENTS:
             made = Artifact(kind="blob", name=moment, data=b"data")
             cutter.cut = moment
             with pytest.raises(OutcomeUnknown):
-                await things.create(made)
-            assert await things.read(moment) == (b"data" if moment == "after" else None)
-            await things.create(made)
+                await artifacts.create(made)
+            assert await artifacts.read(moment) == (b"data" if moment == "after" else None)
+            await artifacts.create(made)
             cutter.cut = moment
             with pytest.raises(OutcomeUnknown):
-                await things.delete(moment)
-            await things.delete(moment)
-            assert await things.names() == ()
+                await artifacts.delete(moment)
+            await artifacts.delete(moment)
+            assert await artifacts.names() == ()
 
 
 def _beside(key: str) -> str:

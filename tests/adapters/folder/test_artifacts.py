@@ -1,4 +1,4 @@
-"""Things in a folder, beyond what every kind of thing promises: what stays inside, what a crash leaves, what goes wrong."""
+"""Artifacts in a folder, beyond the contract of the port: what stays inside, what a crash leaves, what goes wrong."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import pytest
 from onceonly.adapters.folder.artifacts import FolderArtifacts
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
-from onceonly.testing.artifact_suite import thing
+from onceonly.testing.artifact_suite import artifact
 from onceonly.testing.store_subject import steps
 
 ESCAPES = (
@@ -52,65 +52,65 @@ def everything(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", ESCAPES)
 async def test_a_name_that_is_none_is_refused(folder: Path, name: str) -> None:
     """It is never made, so it is never there, and unmaking it is harmless; nothing outside is touched."""
-    things, before = FolderArtifacts(folder), everything(folder.parent)
+    artifacts, before = FolderArtifacts(folder), everything(folder.parent)
     with pytest.raises(CommitRefused, match="no name of a file"):
-        await things.create(thing(name))
-    assert await things.read(name) is None
-    await things.delete(name)
+        await artifacts.create(artifact(name))
+    assert await artifacts.read(name) is None
+    await artifacts.delete(name)
     assert everything(folder.parent) == before
 
 
 async def test_a_link_that_leads_out_is_not_followed(folder: Path) -> None:
     """Neither to write, nor to read, nor to remove."""
     (folder / "link").symlink_to(folder.parent / "outside")
-    things = FolderArtifacts(folder)
+    artifacts = FolderArtifacts(folder)
     with pytest.raises(CommitRefused):
-        await things.create(thing("link/b"))
-    assert await things.read("link/a") is None
-    await things.delete("link/a")
+        await artifacts.create(artifact("link/b"))
+    assert await artifacts.read("link/a") is None
+    await artifacts.delete("link/a")
     assert everything(folder.parent / "outside") == ["a"]
 
 
 async def test_a_name_that_the_system_does_not_take_is_refused(folder: Path) -> None:
     """A path that is too long, a file below a file, a file where a folder is: for ever, so it is not tried again."""
-    things = FolderArtifacts(folder)
-    await things.create(thing("a/b"))
+    artifacts = FolderArtifacts(folder)
+    await artifacts.create(artifact("a/b"))
     for name in ("/".join(["x" * 250] * 20), "a/b/c", "a"):
         with pytest.raises(CommitRefused, match="does not take the name"):
-            await things.create(thing(name))
-        assert await things.read(name) is None
-        await things.delete(name)
+            await artifacts.create(artifact(name))
+        assert await artifacts.read(name) is None
+        await artifacts.delete(name)
     assert everything(folder) == [".making", "a", "a/b"]
 
 
 async def test_a_name_with_other_data_is_refused(folder: Path) -> None:
     """A name belongs to one attempt; the first data stays."""
-    things = FolderArtifacts(folder)
-    await things.create(thing("a", b"first"))
+    artifacts = FolderArtifacts(folder)
+    await artifacts.create(artifact("a", b"first"))
     with pytest.raises(CommitRefused, match="other data"):
-        await things.create(thing("a", b"second"))
-    assert await things.read("a") == b"first"
+        await artifacts.create(artifact("a", b"second"))
+    assert await artifacts.read("a") == b"first"
 
 
 async def test_what_a_dead_process_was_writing_goes_with_the_thing(folder: Path) -> None:
     """Whoever cleans up knows the name only."""
-    things = FolderArtifacts(folder)
-    left = things._write(thing("invoices/a"))
-    things._write(thing("invoices/b"))
-    assert await things.names() == ()
-    await things.delete("invoices/a")
+    artifacts = FolderArtifacts(folder)
+    left = artifacts._write(artifact("invoices/a"))
+    artifacts._write(artifact("invoices/b"))
+    assert await artifacts.names() == ()
+    await artifacts.delete("invoices/a")
     assert not left.exists()
     assert len(everything(folder / ".making")) == 1
 
 
 async def test_empty_folders_do_not_stay(folder: Path) -> None:
     """Those that are not empty do."""
-    things = FolderArtifacts(folder)
+    artifacts = FolderArtifacts(folder)
     for name in ("a/b/c/1", "a/2"):
-        await things.create(thing(name))
-    await things.delete("a/b/c/1")
+        await artifacts.create(artifact(name))
+    await artifacts.delete("a/b/c/1")
     assert everything(folder) == [".making", "a", "a/2"]
-    await things.delete("a/2")
+    await artifacts.delete("a/2")
     assert everything(folder) == [".making"]
 
 
@@ -130,22 +130,22 @@ class Vanishing(FolderArtifacts):
 
 async def test_a_folder_that_vanishes_is_made_again(folder: Path) -> None:
     """Removing another thing may take the empty folder away just then."""
-    things = Vanishing(folder, 9)
-    await things.create(thing("a/b"))
-    assert await things.names() == ("a/b",)
+    artifacts = Vanishing(folder, 9)
+    await artifacts.create(artifact("a/b"))
+    assert await artifacts.names() == ("a/b",)
 
 
 async def test_a_folder_that_vanishes_again_and_again_is_unknown(folder: Path) -> None:
     """It ends some time, and leaves nothing."""
     with pytest.raises(OutcomeUnknown, match="or not"):
-        await Vanishing(folder, 10).create(thing("a/b"))
+        await Vanishing(folder, 10).create(artifact("a/b"))
     assert everything(folder) == [".making"]
 
 
 async def test_a_folder_that_is_not_there_is_an_error_for_every_call(folder: Path) -> None:
     """It may only not be mounted: then nothing is made below, and nothing is said to be gone."""
-    things = FolderArtifacts(folder / "mounted")
-    for call in (things.create(thing("a")), things.delete("a"), things.read("a"), things.names()):
+    artifacts = FolderArtifacts(folder / "mounted")
+    for call in (artifacts.create(artifact("a")), artifacts.delete("a"), artifacts.read("a"), artifacts.names()):
         with pytest.raises(CommitFailed, match="mount"):
             await call
     assert everything(folder) == []
@@ -155,7 +155,7 @@ async def test_what_cannot_be_written_failed(folder: Path) -> None:
     """Definite: nobody sees anything of it."""
     (folder / ".making").write_bytes(b"in the way")
     with pytest.raises(CommitFailed, match="could not be written"):
-        await FolderArtifacts(folder).create(thing("a"))
+        await FolderArtifacts(folder).create(artifact("a"))
     assert await FolderArtifacts(folder).names() == (".making",)
 
 
@@ -166,8 +166,8 @@ class Hesitant(FolderArtifacts):
         super().__init__(folder)
         self.waits, self.may_go_on = threading.Event(), threading.Event()
 
-    def _write(self, thing: Artifact) -> Path:
-        making = super()._write(thing)
+    def _write(self, artifact: Artifact) -> Path:
+        making = super()._write(artifact)
         self.waits.set()
         self.may_go_on.wait(30)
         return making
@@ -175,18 +175,18 @@ class Hesitant(FolderArtifacts):
 
 async def test_a_cancelled_call_ends_when_its_thread_has(folder: Path) -> None:
     """So whatever it still makes is there before whoever cancelled it cleans up."""
-    things = Hesitant(folder)
-    making = asyncio.create_task(things.create(thing("a")))
-    await asyncio.to_thread(things.waits.wait, 30)
+    artifacts = Hesitant(folder)
+    making = asyncio.create_task(artifacts.create(artifact("a")))
+    await asyncio.to_thread(artifacts.waits.wait, 30)
     making.cancel()
     await steps(20)
     assert not making.done()
-    things.may_go_on.set()
+    artifacts.may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await making
-    assert await things.names() == ("a",)
-    await things.delete("a")
-    assert await things.names() == ()
+    assert await artifacts.names() == ("a",)
+    await artifacts.delete("a")
+    assert await artifacts.names() == ()
 
 
 class Synced(FolderArtifacts):
@@ -203,12 +203,12 @@ class Synced(FolderArtifacts):
 
 async def test_every_folder_on_the_way_is_synced(folder: Path) -> None:
     """A new name is in the folder above it, and so is that folder's."""
-    things = Synced(folder)
-    await things.create(thing("a/b/1"))
-    assert things.told == ["b", "a", "inside"]
-    things.told.clear()
-    await things.delete("a/b/1")
-    assert things.told == ["inside"]
+    artifacts = Synced(folder)
+    await artifacts.create(artifact("a/b/1"))
+    assert artifacts.told == ["b", "a", "inside"]
+    artifacts.told.clear()
+    await artifacts.delete("a/b/1")
+    assert artifacts.told == ["inside"]
 
 
 class Unsyncable(FolderArtifacts):
@@ -220,9 +220,9 @@ class Unsyncable(FolderArtifacts):
 
 async def test_what_may_not_be_on_the_disk_is_unknown(folder: Path) -> None:
     """It is there now, and may be gone after a power cut."""
-    things = Unsyncable(folder)
+    artifacts = Unsyncable(folder)
     with pytest.raises(OutcomeUnknown, match="power cut"):
-        await things.create(thing("a"))
-    assert await things.read("a") is not None
+        await artifacts.create(artifact("a"))
+    assert await artifacts.read("a") is not None
     with pytest.raises(OutcomeUnknown, match="power cut"):
-        await things.delete("a")
+        await artifacts.delete("a")

@@ -46,15 +46,15 @@ class Scene:
             await reader.read()
         writer.close()
 
-    def thing(self, headers: Mapping[str, str] | None = None) -> Artifact:
-        """Make a request, as a thing."""
+    def artifact(self, headers: Mapping[str, str] | None = None) -> Artifact:
+        """Make a request, as an artifact."""
         sent = (("onceonly-operation", "Charge"), *(headers or {}).items())
         return Artifact(kind=HTTP, name=name_of("attempt", 0, self.url), data=b"{}", headers=sent)
 
     @property
     def request(self) -> str:
         """Give its URL."""
-        return url_of(self.thing().name)
+        return url_of(self.artifact().name)
 
 
 @asynccontextmanager
@@ -91,10 +91,10 @@ async def test_a_put_counts_only_when_it_was_taken_for_sure(answered: bytes, err
     async with playing() as scene:
         scene.answer = answered
         if error is None:
-            await scene.remote.create(scene.thing({"x-tenant": "north"}))
+            await scene.remote.create(scene.artifact({"x-tenant": "north"}))
         else:
             with pytest.raises(error) as raised:
-                await scene.remote.create(scene.thing())
+                await scene.remote.create(scene.artifact())
             assert raised.type is error
         assert [asked.split()[0] for asked in scene.asked] == ["PUT"]
 
@@ -104,7 +104,7 @@ async def test_the_words_of_a_refusal_are_one_line() -> None:
     async with playing() as scene:
         scene.answer = answer(404, body=b"no responder executes 'Charge'\n")
         with pytest.raises(CommitRefused, match=r"answered PUT with status 404: no responder executes 'Charge'\Z"):
-            await scene.remote.create(scene.thing())
+            await scene.remote.create(scene.artifact())
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_a_service_that_never_answers_is_given_up_on_in_time() -> None:
     """What it was asked may have happened."""
     async with playing(seconds=0.2) as scene:
         with pytest.raises(OutcomeUnknown, match=r"no answer to PUT within 0\.2 s"):
-            await scene.remote.create(scene.thing())
+            await scene.remote.create(scene.artifact())
         assert await scene.remote.perform([RemoteRequest(Verb.DELETE, scene.request)]) == (Answer.UNKNOWN,)
 
 
@@ -189,11 +189,11 @@ async def test_the_headers_of_a_peer_are_asked_for_each_time() -> None:
     tokens = iter(["first", "second"])
     async with playing(headers=lambda: {"authorization": f"Bearer {next(tokens)}"}) as scene:
         scene.answer = answer(204)
-        await scene.remote.create(scene.thing())
-        await scene.remote.delete(scene.thing().name)
+        await scene.remote.create(scene.artifact())
+        await scene.remote.delete(scene.artifact().name)
         assert ["Bearer first" in scene.asked[0], "Bearer second" in scene.asked[1]] == [True, True]
         with pytest.raises(OutcomeUnknown, match="headers cannot be told"):
-            await scene.remote.delete(scene.thing().name)
+            await scene.remote.delete(scene.artifact().name)
 
 
 async def test_every_name_that_an_attempt_could_have_used_is_deleted() -> None:
@@ -201,7 +201,7 @@ async def test_every_name_that_an_attempt_could_have_used_is_deleted() -> None:
     async with playing() as scene:
         names = await scene.remote.names("attempt/")
         assert len(names) == MOST
-        assert scene.thing().name in names
+        assert scene.artifact().name in names
 
 
 @pytest.mark.parametrize(

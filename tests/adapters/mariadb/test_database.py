@@ -284,7 +284,7 @@ async def test_letters_of_any_size_are_kept_whole(database: Database) -> None:
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off is honest at-least-once."""
-    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
+    store = SqlStore(database, "shop", claim_mode=ClaimMode.NOTHING)
     for name in ("x", "y"):
         unit = await store.begin([A])
         assert unit.found.new == (A,)

@@ -1,4 +1,4 @@
-"""The register in memory: a row is the permission to keep a thing, and a commit takes its own rows away."""
+"""The register in memory: a row is the permission to keep an artifact, and a commit takes its own rows away."""
 
 import pytest
 
@@ -28,17 +28,17 @@ def test_a_commit_takes_its_own_rows_away() -> None:
 
 
 def test_a_commit_with_a_cancelled_row_is_a_conflict() -> None:
-    """Its thing may be unmade already; none of its rows goes."""
+    """Its artifact may be unmade already; none of its rows goes."""
     assert take(world(CANCELLED_A, B), (A, B)) is None
 
 
 def test_a_commit_whose_row_is_gone_is_a_conflict() -> None:
-    """Somebody cancelled it, unmade its thing and removed it."""
+    """Somebody cancelled it, unmade its artifact and removed it."""
     assert take(world(B), (A, B)) is None
 
 
 def test_cancelling_says_whether_there_is_a_row() -> None:
-    """None is left of a thing that was published; a row that is cancelled stays so."""
+    """None is left of an artifact that was published; a row that is cancelled stays so."""
     assert cancel(world(A, B), A) == (world(CANCELLED_A, B), True)
     assert cancel(world(CANCELLED_A), A) == (world(CANCELLED_A), True)
     assert cancel(world(B), A) == (world(B), False)
@@ -79,7 +79,7 @@ async def test_rows_are_stamped_and_listed_oldest_first() -> None:
 
 
 async def test_a_row_goes_its_whole_way() -> None:
-    """Opened, cancelled, and removed after its thing was unmade; opening it twice is a ConflictError on the way."""
+    """Opened, cancelled, and removed after its artifact was unmade; opening it twice is a ConflictError on the way."""
     register = MemoryRegister(Live(), "shop")
     await register.open([A])
     with pytest.raises(ConflictError):

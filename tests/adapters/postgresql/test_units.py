@@ -258,7 +258,7 @@ async def test_a_statement_that_is_cut_off_fails_its_handler_alone(database: Dat
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off keeps no claims and no records; a handler that touches nothing commits as well."""
-    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
+    store = SqlStore(database, "shop", claim_mode=ClaimMode.NOTHING)
     for names in (("a",), ("b",), ()):
         unit = await store.begin([message()])
         assert unit.found.new == (message(),)

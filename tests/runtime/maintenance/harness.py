@@ -13,7 +13,7 @@ from onceonly.model.journal import Journal
 from onceonly.model.message import Message
 from onceonly.model.ring import INSTANT, slicing_for
 from onceonly.ports.bundle import Ports
-from onceonly.ports.ring import Recycling, Slot
+from onceonly.ports.ring import Rotation, Slot
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.janitor import Janitor
@@ -36,7 +36,7 @@ class WatchedRing:
         self.slicing, self.now, self.leading = inner.slicing, inner.now, inner.leading
         self.looks = 0
         self.removed = 0
-        self.recycled: list[tuple[int, bool]] = []
+        self.rotated: list[tuple[int, bool]] = []
         self.failures = 0
         self.busy = 0
         self.forbidden: set[int] = set()
@@ -51,15 +51,15 @@ class WatchedRing:
             raise CommitFailed("the place is away")
         return await self._inner.slots()
 
-    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
-        """Recycle, unless somebody reads it."""
-        self.recycled.append((number, by_rows))
+    async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
+        """Rotate, unless somebody reads it."""
+        self.rotated.append((number, by_rows))
         if number in self.forbidden:
             raise CommitFailed("permission denied")
         if self.busy and not by_rows:
             self.busy -= 1
-            return Recycling.BUSY
-        return await self._inner.recycle(number, by_rows=by_rows)
+            return Rotation.BUSY
+        return await self._inner.rotate(number, by_rows=by_rows)
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Count what is removed."""

@@ -18,7 +18,7 @@ from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
 from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, JanitorHarness, OtherLeader, message
 
 
-async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> None:
+async def test_a_slot_is_rotated_as_soon_as_all_of_it_may_be_forgotten() -> None:
     """And what it held is forgotten, not before."""
     harness = JanitorHarness()
     await harness.handle("m", instant=NOW)
@@ -26,9 +26,9 @@ async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> Non
     await harness.round()
     assert await harness.is_known("m", NOW)
     harness.clock.advance(1)
-    before = len(harness.ring.recycled)
+    before = len(harness.ring.rotated)
     journal = await harness.round()
-    assert len(harness.ring.recycled) == before + 1
+    assert len(harness.ring.rotated) == before + 1
     assert journal.chores["recycling slots"].count == 1
     assert not await harness.is_known("m", NOW)
     assert journal.late == ()
@@ -49,7 +49,7 @@ async def test_claims_without_an_instant_go_page_by_page_when_they_have_expired(
 
 
 async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
-    """In the same round, so its slot is recycled in time."""
+    """In the same round, so its slot is rotated in time."""
     harness = JanitorHarness()
     await harness.simulated.transport.declare([Topology(endpoint=SINK, events=("done",))])
     await harness.handle("m", instant=NOW, is_pending=True)
@@ -88,15 +88,15 @@ async def test_a_slot_that_is_always_read_is_emptied_row_by_row_in_the_end() -> 
     harness = JanitorHarness()
     await harness.round()
     harness.clock.advance(WIDTH)
-    harness.ring.busy, harness.ring.recycled = 1000, []
+    harness.ring.busy, harness.ring.rotated = 1000, []
     assert (await harness.round()).chores["recycling slots"].count == 0
-    assert [by_rows for _, by_rows in harness.ring.recycled] == [False]
+    assert [by_rows for _, by_rows in harness.ring.rotated] == [False]
     harness.clock.advance(WIDTH - 6)
     await harness.round()
-    assert not any(by_rows for _, by_rows in harness.ring.recycled)
+    assert not any(by_rows for _, by_rows in harness.ring.rotated)
     harness.clock.advance(1)
     assert (await harness.round()).chores["recycling slots"].count == 1
-    assert [by_rows for _, by_rows in harness.ring.recycled].count(True) == 1
+    assert [by_rows for _, by_rows in harness.ring.rotated].count(True) == 1
 
 
 async def test_two_janitors_at_once_do_not_overlap() -> None:
@@ -126,7 +126,7 @@ async def test_what_one_has_done_another_does_not_do_again_before_it_is_due() ->
         for janitor in janitors:
             await janitor._turn()
         harness.clock.advance(round(INTERVAL * 1000 / 2))
-    assert harness.ring.looks == 2 * 10  # one to recycle and one to judge, in each of ten intervals
+    assert harness.ring.looks == 2 * 10  # one to rotate and one to judge, in each of ten intervals
 
 
 async def test_another_takes_over_when_the_leader_dies() -> None:
@@ -191,7 +191,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     assert journal.chores["removing expired claims"].count == 1
     assert list(journal.troubles(harness.clock.now())) == [
         Trouble(
-            part="janitor", reason="recycling slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
+            part="janitor", reason="rotation slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
         )
     ]
     since = harness.clock.now()
@@ -199,18 +199,18 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     harness.ring.failures = 1
     assert (await harness.round()).chores["recycling slots"].failing_since == since
     assert not list((await harness.round()).troubles(harness.clock.now()))
-    told = [each.getMessage() for each in caplog.records if "recycling" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "rotation" in each.getMessage()]
     assert told == ["janitor: recycling slots fails; everything else goes on", "janitor: recycling slots works again"]
 
 
-async def test_a_slot_that_cannot_be_recycled_keeps_no_other_from_it() -> None:
+async def test_a_slot_that_cannot_be_rotated_keeps_no_other_from_it() -> None:
     """It is told as a failure, and as late once it is, with the reason."""
     harness = JanitorHarness()
     await harness.round()
     harness.clock.advance(WEEK + WIDTH)
-    harness.ring.forbidden, harness.ring.recycled = {10}, []
+    harness.ring.forbidden, harness.ring.rotated = {10}, []
     journal = await harness.round()
-    assert len(harness.ring.recycled) == 13
+    assert len(harness.ring.rotated) == 13
     assert journal.chores["recycling slots"].reason == "CommitFailed: permission denied"
     (late,) = journal.late
     assert (late.number, late.reason) == (*harness.ring.forbidden, "permission denied")
@@ -272,7 +272,7 @@ async def test_a_message_that_waits_for_its_slot_has_the_janitor_come_soon() -> 
     janitor.ask()
     async with asyncio.timeout(20):
         await janitor.run(harness.stop)
-    assert asked == [0, 0, 1, 1, 2, 2, 3, 3]  # one to recycle and one to judge
+    assert asked == [0, 0, 1, 1, 2, 2, 3, 3]  # one to rotate and one to judge
     assert harness.ring.looks == looks + 8
 
 

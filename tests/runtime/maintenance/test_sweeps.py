@@ -48,9 +48,11 @@ class Attic:
         self.documents = MemoryDocuments(live)
         self.store = DocumentStore(self.documents, SHOP, clock=self.clock, history=None)
         self.tokens = WatchedTokens(self.documents, clock=self.clock)
-        self.things = MemoryArtifacts(live)
+        self.artifacts = MemoryArtifacts(live)
         register = DocumentRegister(self.store)
-        self.effects = RegisteredEffects(self.store, register, {"blob": self.things}, ids=SystemIdGenerator(), clock=self.clock)
+        self.effects = RegisteredEffects(
+            self.store, register, {"blob": self.artifacts}, ids=SystemIdGenerator(), clock=self.clock
+        )
         self.unit = self.store.unit_key(message())
 
     async def prepare(self, *tokens: Token) -> None:
@@ -116,7 +118,7 @@ async def test_tokens_that_a_record_confirms_stay() -> None:
     attic = Attic()
     await attic.prepare(A)
     unit = await attic.store.begin([message()])
-    await unit.commit([Record(ORDER, minted=(A,), unit=unit.key)])
+    await unit.commit([Record(ORDER, issued=(A,), unit=unit.key)])
     attic.clock.advance(OLD)
     await attic.run(attic.looks(2))
     assert await attic.left() == ["token/mail/a"]
@@ -140,20 +142,20 @@ async def test_an_attempt_that_was_swept_can_not_be_committed_any_more() -> None
     attic.clock.advance(OLD)
     await attic.run(attic.looks(2))
     with pytest.raises(Exception, match="another worker changed"):
-        await unit.commit([Record(ORDER, minted=(A,), unit=unit.key)])
+        await unit.commit([Record(ORDER, issued=(A,), unit=unit.key)])
 
 
 async def test_what_an_attempt_made_is_unmade_once_it_is_old() -> None:
     """With its register row; a young attempt's stays."""
     attic = Attic()
     attempts = [(await attic.effects.register([message()]))[ORDER]]
-    await attic.things.create(Artifact(kind="blob", name=f"{attempts[0]}/receipt", data=b"1"))
+    await attic.artifacts.create(Artifact(kind="blob", name=f"{attempts[0]}/receipt", data=b"1"))
     attic.clock.advance(OLD // 2)
     attempts += [(await attic.effects.register([message()]))[ORDER]]
-    await attic.things.create(Artifact(kind="blob", name=f"{attempts[1]}/receipt", data=b"1"))
+    await attic.artifacts.create(Artifact(kind="blob", name=f"{attempts[1]}/receipt", data=b"1"))
     attic.clock.advance(OLD // 2 + 1)
     await attic.run(attic.looks(1))
-    assert await attic.things.names() == (f"{attempts[1]}/receipt",)
+    assert await attic.artifacts.names() == (f"{attempts[1]}/receipt",)
     assert list(await attic.documents.keys("register/")) == [f"register/{SHOP}/{attempts[1]}"]
 
 
@@ -183,11 +185,11 @@ async def test_tokens_that_are_away_keep_nothing_else_from_being_swept() -> None
     """Attempts are in the store, which answers."""
     attic = Attic()
     attempt = (await attic.effects.register([message()]))[ORDER]
-    await attic.things.create(Artifact(kind="blob", name=f"{attempt}/receipt", data=b"1"))
+    await attic.artifacts.create(Artifact(kind="blob", name=f"{attempt}/receipt", data=b"1"))
     attic.tokens.failures = 1_000_000
     attic.clock.advance(OLD)
     await attic.run(attic.looks(2))
-    assert await attic.things.names() == ()
+    assert await attic.artifacts.names() == ()
 
 
 def words(records: Sequence[logging.LogRecord]) -> list[str]:

@@ -139,7 +139,7 @@ async def test_what_the_journal_says_is_known_here_as_well() -> None:
     assert troubles(vitals) == []
     await called(vitals, Point.JOURNAL, result=journal)
     ((found,),) = (health.troubles for health in vitals.endpoints())
-    assert found == Trouble(part="janitor", reason="recycling slots: CommitFailed: no", since=7, stops=False)
+    assert found == Trouble(part="janitor", reason="rotation slots: CommitFailed: no", since=7, stops=False)
 
 
 async def test_the_parent_reads_what_a_process_writes(tmp_path: Path) -> None:

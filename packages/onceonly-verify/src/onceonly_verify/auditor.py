@@ -22,9 +22,9 @@ from onceonly_verify.besides import (
     wrong_answers,
     wrongly_executed,
 )
-from onceonly_verify.keeping import STARTS, Views
 from onceonly_verify.parts import Parts
 from onceonly_verify.workload import BY, Behaviour, Workload, effect_text, name_of
+from onceonly_verify.workload_ports import STARTS, Views
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, State
 
 

@@ -13,17 +13,17 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
-from onceonly_verify.keeping import TOKENS, tokens_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role, receiving
-from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, Keeping, Workload, mark_text
+from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, DeduplicationMode, Workload, mark_text
+from onceonly_verify.workload_ports import TOKENS, tokens_of
 
 FROM_NOWHERE = MemoryReceipt(number=0, times=0)
 """The receipt of what comes from no queue."""
 LOOK, PAGE = "to look", 10
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
 TOKENS_FENCED = ("token-prepared", "fence", "token-discard")
-THINGS_SWEPT = ("keys", "load", "save", "thing-names")
+ARTIFACTS_SWEPT = ("keys", "load", "save", "artifact-names")
 REQUESTS_SWEPT = ("keys", "load", "save", "remote-delete")
 LATER = 1
 """An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
@@ -71,9 +71,9 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
     """Give each endpoint that leaves something to sweep so many sweepers."""
     senders = workload.endpoints[: -1 if workload.quiet else None]
     swept = (
-        (TOKENS_SWEPT, workload.keeping is Keeping.TOKENS),
-        (TOKENS_FENCED, workload.keeping is Keeping.ELSEWHERE),
-        (THINGS_SWEPT, workload.things),
+        (TOKENS_SWEPT, workload.deduplication is DeduplicationMode.TOKENS),
+        (TOKENS_FENCED, workload.deduplication is DeduplicationMode.ELSEWHERE),
+        (ARTIFACTS_SWEPT, workload.artifacts),
         (REQUESTS_SWEPT, workload.calls),
     )
     reached = tuple(dict.fromkeys(point for points, is_there in swept if is_there for point in points))
@@ -85,7 +85,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
             label=f"{label}sweeper: ",
             workers=sweepers,
             sweeps=(
-                *([TOKENS] if workload.keeping in SWEPT_TOKENS else []),
+                *([TOKENS] if workload.deduplication in SWEPT_TOKENS else []),
                 *([f"store of {endpoint}"] if workload.makes else []),
             ),
             reaches=reached,
@@ -106,7 +106,7 @@ async def _sweep(programs: Programs, ports: Ports) -> None:
     handlers: Any = ports.handlers
     effects: Any = ports.effects
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
-        if handlers.workload.keeping in SWEPT_TOKENS:
+        if handlers.workload.deduplication in SWEPT_TOKENS:
             await programs.sweeper.sweep(tokens_of(programs, handlers.driver), LATER, PAGE, ports)
         if handlers.workload.makes:
             await effects.sweep(LATER, PAGE)

@@ -1,4 +1,4 @@
-"""What must hold of what is kept beside the stores: tokens, keys of a dedup store, things and their register rows."""
+"""What must hold of what is kept beside the stores: tokens, keys of a dedup store, artifacts and their register rows."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.keeping import ANSWERS, REMOTE, THINGS, TOKENS
 from onceonly_verify.passing import SLICING, ring_in, slot_instant
-from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of
+from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload, effect_text, name_of
+from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS
 from onceonly_verify.world import BrokerPart
 
 UNDECIDABLE = frozenset(reason.value for reason in Undecidable)
@@ -24,8 +24,8 @@ Worlds = Mapping[str, Any]
 
 def missing_things(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
     """Look, in every state, for what a committed attempt made and somebody unmade."""
-    if workload.things:
-        there = {thing.data.decode() for thing in worlds[THINGS].things}
+    if workload.artifacts:
+        there = {artifact.data.decode() for artifact in worlds[ARTIFACTS].artifacts}
         for text in sorted(_published(workload, stores) - there):
             yield f"unmade: {text!r} is gone, and the attempt that made it was committed"
 
@@ -62,7 +62,7 @@ def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, St
 
 def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
     """Look, in every state, for records of a slice that its slot has forgotten: their messages would be refused."""
-    if workload.keeping is Keeping.RING:
+    if workload.deduplication is DeduplicationMode.RING:
         ring = ring_in(worlds)
         for waiting in ring.records:
             if waiting.slice is not None and ring.slots[SLICING.slot(waiting.slice)].start != waiting.slice:
@@ -80,7 +80,7 @@ def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[
 
 def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator[str]:
     """Look, in every state, for messages that came to the sink with a token that is not live: it would drop them."""
-    if workload.keeping in WITH_TOKENS:
+    if workload.deduplication in WITH_TOKENS:
         live = _live(workload, worlds)
         for id_ in sorted(part.tokens):
             if Token(id_, workload.to) not in live:
@@ -99,23 +99,23 @@ class QuiescentWorld(NamedTuple):
 def left_over(workload: Workload, left: QuiescentWorld, *, overtaken: bool) -> Iterator[str]:
     """Look, at rest, for what nobody will ever ask for or remove. What a sweeper removes does not rest where there is one.
 
-    A sweeper that overtakes an attempt may remove its row before it makes things: then they are left when its process dies.
+    A sweeper that overtakes an attempt may remove its row before it makes artifacts: then they are left when its process dies.
     """
     worlds, stores, part, given_up = left
-    if workload.keeping in WITH_TOKENS:
+    if workload.deduplication in WITH_TOKENS:
         carried = {Token(id_, workload.to) for id_ in part.tokens}
-        waiting = {token for store in stores.values() for each in store.records for token in each.record.minted}
+        waiting = {token for store in stores.values() for each in store.records for token in each.record.issued}
         for token in sorted(_live(workload, worlds) - carried - given_up - waiting):
             yield f"leak: token {token.id!r} of {token.endpoint} is live, and its message is gone"
     yield from _left_elsewhere(workload, worlds, stores)
     if workload.makes:
         yield from _unlisted(worlds)
-    if workload.things and not overtaken:
+    if workload.artifacts and not overtaken:
         listed = _listed(worlds)
         published = _published(workload, stores)
-        for thing in sorted(worlds[THINGS].things, key=lambda thing: thing.name):
-            if thing.data.decode() not in published and thing.name.partition("/")[0] not in listed:
-                yield f"leak: {thing.name!r} is there, its attempt was never committed, and no row leads to it"
+        for artifact in sorted(worlds[ARTIFACTS].artifacts, key=lambda artifact: artifact.name):
+            if artifact.data.decode() not in published and artifact.name.partition("/")[0] not in listed:
+                yield f"leak: {artifact.name!r} is there, its attempt was never committed, and no row leads to it"
 
 
 def _unlisted(worlds: Worlds) -> Iterator[str]:
@@ -155,14 +155,14 @@ def _asked(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
 
 def _live(workload: Workload, worlds: Worlds) -> frozenset[Token]:
     database = next(iter(worlds.values()))
-    live: frozenset[Token] = worlds[TOKENS].live if workload.keeping in SWEPT_TOKENS else database.tokens
+    live: frozenset[Token] = worlds[TOKENS].live if workload.deduplication in SWEPT_TOKENS else database.tokens
     return live
 
 
 def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
     """Name what committed attempts made."""
     rows = stores[workload.endpoints[0]].notes
-    return {effect_text(name_of(text), index, mark) for text, mark in rows for index in range(workload.things)}
+    return {effect_text(name_of(text), index, mark) for text, mark in rows for index in range(workload.artifacts)}
 
 
 def _listed(worlds: Worlds) -> set[str]:

@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from onceonly_verify.check import CHAIN, Check
-from onceonly_verify.workload import Keeping, Workload, copies
+from onceonly_verify.workload import DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
 BOTH_SIDES = ("load", "save", "ack")
 """What the endpoint that asks does, and the one that follows up."""
-CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.HISTORY, calls=1)
-FOLLOWING = Workload(arrivals=copies("a"), quiet=True, keeping=Keeping.HISTORY, followed=True)
+CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, calls=1)
+FOLLOWING = Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.HISTORY, followed=True)
 
 CALLED: tuple[Check, ...] = (
     Check(
@@ -30,7 +30,7 @@ CALLED: tuple[Check, ...] = (
     ),
     Check(
         name="a request, two attempts",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, calls=1),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, calls=1),
         bounds=Bounds(expiries=1),
         sweepers=1,
         reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
@@ -43,7 +43,7 @@ CALLED: tuple[Check, ...] = (
     ),
     Check(
         name="a response, two attempts, a dedup store",  # a fence finds no record of what is done: only the admission knows
-        workload=replace(FOLLOWING, keeping=Keeping.DEDUP),
+        workload=replace(FOLLOWING, deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(expiries=1),
         reaches=("load", "save", "dedup-contains", "dedup-add", "remote-get", "remote-call", "ack"),
     ),

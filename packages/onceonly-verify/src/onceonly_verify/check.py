@@ -9,7 +9,7 @@ from onceonly_verify.executing import executing_roles
 from onceonly_verify.mutations import CodeChange
 from onceonly_verify.roles import Role, endpoint_roles, older_roles
 from onceonly_verify.upkeep import upkeep_roles
-from onceonly_verify.workload import BILLING, SHOP, Keeping, Workload, copies
+from onceonly_verify.workload import BILLING, SHOP, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, count
 
 
@@ -68,7 +68,7 @@ class Check(Struct, frozen=True, kw_only=True):
         older = ["1 worker of an older version"] if self.older else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
         janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
-        kept = [self.workload.keeping.value] if self.workload.keeping is not Keeping.CLAIMS else []
+        kept = [self.workload.deduplication.value] if self.workload.deduplication is not DeduplicationMode.CLAIMS else []
         return ", ".join([*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, self.bounds.text()])
 
 

@@ -12,10 +12,10 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError
 from onceonly.model.transaction import Decided, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly_verify.beside import asked
-from onceonly_verify.keeping import ANSWERS, AnswersWorld
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Client, Workload, decode_rows, encode_rows, mark_text
+from onceonly_verify.workload_ports import ANSWERS, AnswersWorld
 
 PLACE = WorldPart(ANSWERS, AnswersWorld())
 ON_DOCUMENTS, IN_STORE = ("load", "save", "send"), ("open", "commit", "send", "forget")
@@ -32,7 +32,7 @@ def client_roles(workload: Workload) -> tuple[Role, ...]:
             point="asks for",
             label=f"{workload.labels[0]}client: ",
             workers=len(workload.clients),
-            reaches=(ON_DOCUMENTS if workload.keeping in WITH_ENTITIES else IN_STORE)[: 2 if workload.quiet else None],
+            reaches=(ON_DOCUMENTS if workload.deduplication in WITH_ENTITIES else IN_STORE)[: 2 if workload.quiet else None],
             begins=asked,
             program=attempting,
         ),

@@ -13,7 +13,6 @@ from onceonly.ports.transport import Topology
 from onceonly_verify.asking import Choice
 from onceonly_verify.faults import ANSWER_LOST, CallOutcome, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
-from onceonly_verify.keeping import Views, first_worlds
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs
 from onceonly_verify.reductions import Reductions
@@ -21,6 +20,7 @@ from onceonly_verify.roles import Batch, Cast, Role
 from onceonly_verify.trie import Node, Trie
 from onceonly_verify.wording import about, batch_text, receipt_text
 from onceonly_verify.workload import BLAMED, SINK, End, Workload, names_of
+from onceonly_verify.workload_ports import Views, first_worlds
 from onceonly_verify.world import (
     BROKER,
     LEDGER,

@@ -14,10 +14,10 @@ from onceonly.model.remote import Request
 from onceonly.model.transaction import Decided, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
-from onceonly_verify.keeping import calls_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.workload import WIRE, Workload, asking, mark_text
+from onceonly_verify.workload_ports import calls_of
 
 ASK, PUT, POST, DELETE = "ASK", "PUT", "POST", "DELETE"
 """What comes over the wire. ASK is a PUT whose caller waits for the answer, and goes on; a PUT is a late copy of it."""

@@ -30,7 +30,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "start-begin": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),
     "start-died": (FAILED,),
     "kept": (FAILED,),
-    "recycle": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
+    "rotate": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
     "load": (FAILED,),
     "save": (FAILED, *_UNKNOWN),  # a repeated one finds another version, for ever
     "keys": (FAILED,),
@@ -41,9 +41,9 @@ FORMS: dict[str, tuple[str, ...]] = {
     "token-activate": (FAILED, *_UNKNOWN, DUPLICATED),
     "token-remove": (FAILED, *_UNKNOWN, DUPLICATED),
     "token-discard": (FAILED, *_UNKNOWN, DUPLICATED),
-    "thing-create": (FAILED, *_UNKNOWN, DUPLICATED),
-    "thing-delete": (FAILED, *_UNKNOWN, DUPLICATED),
-    "thing-names": (FAILED,),
+    "artifact-create": (FAILED, *_UNKNOWN, DUPLICATED),
+    "artifact-delete": (FAILED, *_UNKNOWN, DUPLICATED),
+    "artifact-names": (FAILED,),
     "remote-put": (FAILED, *_UNKNOWN, DUPLICATED),
     "remote-call": (FAILED, *_UNKNOWN, DUPLICATED),
     "remote-get": (FAILED,),
@@ -63,7 +63,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 Of a call over many items any part may happen as well; of one that only reads, every failure is the same.
 """
-LATE = frozenset({"commit", "send", "save", "token-prepare", "thing-create", "remote-put", "remote-call", "call-put"})
+LATE = frozenset({"commit", "send", "save", "token-prepare", "artifact-create", "remote-put", "remote-call", "call-put"})
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 
 
@@ -99,7 +99,7 @@ _SILENT: dict[str, tuple[Raises | None, ...]] = {
     "dead-letter": (None, raises(ConflictError), raises(CommitFailed), raises(OutcomeUnknown)),
     **{
         point: (None, raises(CommitFailed), raises(OutcomeUnknown))
-        for point in ("ack", "release", "dedup-add", "token-activate", "token-remove", "token-discard", "thing-delete")
+        for point in ("ack", "release", "dedup-add", "token-activate", "token-remove", "token-discard", "artifact-delete")
     },
 }
 

@@ -1,10 +1,10 @@
-"""The checks of what is kept elsewhere: records in entities, a dedup store, tokens, things that are made before the commit."""
+"""The checks of what is stored elsewhere: records in entities, a dedup store, tokens, artifacts."""
 
 from onceonly_verify.check import CHAIN, HASTY, ONE_OF_EACH, TWICE, Check
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import drop
 from onceonly_verify.mutations.places import branch, condition
-from onceonly_verify.workload import Arrival, Behaviour, Keeping, Workload, copies
+from onceonly_verify.workload import Arrival, Behaviour, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
 ON_DOCUMENTS = ("load", "save", "send", "ack")
@@ -13,14 +13,14 @@ RECEIVED = ("load", "save", "token-live", "token-remove", "ack")
 """What also an endpoint does that sends nothing."""
 TOKENIZED = (*RECEIVED, "token-prepare", "token-activate", "send")
 IN_DATABASE = ("begin", "commit", "ack")
-MADE = (*ON_DOCUMENTS, "thing-create")
+MADE = (*ON_DOCUMENTS, "artifact-create")
 GIVEN_UP = ("load", "save", "dead-letter", "ack")
 
 
-def _giving_up(keeping: Keeping) -> Workload:
+def _giving_up(deduplication: DeduplicationMode) -> Workload:
     """Return a workload in which any attempt at the message may work, or fail for good."""
     unsteady = (("a", Behaviour.UNSTEADY),)
-    return Workload(arrivals=copies("a"), behaviours=unsteady, keeping=keeping, retry=HASTY, may_be_both=True)
+    return Workload(arrivals=copies("a"), behaviours=unsteady, deduplication=deduplication, retry=HASTY, may_be_both=True)
 
 
 ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
@@ -31,40 +31,40 @@ OLDER = (change("documents.store", "DocumentUnit._kept", drop(branch(condition("
 KEPT: tuple[Check, ...] = (
     Check(
         name="an entity and its history, one message",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY),
         bounds=ONE_OF_EACH,
         reaches=ON_DOCUMENTS,
     ),
     Check(
         name="an entity and its history, two copies",
-        workload=Workload(arrivals=TWICE, keeping=Keeping.HISTORY),
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.HISTORY),
         bounds=Bounds(crashes=1, failures=1),
         reaches=ON_DOCUMENTS,
     ),
     Check(
         name="given up while an earlier save may land, history",
-        workload=_giving_up(Keeping.HISTORY),
+        workload=_giving_up(DeduplicationMode.HISTORY),
         bounds=Bounds(failures=1, whims=1),
         workers=1,
         reaches=GIVEN_UP,
     ),
     Check(
         name="given up while an earlier save may land, history and a crash",
-        workload=_giving_up(Keeping.HISTORY),
+        workload=_giving_up(DeduplicationMode.HISTORY),
         bounds=Bounds(crashes=1, whims=1),
         workers=1,
         reaches=GIVEN_UP,
     ),
     Check(
         name="given up while an earlier save may land, a dedup store",
-        workload=_giving_up(Keeping.DEDUP),
+        workload=_giving_up(DeduplicationMode.DEDUP),
         bounds=Bounds(failures=1, whims=1),
         workers=1,
         reaches=(*GIVEN_UP, "dedup-contains"),
     ),
     Check(
         name="given up while an earlier save may land, tokens",
-        workload=_giving_up(Keeping.TOKENS),
+        workload=_giving_up(DeduplicationMode.TOKENS),
         bounds=Bounds(failures=1, whims=1),
         workers=1,
         sweepers=1,
@@ -72,20 +72,20 @@ KEPT: tuple[Check, ...] = (
     ),
     Check(
         name="an entity and its history, two messages",
-        workload=Workload(arrivals=copies("a", "b"), keeping=Keeping.HISTORY),
+        workload=Workload(arrivals=copies("a", "b"), deduplication=DeduplicationMode.HISTORY),
         bounds=Bounds(crashes=1),
         reaches=ON_DOCUMENTS,
     ),
     Check(
         name="two entities in one batch",
-        workload=Workload(arrivals=copies("a", "b"), keeping=Keeping.HISTORY, entities=(("b", "f"),)),
+        workload=Workload(arrivals=copies("a", "b"), deduplication=DeduplicationMode.HISTORY, entities=(("b", "f"),)),
         bounds=Bounds(crashes=1),
         batch=2,
         reaches=ON_DOCUMENTS,
     ),
     Check(
         name="an older version beside a newer one",
-        workload=Workload(arrivals=TWICE, keeping=Keeping.HISTORY, quiet=True),
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.HISTORY, quiet=True),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
         older=OLDER,
@@ -93,62 +93,64 @@ KEPT: tuple[Check, ...] = (
     ),
     Check(
         name="a dedup store, another body",
-        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP),
+        workload=Workload(arrivals=ANOTHER_BODY, deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(crashes=1),
         reaches=(*DEDUPLICATED, "dead-letter"),
     ),
     Check(
         name="a dedup store, another body about another entity",
-        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP, entities=(("b", "f"),), may_be_both=True),
+        workload=Workload(
+            arrivals=ANOTHER_BODY, deduplication=DeduplicationMode.DEDUP, entities=(("b", "f"),), may_be_both=True
+        ),
         bounds=Bounds(crashes=1),
         reaches=(*DEDUPLICATED, "dead-letter"),
     ),
     Check(
         name="a dedup store, two copies",
-        workload=Workload(arrivals=TWICE, keeping=Keeping.DEDUP),
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(crashes=1),
         reaches=DEDUPLICATED,
     ),
     Check(
         name="a dedup store, a lease that ends early",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(crashes=1, expiries=1),
         reaches=DEDUPLICATED,
     ),
     Check(
         name="a dedup store, a lease that ends early, and a failed call",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(expiries=1, failures=1),
         reaches=DEDUPLICATED,
     ),
     Check(
         name="a dedup store, a crash and a failed call",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.DEDUP),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
         reaches=DEDUPLICATED,
     ),
     Check(
         name="tokens, two copies",
-        workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(crashes=1),
         reaches=TOKENIZED,
     ),
     Check(
         name="tokens, a lease that ends early",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(crashes=1, expiries=1),
         reaches=TOKENIZED,
     ),
     Check(
         name="tokens, a lease that ends early, and a failed call",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(expiries=1, failures=1),
         reaches=TOKENIZED,
     ),
     Check(
         name="tokens and a sweeper, a crash",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(crashes=1, sweeps=2),
         workers=1,
         sweepers=1,
@@ -156,7 +158,7 @@ KEPT: tuple[Check, ...] = (
     ),
     Check(
         name="tokens and a sweeper, a failed call",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(failures=1, sweeps=2),
         workers=1,
         sweepers=1,
@@ -164,28 +166,28 @@ KEPT: tuple[Check, ...] = (
     ),
     Check(
         name="tokens and a sweeper, two copies",
-        workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(sweeps=1),
         sweepers=1,
         reaches=TOKENIZED,
     ),
     Check(
         name="a chain with tokens, two copies and a failed call",
-        workload=Workload(arrivals=TWICE, endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=TWICE, endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(failures=1),
         workers=1,
         reaches=RECEIVED,
     ),
     Check(
         name="a chain with tokens, a crash and a failed call",
-        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
         reaches=RECEIVED,
     ),
     Check(
         name="a chain with tokens and a sweeper",
-        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.TOKENS),
         bounds=Bounds(crashes=1, expiries=1, sweeps=1),
         workers=1,
         sweepers=1,
@@ -193,53 +195,53 @@ KEPT: tuple[Check, ...] = (
     ),
     Check(
         name="tokens in the same database, one message",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.DATABASE),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.DATABASE),
         bounds=ONE_OF_EACH,
         reaches=IN_DATABASE,
     ),
     Check(
         name="tokens in the same database, a chain",
-        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.DATABASE),
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.DATABASE),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
         reaches=IN_DATABASE,
     ),
     Check(
         name="tokens in the same database, and a relay",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.DATABASE),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.DATABASE),
         bounds=Bounds(crashes=1, expiries=1),
         relays=1,
         reaches=IN_DATABASE,
     ),
     Check(
-        name="a thing, a crash and a failed call",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+        name="an artifact, a crash and a failed call",
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
         sweepers=1,
         reaches=MADE,
     ),
     Check(
-        name="a thing, two attempts",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1, quiet=True),
+        name="an artifact, two attempts",
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1, quiet=True),
         bounds=Bounds(expiries=1),
         sweepers=1,
-        reaches=("load", "save", "thing-create", "ack"),
+        reaches=("load", "save", "artifact-create", "ack"),
     ),
     Check(
-        name="a thing, and early sweeps",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+        name="an artifact, and early sweeps",
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1),
         bounds=Bounds(sweeps=2),
         workers=1,
         sweepers=1,
         reaches=MADE,
     ),
     Check(
-        name="a thing, and a sweeper that overtakes",
-        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1, quiet=True),
+        name="an artifact, and a sweeper that overtakes",
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1, quiet=True),
         bounds=Bounds(crashes=1, sweeps=1),
         workers=1,
         sweepers=1,
-        reaches=("load", "save", "thing-create", "ack"),
+        reaches=("load", "save", "artifact-create", "ack"),
     ),
 )

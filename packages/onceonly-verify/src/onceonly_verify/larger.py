@@ -6,7 +6,7 @@ from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
 from onceonly_verify.forgotten import AHEAD, LATE, REFUSING
 from onceonly_verify.passing import OLD
-from onceonly_verify.workload import Arrival, Behaviour, Client, Keeping, Workload, copies
+from onceonly_verify.workload import Arrival, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
 THREE = copies("a", "a", "a")
@@ -105,20 +105,22 @@ DEEP: tuple[Check, ...] = (
     ),
     Check(
         name="a control message, two attempts with one key, and two workers",
-        workload=Workload(arrivals=(), clients=(Client("t", key="k"), Client("t", key="k")), keeping=Keeping.HISTORY),
+        workload=Workload(
+            arrivals=(), clients=(Client("t", key="k"), Client("t", key="k")), deduplication=DeduplicationMode.HISTORY
+        ),
         bounds=Bounds(crashes=1),
         reaches=("load", "ack"),
     ),
     Check(
         name="a ring, two slices of one slot, a crash and a lease that ends early",
-        workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), keeping=Keeping.RING),
+        workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), deduplication=DeduplicationMode.RING),
         bounds=Bounds(crashes=1, expiries=1),
         janitors=2,
         reaches=REFUSING,
     ),
     Check(
         name="a ring, and copies that come late, and a failed call",
-        workload=Workload(arrivals=LATE, keeping=Keeping.RING),
+        workload=Workload(arrivals=LATE, deduplication=DeduplicationMode.RING),
         bounds=ONE_OF_EACH,
         janitors=2,
         reaches=REFUSING,
@@ -239,7 +241,10 @@ LARGE: tuple[Check, ...] = (
     Check(
         name="large, entities and their histories",
         workload=Workload(
-            arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, entities=(("c", "f"),)
+            arrivals=FOUR,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            deduplication=DeduplicationMode.HISTORY,
+            entities=(("c", "f"),),
         ),
         bounds=MANY_FAULTS,
         workers=3,
@@ -252,7 +257,7 @@ LARGE: tuple[Check, ...] = (
             arrivals=FOUR,
             endpoints=CHAIN,
             behaviours=(("b", Behaviour.UNSTEADY),),
-            keeping=Keeping.DEDUP,
+            deduplication=DeduplicationMode.DEDUP,
             entities=(("c", "f"),),
         ),
         bounds=MANY_FAULTS,
@@ -266,7 +271,7 @@ LARGE: tuple[Check, ...] = (
             arrivals=FOUR,
             endpoints=CHAIN,
             behaviours=(("b", Behaviour.UNSTEADY),),
-            keeping=Keeping.TOKENS,
+            deduplication=DeduplicationMode.TOKENS,
             entities=(("c", "f"),),
         ),
         bounds=replace(MANY_FAULTS, sweeps=6),
@@ -278,7 +283,11 @@ LARGE: tuple[Check, ...] = (
     Check(
         name="large, a chain with tokens in the same database",
         workload=Workload(
-            arrivals=FOUR, endpoints=CHAIN, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.DATABASE, effects=2
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            deduplication=DeduplicationMode.DATABASE,
+            effects=2,
         ),
         bounds=MANY_FAULTS,
         relays=1,
@@ -287,8 +296,10 @@ LARGE: tuple[Check, ...] = (
         patience=ENDLESS,
     ),
     Check(
-        name="large, things",
-        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, things=2),
+        name="large, artifacts",
+        workload=Workload(
+            arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), deduplication=DeduplicationMode.HISTORY, artifacts=2
+        ),
         bounds=MANY_FAULTS,
         workers=3,
         sweepers=1,
@@ -296,8 +307,8 @@ LARGE: tuple[Check, ...] = (
         patience=ENDLESS,
     ),
     Check(
-        name="large, things, and sweepers that overtake",
-        workload=Workload(arrivals=FOUR, keeping=Keeping.HISTORY, things=1, entities=(("c", "f"),)),
+        name="large, artifacts, and sweepers that overtake",
+        workload=Workload(arrivals=FOUR, deduplication=DeduplicationMode.HISTORY, artifacts=1, entities=(("c", "f"),)),
         bounds=replace(MANY_FAULTS, sweeps=6),
         workers=3,
         sweepers=1,
@@ -315,7 +326,7 @@ LARGE: tuple[Check, ...] = (
                 Client("u", key="l"),
                 Client("v"),
             ),
-            keeping=Keeping.HISTORY,
+            deduplication=DeduplicationMode.HISTORY,
             looks=2,
         ),
         bounds=Bounds(crashes=2, expiries=2, failures=3),
@@ -337,7 +348,9 @@ LARGE: tuple[Check, ...] = (
     Check(
         name="large, a ring",
         workload=Workload(
-            arrivals=(*LATE, *AHEAD, *copies("c", instant=OLD)), behaviours=(("c", Behaviour.UNSTEADY),), keeping=Keeping.RING
+            arrivals=(*LATE, *AHEAD, *copies("c", instant=OLD)),
+            behaviours=(("c", Behaviour.UNSTEADY),),
+            deduplication=DeduplicationMode.RING,
         ),
         bounds=MANY_FAULTS,
         workers=3,

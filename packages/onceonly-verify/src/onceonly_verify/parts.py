@@ -11,7 +11,7 @@ from typing import Any
 from onceonly.adapters.memory.world import PortOperation
 from onceonly_verify.faults import do
 from onceonly_verify.forms import drained, in_order
-from onceonly_verify.keeping import leaves_garbage
+from onceonly_verify.workload_ports import leaves_garbage
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Ledger, Marks, Numbering
 
 FIRST_STORE = 4

@@ -8,9 +8,9 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Call, Choice
 from onceonly_verify.auditor import Auditor
-from onceonly_verify.keeping import Views
 from onceonly_verify.stage import Ends, InitialState, Option, Simulation
 from onceonly_verify.workload import End
+from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import State
 
 CLOSINGS = 20

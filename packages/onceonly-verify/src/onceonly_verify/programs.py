@@ -62,7 +62,7 @@ class Programs(NamedTuple):
     database: Any
     dedup: Any
     tokens: Any
-    things: Any
+    artifacts: Any
     calls: Any
     remote: Any
     execution: Any
@@ -129,7 +129,7 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         database=modules["onceonly.adapters.memory.database"],
         dedup=modules["onceonly.adapters.memory.dedup"],
         tokens=modules["onceonly.adapters.memory.tokens"],
-        things=modules["onceonly.adapters.memory.artifacts"],
+        artifacts=modules["onceonly.adapters.memory.artifacts"],
         calls=modules["onceonly.adapters.memory.calls"],
         remote=modules["onceonly.adapters.memory.remote"],
         execution=modules["onceonly.algorithms.remote_execution"],

@@ -11,11 +11,11 @@ from onceonly.adapters.memory.world import WorldPart
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.asking import Asking
-from onceonly_verify.keeping import place_of, ports_of
 from onceonly_verify.mutations import CodeChange
 from onceonly_verify.passing import is_to_come
 from onceonly_verify.programs import Programs, older
-from onceonly_verify.workload import Keeping, Workload
+from onceonly_verify.workload import DeduplicationMode, Workload
+from onceonly_verify.workload_ports import place_of, ports_of
 
 Batch = tuple[Delivery, ...]
 Begun = tuple[Any, Batch]
@@ -98,7 +98,7 @@ def older_roles(workload: Workload, changes: tuple[CodeChange, ...], *, batch: i
 
 def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
     """Give each endpoint so many workers, of which each takes so many deliveries at once."""
-    waits = is_to_come if workload.keeping is Keeping.RING else None
+    waits = is_to_come if workload.deduplication is DeduplicationMode.RING else None
     return tuple(
         Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits)
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)

@@ -17,7 +17,7 @@ from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.results import CheckResult, MutantResult
 from onceonly_verify.roles import Role
 from onceonly_verify.trie import NotDeterministic
-from onceonly_verify.workload import Keeping
+from onceonly_verify.workload import DeduplicationMode
 from onceonly_verify.world import Bounds
 
 LIMIT = 5_000_000
@@ -107,7 +107,7 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     if check.bounds.failures:
         failing = [point for point in FORMS if f"{point}: may fail" in happened]
         wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {f"receive: {ANSWER_LOST}"}
-        if "commit" in failing and check.workload.keeping is not Keeping.DATABASE:  # there it is nobody's alone
+        if "commit" in failing and check.workload.deduplication is not DeduplicationMode.DATABASE:  # there it is nobody's alone
             wanted.add("commit: lands now, applied")
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}

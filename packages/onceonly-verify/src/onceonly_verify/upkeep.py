@@ -1,4 +1,4 @@
-"""Who is at work on a ring, beside those who claim: its clock, and janitors that recycle a slot at any moment."""
+"""Who is at work on a ring, beside those who claim: its clock, and janitors that rotate a slot at any moment."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
@@ -13,12 +13,12 @@ from onceonly_verify.beside import FROM_NOWHERE
 from onceonly_verify.passing import END, SLICING, OnTime, ring_in, tick
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role
-from onceonly_verify.workload import Keeping, Workload
+from onceonly_verify.workload import DeduplicationMode, Workload
 
 
 def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     """Give the first endpoint so many janitors, and time that passes, where claims are forgotten."""
-    if workload.keeping is not Keeping.RING:
+    if workload.deduplication is not DeduplicationMode.RING:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
     slots = sorted({SLICING.slot(arrival.slot_instant) for arrival in workload.arrivals})
@@ -37,10 +37,10 @@ def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
         point="wakes up",
         label=f"{label}janitor: ",
         workers=janitors,
-        reaches=("recycle",),
+        reaches=("rotate",),
         begins=partial(woken, texts=tuple(f"for slot {number}" for number in slots)),
         waits=is_kept,
-        program=recycling,
+        program=rotating,
     )
     return (clock, janitor)
 
@@ -69,15 +69,15 @@ def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, 
     return work
 
 
-def recycling(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Recycle a slot, if it can be, as a janitor does."""
-    return _recycle(programs, _slot(batch), ports)
+def rotating(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Rotate a slot, if it can be, as a janitor does."""
+    return _rotate(programs, _slot(batch), ports)
 
 
-async def _recycle(programs: Programs, number: int, ports: Ports) -> None:
+async def _rotate(programs: Programs, number: int, ports: Ports) -> None:
     store, handlers = _of(ports)
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
-        await programs.ring.MemoryRing(OnTime(handlers.driver), store).recycle(number)
+        await programs.ring.MemoryRing(OnTime(handlers.driver), store).rotate(number)
 
 
 def _of(ports: Ports) -> tuple[Any, Any]:

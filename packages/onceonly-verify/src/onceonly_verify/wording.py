@@ -49,7 +49,7 @@ _RULES: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Send, _send_text),
     (DeadLetter, lambda letter: f"{letter.body.decode()!r}: {letter.reason}"),
     (Change, _change_text),
-    (Artifact, lambda thing: thing.name),
+    (Artifact, lambda artifact: artifact.name),
     (Called, lambda call: f"{call.verb} {call.url}"),
     (Token, lambda token: f"{token.id} of {token.endpoint}"),
     (bytes, bytes.hex),

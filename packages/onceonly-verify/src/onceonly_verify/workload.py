@@ -40,7 +40,7 @@ ENTITY = "e"
 """The entity that messages work on where nothing else is said."""
 
 
-class Keeping(Enum):
+class DeduplicationMode(Enum):
     """How endpoints know what they handled, and in what kind of store."""
 
     CLAIMS = "claims in the store"
@@ -52,9 +52,9 @@ class Keeping(Enum):
     ELSEWHERE = "claims in the store, tokens elsewhere"
 
 
-WITH_ENTITIES = frozenset({Keeping.HISTORY, Keeping.DEDUP, Keeping.TOKENS})
-WITH_TOKENS = frozenset({Keeping.TOKENS, Keeping.DATABASE, Keeping.ELSEWHERE})
-SWEPT_TOKENS = frozenset({Keeping.TOKENS, Keeping.ELSEWHERE})
+WITH_ENTITIES = frozenset({DeduplicationMode.HISTORY, DeduplicationMode.DEDUP, DeduplicationMode.TOKENS})
+WITH_TOKENS = frozenset({DeduplicationMode.TOKENS, DeduplicationMode.DATABASE, DeduplicationMode.ELSEWHERE})
+SWEPT_TOKENS = frozenset({DeduplicationMode.TOKENS, DeduplicationMode.ELSEWHERE})
 """Where tokens are in a store of their own, in which a sweeper removes those that are never confirmed."""
 
 
@@ -139,13 +139,13 @@ class Workload(Struct, frozen=True, kw_only=True):
     to: str = SINK
     quiet: bool = False
     """That the handlers of the last endpoint send nothing."""
-    keeping: Keeping = Keeping.CLAIMS
+    deduplication: DeduplicationMode = DeduplicationMode.CLAIMS
     handled_before: bool = False
     """That an older version has handled the arrivals, claimed them by their headers, and sent nothing yet."""
     entities: tuple[tuple[str, str], ...] = ()
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
-    things: int = 0
-    """How many things each handled message makes at the first endpoint."""
+    artifacts: int = 0
+    """How many artifacts each handled message makes at the first endpoint."""
     calls: int = 0
     """How many requests each handled message makes of another service at the first endpoint; what it sends follows them up."""
     followed: bool = False
@@ -189,7 +189,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     def entity(self, name: str) -> str:
         """Tell on which entity the handler of this message works; empty for none."""
-        return dict(self.entities).get(name, ENTITY) if self.keeping in WITH_ENTITIES else ""
+        return dict(self.entities).get(name, ENTITY) if self.deduplication in WITH_ENTITIES else ""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def makes(self) -> int:
-        """Tell how many things each handled message makes at the first endpoint, before its commit."""
-        return self.things + self.calls + self.followed
+        """Tell how many artifacts each handled message makes at the first endpoint, before its commit."""
+        return self.artifacts + self.calls + self.followed
 
     def tokens(self) -> frozenset[Token]:
         """Give the tokens that the arrivals came with, live at the beginning."""
@@ -238,7 +238,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         return frozenset(Token(token, self.endpoints[0]) for token in arriving if token)
 
     def _arriving(self, arrival: Arrival) -> Message:
-        token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if self.keeping in WITH_TOKENS else ()
+        token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if self.deduplication in WITH_TOKENS else ()
         request = ((REQUEST, _request_of(arrival)),) if self.followed else ()
         message = arrival.message()
         return replace(message, extensions=(*message.extensions, *token, *request))
@@ -314,7 +314,7 @@ class CheckedHandlers:
         self._check(message, response)
         effects = self.effects(message.identity, text, mark)
         if not self._calls:
-            return Decision(effects, self._things(text, mark, attempt))
+            return Decision(effects, self._artifacts(text, mark, attempt))
         url = f"{attempt}/0"
         followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
         request = Artifact(kind=HTTP, name=url, data=followed.message.body)
@@ -350,8 +350,8 @@ class CheckedHandlers:
         if requested(message) and (response is None or response.body != message.body):
             raise RuntimeError(f"{message.body!r} was given the response {response!r}")
 
-    def _things(self, text: str, mark: str, attempt: str) -> tuple[Artifact, ...]:
-        count = self.workload.things if self._endpoint == self.workload.endpoints[0] else 0
+    def _artifacts(self, text: str, mark: str, attempt: str) -> tuple[Artifact, ...]:
+        count = self.workload.artifacts if self._endpoint == self.workload.endpoints[0] else 0
         return tuple(
             Artifact(kind=BLOB, name=f"{attempt}/{index}", data=effect_text(name_of(text), index, mark).encode())
             for index in range(count)

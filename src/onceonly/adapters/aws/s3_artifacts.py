@@ -1,4 +1,4 @@
-"""Things in an S3 bucket: one object each, below a prefix, under the name that a message announces."""
+"""Artifacts in an S3 bucket: one object each, below a prefix, under the name that a message announces."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,16 +31,18 @@ class S3Artifacts:
     def __init__(self, client: Client, place: S3Address) -> None:
         self._client, self._place = client, place
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Put an object; see the port. A name whose key is longer than 1,024 bytes is refused, and data over 5 GB."""
-        key = self._key(thing.name)
-        if key is None or len(thing.data) > LARGEST:
+        key = self._key(artifact.name)
+        if key is None or len(artifact.data) > LARGEST:
             raise CommitRefused(
-                f"S3 takes {thing.name[:50]!r} with its {len(thing.data)} bytes neither now nor later:"
+                f"S3 takes {artifact.name[:50]!r} with its {len(artifact.data)} bytes neither now nor later:"
                 f" a key has 1 to {LONGEST_KEY} bytes when it is encoded, data at most {LARGEST}"
             )
         with translated(f"writing to {self._place.bucket}", DEFINITE):
-            await self._client.put_object(Bucket=self._place.bucket, Key=key, Body=thing.data, ContentType=thing.content_type)
+            await self._client.put_object(
+                Bucket=self._place.bucket, Key=key, Body=artifact.data, ContentType=artifact.content_type
+            )
 
     async def delete(self, name: str) -> None:
         """Delete an object; see the port."""
@@ -82,7 +84,7 @@ class S3Artifacts:
 
 @asynccontextmanager
 async def open_artifacts(url: str) -> AsyncIterator[S3Artifacts]:
-    """Open the things at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`. Raises SetupError."""
+    """Open the artifacts at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`. Raises SetupError."""
     place = read_url(url)
     async with opened(place) as client:
         yield S3Artifacts(client, place)

@@ -1,4 +1,4 @@
-"""Things as blobs in Azure, in one folder of a container; their names are those that readers elsewhere know.
+"""Artifacts as blobs in Azure, in one folder of a container; their names are those that readers elsewhere know.
 
 The emulator in the tests cannot prove what Azure makes of odd letters in names: those that its documentation warns of are
 refused.
@@ -25,17 +25,17 @@ class AzureBlobArtifacts:
         """Use a container that was opened."""
         self._container = container
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Make a blob; see the port. A name that is taken by other data is refused."""
-        self._check(thing)
+        self._check(artifact)
         try:
-            await self._container.write(thing.name, thing.data, thing.content_type)
+            await self._container.write(artifact.name, artifact.data, artifact.content_type)
         except PreconditionFailed as error:
-            known = await self.read(thing.name)
+            known = await self.read(artifact.name)
             if known is None:
-                raise OutcomeUnknown(f"the blob {thing.name!r} was made before, and is being deleted") from error
-            if known != thing.data:
-                raise CommitRefused(f"the blob {thing.name!r} was made before, with other data") from error
+                raise OutcomeUnknown(f"the blob {artifact.name!r} was made before, and is being deleted") from error
+            if known != artifact.data:
+                raise CommitRefused(f"the blob {artifact.name!r} was made before, with other data") from error
 
     async def delete(self, name: str) -> None:
         """Delete a blob; see the port."""
@@ -64,14 +64,14 @@ class AzureBlobArtifacts:
         await self._container.check()
         return ()
 
-    def _check(self, thing: Artifact) -> None:
-        if self._is_odd(thing.name):
+    def _check(self, artifact: Artifact) -> None:
+        if self._is_odd(artifact.name):
             raise CommitRefused(
-                f"Azure Blob takes no name such as {thing.name[:80]!r}: at most {self._container.longest} letters in at most "
-                f"{_MOST_PARTS} parts, none empty or with a dot at its end, and neither backslashes nor control characters"
+                f"Azure Blob takes no name such as {artifact.name[:80]!r}: at most {self._container.longest} letters in "
+                f"at most {_MOST_PARTS} parts, none empty or with a dot at its end, and no backslash or control character"
             )
-        if len(thing.data) > LARGEST:
-            raise CommitRefused(f"the blob {thing.name!r} has {len(thing.data)} bytes; {LARGEST} are held")
+        if len(artifact.data) > LARGEST:
+            raise CommitRefused(f"the blob {artifact.name!r} has {len(artifact.data)} bytes; {LARGEST} are held")
 
     def _is_odd(self, name: str) -> bool:
         is_long = len(name) > self._container.longest or name.count("/") >= _MOST_PARTS

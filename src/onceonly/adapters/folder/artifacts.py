@@ -1,4 +1,4 @@
-"""Things as files in a local folder: each is there whole, and on disk, or it is not there."""
+"""Artifacts as files in a local folder: each is there whole, and on disk, or it is not there."""
 
 import errno
 import os
@@ -32,9 +32,9 @@ class FolderArtifacts:
         """Use this folder; a call while it is not there (nothing mounted, for instance) raises CommitFailed."""
         self._folder = Path(folder)
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Make a file; see the port. A name that leads out of the folder or is taken by other data is refused."""
-        await in_thread(self._create, thing)
+        await in_thread(self._create, artifact)
 
     async def delete(self, name: str) -> None:
         """Remove a file, and what is left of attempts to make it; see the port."""
@@ -56,14 +56,14 @@ class FolderArtifacts:
             )
         return ()
 
-    def _create(self, thing: Artifact) -> None:
-        path = self._path(thing.name)
+    def _create(self, artifact: Artifact) -> None:
+        path = self._path(artifact.name)
         if path is None:
-            raise CommitRefused(f"{thing.name!r} is no name of a file inside the folder: use parts between single '/'")
-        known = self._read(thing.name)
-        if known is not None and known != thing.data:
-            raise CommitRefused(f"{thing.name!r} was made before, with other data")
-        making = self._write(thing)
+            raise CommitRefused(f"{artifact.name!r} is no name of a file inside the folder: use parts between single '/'")
+        known = self._read(artifact.name)
+        if known is not None and known != artifact.data:
+            raise CommitRefused(f"{artifact.name!r} was made before, with other data")
+        making = self._write(artifact)
         try:
             # Crash here: 1 the data is on disk, 2 nobody can see it, 3 `delete` finds it by the hash of its name.
             self._name(making, path)
@@ -71,8 +71,8 @@ class FolderArtifacts:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
             if error.errno in _NEVER:
-                raise CommitRefused(f"the file system does not take the name {thing.name!r}: {error}") from error
-            raise OutcomeUnknown(f"{thing.name!r} may have its name, or not: {error}") from error
+                raise CommitRefused(f"the file system does not take the name {artifact.name!r}: {error}") from error
+            raise OutcomeUnknown(f"{artifact.name!r} may have its name, or not: {error}") from error
         self._sync_up(path.parent)
 
     def _name(self, making: Path, path: Path) -> None:
@@ -89,19 +89,19 @@ class FolderArtifacts:
     def _make_folder(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
-    def _write(self, thing: Artifact) -> Path:
+    def _write(self, artifact: Artifact) -> Path:
         folder = self._root() / _MAKING
-        making = folder / f"{_hash(thing.name)}-{secrets.token_hex(8)}"
+        making = folder / f"{_hash(artifact.name)}-{secrets.token_hex(8)}"
         try:
             folder.mkdir(exist_ok=True)
             with making.open("xb") as file:
-                file.write(thing.data)
+                file.write(artifact.data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
-            raise CommitFailed(f"{thing.name!r} could not be written: {error}") from error
+            raise CommitFailed(f"{artifact.name!r} could not be written: {error}") from error
         return making
 
     def _delete(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Other services over HTTP: requests wait there as things, and are executed, read and deleted by their URLs (docs/http.md).
+"""Other services over HTTP: requests wait there as artifacts, and are executed, read and deleted by their URLs (docs/http.md).
 
 Nothing here is tried again: what is not said for sure, with the header of the protocol, is OutcomeUnknown.
 """
@@ -51,7 +51,7 @@ class _ProtocolAnswer(NamedTuple):
 
 
 class HttpRemote:
-    """The peers of one endpoint, each by its URL: the Things and the Remote port. `tell` hears of peers that do not answer."""
+    """The peers of one endpoint, each by its URL: the ArtifactStore and Remote ports. `tell` hears of silent peers."""
 
     def __init__(self, client: httpx.AsyncClient, peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> None:
         self._client = client
@@ -59,11 +59,15 @@ class HttpRemote:
         self._clock = clock
         self._tell = tell
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """PUT a request; see the port."""
-        url = url_of(thing.name)
-        headers = {**dict(thing.headers), "content-type": thing.content_type, DEADLINE: str(self._clock.now() + ARRIVAL_MS)}
-        said = await self._ask("PUT", url, headers=headers, body=thing.data)
+        url = url_of(artifact.name)
+        headers = {
+            **dict(artifact.headers),
+            "content-type": artifact.content_type,
+            DEADLINE: str(self._clock.now() + ARRIVAL_MS),
+        }
+        said = await self._ask("PUT", url, headers=headers, body=artifact.data)
         if said.is_success:
             return
         words = f"{_shown(url)} refused the request: it {said.words('PUT')}"

@@ -18,12 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from onceonly.adapters.mariadb.commits import NOTE_START, commit_within
 from onceonly.adapters.mariadb.connection import code_of, listen, mended, refuse, reset, rolled_back_by, start_over
-from onceonly.adapters.mariadb.keeper import MariaDBKeeper, has_lock, lock, unlock
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
+from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
 from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, QueueTaking, Said, State
-from onceonly.sql.keeper import Keeper
+from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import Looks
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
 _IDLE = "onceonly_idle"
-RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
+POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _NO_ENTRY: dict[int | None, str] = {
@@ -78,7 +78,7 @@ class MariaDB(Dialect):
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     gapless: str | None = "READ COMMITTED"
-    keeper: Keeper = MariaDBKeeper()
+    maintenance: RingMaintenance = MariaDBMaintenance()
     errors: tuple[type[Exception], ...] = ()
     looks = Looks(before=(refuse,), after=(mended,))
 
@@ -106,7 +106,7 @@ class MariaDB(Dialect):
             },
             pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
-            pool_recycle=RECYCLE_SECONDS,
+            pool_recycle=POOL_RECYCLE_SECONDS,
             pool_reset_on_return=None,  # a ROLLBACK after each COMMIT would cost a round trip
         )
         event.listen(engine.sync_engine, "reset", reset)

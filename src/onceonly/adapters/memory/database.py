@@ -80,10 +80,10 @@ def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: t
     consumed = {Token(record.token, endpoint) for record in changes.records if record.token}
     if not consumed <= unit.tokens & world.tokens:
         return closed, Raises(ConflictError, "another unit consumed a token of this one first")
-    minted = [token for record in changes.records for token in record.minted]
+    issued = [token for record in changes.records for token in record.issued]
     stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.is_pending)
     return DatabaseWorld(
-        tokens=(world.tokens - consumed).union(minted),
+        tokens=(world.tokens - consumed).union(issued),
         records=world.records + stored,
         notes=world.notes + tuple((endpoint, *note) for note in changes.notes),
         open=closed.open,

@@ -68,9 +68,9 @@ class MemoryRemote:
         self.place = WorldPart("the other service", RemoteWorld())
         self._driver = driver
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Keep a request; see the port."""
-        await self._driver.perform(PortOperation("remote-put", self.place, put, (thing.name, thing.data)))
+        await self._driver.perform(PortOperation("remote-put", self.place, put, (artifact.name, artifact.data)))
 
     async def delete(self, name: str) -> None:
         """Delete; see the port."""

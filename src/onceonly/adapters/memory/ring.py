@@ -1,7 +1,7 @@
 """A store in memory whose claims are forgotten in time (protocols, section 7): a ring of slots, and a list for all others.
 
 It is what the model checker explores of stores that do the same in SQL. Each call is one step, so a unit's look at a slot's
-label and its claims there are one; who recycles a slot finds it BUSY while a unit uses it, or has that unit conflict.
+label and its claims there are one; who rotates a slot finds it BUSY while a unit uses it, or has that unit conflict.
 """
 
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -18,7 +18,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import Slicing
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import PENDING_COUNTED, Recycling, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Rotation, Slot, slot_as_found
 from onceonly.ports.store import BeginResult, UndecidableMessage
 
 
@@ -113,7 +113,7 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
 
 
 def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) -> Step:
-    """Make a unit final in one step, unless a slot that it used was recycled meanwhile. It is over whatever comes of it."""
+    """Make a unit final in one step, unless a slot that it used was rotated meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
         return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
@@ -124,7 +124,7 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) 
         return closed, Raises(CommitRefused, changes.refusal)
     slices = dict(unit.slices)
     if any(world.slots[dial.slicing.slot(start)].start != start for start in slices.values()):
-        return closed, Raises(ConflictError, "a slot that this unit used was recycled meanwhile")
+        return closed, Raises(ConflictError, "a slot that this unit used was rotated meanwhile")
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
@@ -144,20 +144,20 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) 
     ), None
 
 
-def recycle(world: RingWorld, number: int, dial: Dial) -> Step:
+def rotate(world: RingWorld, number: int, dial: Dial) -> Step:
     """Forget what a slot holds, and label it; or say why not."""
     world = _labelled(world, dial)
     slicing, held, wanted = dial.slicing, world.slots[number], dial.slicing.wanted(number, dial.now)
     if held.start == wanted:
-        return world, Recycling.CURRENT
+        return world, Rotation.CURRENT
     if held.start is not None and not slicing.may_forget(held.start, dial.now):
-        return world, Recycling.EARLY
+        return world, Rotation.EARLY
     if dial.blocking and any(slicing.slot(start) == number for unit in world.open for _, start in unit.slices):
-        return world, Recycling.BUSY
+        return world, Rotation.BUSY
     if held.start is not None and any(waiting.slice == held.start for waiting in world.records):
-        return world, Recycling.PENDING
+        return world, Rotation.PENDING
     slots = (*world.slots[:number], Held(wanted), *world.slots[number + 1 :])
-    return replace(world, slots=slots), Recycling.RECYCLED
+    return replace(world, slots=slots), Rotation.ROTATED
 
 
 def remove_expired(world: RingWorld, limit: int, dial: Dial) -> Step:
@@ -210,12 +210,12 @@ def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
 def _undecidable(
     world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial
 ) -> tuple[UndecidableMessage, ...]:
-    judged = [
+    checked = [
         (message, dial.slicing.undecidable_reason(start, world.slots[dial.slicing.slot(start)].start, dial.now))
         for message in messages
         if (start := slices.get(message.identity)) is not None
     ]
-    return tuple(UndecidableMessage(message, reason) for message, reason in judged if reason is not None)
+    return tuple(UndecidableMessage(message, reason) for message, reason in checked if reason is not None)
 
 
 def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:
@@ -291,10 +291,10 @@ class MemoryRing:
         )
         return found
 
-    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
-        """Recycle one slot; see the port."""
+    async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
+        """Rotate one slot; see the port."""
         arguments = (number, self._store.dial())
-        found: Recycling = await self._driver.perform(PortOperation("recycle", self._store.place, recycle, arguments))
+        found: Rotation = await self._driver.perform(PortOperation("rotate", self._store.place, rotate, arguments))
         return found
 
     async def remove_expired(self, limit: int = 1000) -> int:

@@ -35,12 +35,12 @@ from sqlalchemy.util import await_only
 
 from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
 from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
-from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
+from onceonly.adapters.postgresql.maintenance import PostgreSQLMaintenance
 from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
-from onceonly.sql.keeper import Keeper
+from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate, translated
 from onceonly.sql.urls import POOLED, USE_POOLED
@@ -124,7 +124,7 @@ class PostgreSQL(Dialect):
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
     gapless: str | None = None
-    keeper: Keeper = PostgreSQLKeeper()
+    maintenance: RingMaintenance = PostgreSQLMaintenance()
 
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""

@@ -34,10 +34,10 @@ from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
 from onceonly.adapters.sqlite.connection import connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, Moved
-from onceonly.adapters.sqlite.keeper import SQLiteKeeper
+from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.model.errors import SetupError
 from onceonly.sql.dialect import Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
-from onceonly.sql.keeper import Keeper
+from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate
 
@@ -81,7 +81,7 @@ class SQLite(Dialect):
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
 
     gapless: str | None = None
-    keeper: Keeper = SQLiteKeeper()
+    maintenance: RingMaintenance = SQLiteMaintenance()
     errors: tuple[type[Exception], ...] = ()
     looks = Looks()
     _adopted: DatabaseFile | None = None

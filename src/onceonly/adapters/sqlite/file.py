@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 _log = logging.getLogger("onceonly.sqlite")
 _READONLY_DBMOVED = 1032  # https://www.sqlite.org/rescode.html#readonly_dbmoved: what SQLite calls it, where it looks
-_BESIDE = ("", "-wal", "-shm")
+_FILE_SUFFIXES = ("", "-wal", "-shm")
 _ANY_TABLE = "SELECT 1 FROM sqlite_master LIMIT 1"
 
 Place = tuple[int, int] | None
@@ -47,7 +47,7 @@ class DatabaseFile:
 
     def __init__(self, path: str | Path) -> None:
         self._path = os.path.abspath(path)  # noqa: PTH100 - a resolved link would hide that it leads elsewhere now
-        self._names = [self._path + suffix for suffix in _BESIDE]
+        self._names = [self._path + suffix for suffix in _FILE_SUFFIXES]
         self._has_tables = False
         self._is_away = False
 

@@ -13,7 +13,7 @@ from onceonly.model.errors import RetryableError
 from onceonly.model.journal import LateSlot
 from onceonly.ports.bundle import Ports
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
+from onceonly.ports.ring import Ring, Rotation, Slot, SlotState
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.relay.relay import LEASE_SECONDS, RelayScan
 from onceonly.runtime.relay.relay import PAGE as RECORDS
@@ -21,9 +21,9 @@ from onceonly.runtime.relay.relay import PAGE as RECORDS
 PAGE = 1000
 """How much is removed at once; where a whole page was, there is more."""
 LATE_PARTS = 4
-"""A slot is late when it could have been recycled for a quarter of its slice's width: two whole ones are to spare."""
+"""A slot is late when it could have been rotated for a quarter of its slice's width: two whole ones are to spare."""
 
-_RECYCLABLE = frozenset({SlotState.OLD, SlotState.UNLABELLED})
+_ROTATABLE = frozenset({SlotState.OLD, SlotState.UNLABELLED})
 
 
 class Chore(NamedTuple):
@@ -41,7 +41,7 @@ class Chore(NamedTuple):
 def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Chore]:
     """List what is to be done for an endpoint, in the order in which it is done: a record may stand in a slot's way."""
     upkeep = ports.upkeep
-    ring, tokens, things, marks, keys = upkeep.ring, upkeep.tokens, upkeep.things, upkeep.marks, upkeep.keys
+    ring, tokens, artifacts, marks, keys = upkeep.ring, upkeep.tokens, upkeep.artifacts, upkeep.marks, upkeep.keys
     seldom = upkeep.after / 2
 
     def old() -> int:
@@ -50,7 +50,7 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
     if ring is not None and slots is not None:
         if (pending := ports.pending) is not None:
             yield Chore("sending old records", upkeep.interval, lambda: send_old(ports, pending, old()), urgent=True)
-        yield Chore("recycling slots", upkeep.interval, slots.recycle, urgent=True)
+        yield Chore("recycling slots", upkeep.interval, slots.rotate, urgent=True)
         yield Chore("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
     if keys is not None:
 
@@ -61,8 +61,8 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
         yield Chore("removing expired keys", upkeep.interval, remove_keys)
     if tokens is not None:
         yield Chore("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
-    if things is not None:
-        yield Chore("sweeping attempts", seldom, lambda: things.sweep(old(), PAGE))
+    if artifacts is not None:
+        yield Chore("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
     if marks is not None:
         yield Chore("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
 
@@ -70,7 +70,7 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
 async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:
     """Send what no relay has sent for so long, as the relay does, in one look at all of it; gives how many records are gone.
 
-    A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being recycled.
+    A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being rotated.
     """
     look, finished = RelayScan(), 0
     lease = round(LEASE_SECONDS * 1000)
@@ -84,48 +84,48 @@ async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> in
 
 
 class Slots:
-    """The slots of claims: recycles those that may be, and knows which are late."""
+    """The slots of claims: rotates those that may be, and knows which are late."""
 
     def __init__(self, ring: Ring) -> None:
         """Look after this ring."""
         self._ring = ring
         self.late: tuple[LateSlot, ...] = ()
 
-    async def recycle(self) -> int:
-        """Recycle every slot that holds less than it should; gives how many. What cannot be now is tried again next time.
+    async def rotate(self) -> int:
+        """Rotate every slot that holds less than it should; gives how many. What cannot be now is tried again next time.
 
-        A slot that fails keeps no other from being recycled. Raises CommitFailed, OutcomeUnknown when one did.
+        A slot that fails keeps no other from being rotated. Raises CommitFailed, OutcomeUnknown when one did.
         """
         width = (await self._ring.slicing()).width
         reasons: dict[int, str] = {}
-        recycled = 0
+        rotated = 0
         trouble: RetryableError | None = None
         for slot in await self._ring.slots():
-            if slot.state not in _RECYCLABLE:
+            if slot.state not in _ROTATABLE:
                 continue
             try:
-                became = await self._recycle(slot, width)
+                became = await self._rotate(slot, width)
             except RetryableError as error:
                 trouble, reasons[slot.number] = error, str(error)
             else:
-                recycled += became is Recycling.RECYCLED
+                rotated += became is Rotation.ROTATED
                 reasons[slot.number] = became.value
         self.late = await late_slots(self._ring, reasons)
         if trouble is not None:
             raise trouble
-        return recycled
+        return rotated
 
-    async def _recycle(self, slot: Slot, width: int) -> Recycling:
-        became = await self._ring.recycle(slot.number)
-        if became is Recycling.BUSY and slot.late >= width:  # half of the time to spare is used up
-            became = await self._ring.recycle(slot.number, by_rows=True)
+    async def _rotate(self, slot: Slot, width: int) -> Rotation:
+        became = await self._ring.rotate(slot.number)
+        if became is Rotation.BUSY and slot.late >= width:  # half of the time to spare is used up
+            became = await self._ring.rotate(slot.number, by_rows=True)
         return became
 
 
 async def late_slots(ring: Ring, reasons: Mapping[int, str] = MappingProxyType({})) -> tuple[LateSlot, ...]:
     """Find the slots that are late, and tell of each whether messages need it by now. Raises CommitFailed, OutcomeUnknown."""
     width, slots, now = (await ring.slicing()).width, await ring.slots(), await ring.now()
-    late = (slot for slot in slots if slot.state in _RECYCLABLE and slot.late > width / LATE_PARTS)
+    late = (slot for slot in slots if slot.state in _ROTATABLE and slot.late > width / LATE_PARTS)
     return tuple(
         LateSlot(number=slot.number, late=slot.late, reason=_why(slot, reasons), stops=slot.wanted <= now) for slot in late
     )

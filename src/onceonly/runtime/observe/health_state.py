@@ -173,9 +173,9 @@ async def keep_written(vitals: Vitals, path: Path, *, every: float = POLL_SECOND
 
 def write_vitals(vitals: Vitals, path: Path) -> tuple[EndpointHealth, ...]:
     """Leave them in a file, for the parent of this process: it reads either what was there or these."""
-    beside, found = path.with_suffix(".new"), vitals.endpoints()
-    beside.write_bytes(_encode(found))
-    beside.replace(path)
+    temporary, found = path.with_suffix(".new"), vitals.endpoints()
+    temporary.write_bytes(_encode(found))
+    temporary.replace(path)
     return found
 
 

@@ -91,7 +91,7 @@ class _Site:
                 return  # it said nothing: a look whether anybody listens
             method, reply = b"", _problem(HTTPStatus.BAD_REQUEST)
         else:
-            method, reply = self._judge(request)
+            method, reply = self._route(request)
         writer.write(_written(reply, with_body=method != b"HEAD"))
         await writer.drain()
         writer.write_eof()
@@ -99,7 +99,7 @@ class _Site:
             while await reader.read(MOST_BYTES):  # until the other side has read the answer, and closes
                 pass
 
-    def _judge(self, request: bytes) -> tuple[bytes, HealthReply]:
+    def _route(self, request: bytes) -> tuple[bytes, HealthReply]:
         line, *headers = request[: -len(_END)].split(b"\r\n")
         found = _REQUEST.fullmatch(line)
         if found is None or not all(_HEADER.fullmatch(header) for header in headers):

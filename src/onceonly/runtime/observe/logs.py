@@ -150,12 +150,12 @@ class Logs:
         """Say of messages that no handler has put them off."""
         self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
         if len(waiting) > NAMED:
-            words = "%d messages wait for their slots of claims, which are not recycled yet"
+            words = "%d messages wait for their slots of claims, which are not rotated yet"
             self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})
             return
         for send in waiting:
             extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
-            self._logger.info("it waits for its slot of claims, which is not recycled yet", extra=extra)
+            self._logger.info("it waits for its slot of claims, which is not rotated yet", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         last = send.history[-1] if send.history else None

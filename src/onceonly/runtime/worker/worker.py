@@ -50,7 +50,7 @@ class Worker:
     """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
 
     Correct alone or beside any number of others, in this process or elsewhere. `board` is the row where it counts; what it
-    counts is for people. `ask` is called when messages wait for a slot of claims that nobody has recycled yet. An outage of any
+    counts is for people. `ask` is called when messages wait for a slot of claims that nobody has rotated yet. An outage of any
     port makes it wait and try again, for ever. Pass `observer` here or wrap the
     ports with `observed` before, not both.
     """
@@ -177,7 +177,7 @@ class Worker:
 
     def _learn(self, report: BatchReport, taken: int) -> float:
         self.report += report
-        if report.unrecycled:
+        if report.slot_not_ready:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
         if report.unknown > report.needs_upgrade:

@@ -52,16 +52,16 @@ SCHEMA = Schema(component="http", version=1, tables=_metadata)
 
 
 class SqlCalls:
-    """What one endpoint was asked. `keeping` and `isolation` are those of its store. Raises SetupError."""
+    """What one endpoint was asked. `claim_mode` and `isolation` are those of its store. Raises SetupError."""
 
     def __init__(
-        self, database: Database, endpoint: str, *, keeping: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
+        self, database: Database, endpoint: str, *, claim_mode: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
     ) -> None:
         self._database = database
         self._endpoint = endpoint
         self._isolation = isolation or database.isolation
         self._table = requests_table(database.prefix, database.schema)
-        self._scope = StoreScope(database, tables(database.prefix, database.schema), endpoint, keeping)
+        self._scope = StoreScope(database, tables(database.prefix, database.schema), endpoint, claim_mode)
 
     async def put(self, key: str, request: Request, until: int) -> bool:
         """Insert it, or look at what is there; see the port."""

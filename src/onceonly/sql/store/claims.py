@@ -147,7 +147,7 @@ def _arrival(scope: StoreScope, place: ClaimGroup) -> dict[str, int]:
     """Say when a claim arrived, where that is not left to the database's clock."""
     if place.start is not None:
         return {}
-    if scope.keeping is not ClaimMode.HISTORY:
+    if scope.claim_mode is not ClaimMode.HISTORY:
         return {"arrived_at": NEVER}
     return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
 
@@ -182,7 +182,7 @@ def _former_instant(scope: StoreScope, message: Message) -> int:
 
 
 def _in_ring(scope: StoreScope, message: Message, instant: int) -> int:
-    if not instant or scope.slicing is None or scope.keeping is not ClaimMode.HISTORY:
+    if not instant or scope.slicing is None or scope.claim_mode is not ClaimMode.HISTORY:
         return 0
     return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
 

@@ -58,12 +58,12 @@ def _measure(bench: "_Bench", own: Tables, sample: SampleSize, name: str) -> Mea
         anywhere = [claim_key(_ENDPOINT, identity) for identity in identities]
         in_ring = bench.fill(slot, mixed, label=in_order[0])
         arrived = bench.fill(claims, anywhere)
-        minted = bench.fill(tokens, anywhere)
+        issued = bench.fill(tokens, anywhere)
         return Measurements(
             rows=sample.rows,
             slot=TableSample(bytes=in_ring, eviction=bench.empty(slot)),
             arrivals=TableSample(bytes=arrived, eviction=bench.remove(claims, anywhere)),
-            tokens=TableSample(bytes=minted, eviction=bench.consume(tokens, anywhere)),
+            tokens=TableSample(bytes=issued, eviction=bench.consume(tokens, anywhere)),
         )
 
 
@@ -77,20 +77,20 @@ class _Bench:
 
     def fill(self, table: Table, keys: Sequence[bytes], *, label: bytes | None = None) -> int:
         """Insert these keys in batches, as units do; gives the bytes that they take."""
-        before = self._dialect.keeper.bytes_of(self.connection, table)
+        before = self._dialect.maintenance.bytes_of(self.connection, table)
         own: dict[str, Any] = {"fingerprint": _FINGERPRINT} if "fingerprint" in table.c else {}
         if label is not None:
             self._dialect.insert_all(self.connection, table, [label_row(0)])
         for some in chunks(keys, BATCH):
             rows = [{"key": key, **own} for key in sorted(some)]
             self._dialect.insert_absent(self.connection, table, rows, key=["key"])
-        return self._dialect.keeper.bytes_of(self.connection, table) - before
+        return self._dialect.maintenance.bytes_of(self.connection, table) - before
 
     def empty(self, slot: Table) -> float:
-        """Recycle a slot; gives the seconds that it takes."""
+        """Rotate a slot; gives the seconds that it takes."""
         began = self._seconds()
-        self._dialect.keeper.shut(self.connection, slot, by_rows=False)
-        self._dialect.keeper.empty(self.connection, slot, by_rows=False)
+        self._dialect.maintenance.shut(self.connection, slot, by_rows=False)
+        self._dialect.maintenance.empty(self.connection, slot, by_rows=False)
         self._dialect.insert_all(self.connection, slot, [label_row(1)])
         return self._seconds() - began
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.ring import Slicing, instant_of, label
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import PENDING_COUNTED, Recycling, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Rotation, Slot, slot_as_found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store.portions import KEYS_AT_ONCE
@@ -20,7 +20,7 @@ from onceonly.sql.store.tables import tables
 class _Left(Exception):
     """A slot is left as it was."""
 
-    def __init__(self, why: Recycling) -> None:
+    def __init__(self, why: Rotation) -> None:
         """Say why."""
         super().__init__(why.value)
         self.why = why
@@ -61,21 +61,21 @@ class SqlRing:
         async with self._database.reading() as connection:
             return await connection.run_sync(self._look, slicing)
 
-    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
-        """Recycle one slot in a database transaction of its own; see the port."""
+    async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
+        """Rotate one slot in a database transaction of its own; see the port."""
         slicing = await self.slicing()
         try:
             async with self._database.reading() as connection:
                 await connection.run_sync(self._check, number, slicing)  # before anybody is kept waiting
             async with self._database.writing() as connection:
-                await connection.run_sync(self._recycle, number, slicing, by_rows)
+                await connection.run_sync(self._rotate, number, slicing, by_rows)
         except _Left as left:
             return left.why
         except CommitFailed as error:
             if self._database.is_locked(error):
-                return Recycling.BUSY
+                return Rotation.BUSY
             raise
-        return Recycling.RECYCLED
+        return Rotation.ROTATED
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Remove old claims without an instant, at most ten thousand at once; see the port."""
@@ -86,8 +86,8 @@ class SqlRing:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[bool]:
         """Hold a lock of the database on a connection of its own; see the port."""
-        keeper = self._database.dialect.keeper
-        if keeper.leads_in_transaction:
+        maintenance = self._database.dialect.maintenance
+        if maintenance.leads_in_transaction:
             async with self._leading_in_transaction() as is_leader:
                 yield is_leader
             return
@@ -97,13 +97,13 @@ class SqlRing:
         is_leader = False
         try:
             with self._database.translate():
-                is_leader = await connection.run_sync(keeper.lead, self._name)
+                is_leader = await connection.run_sync(maintenance.lead, self._name)
             yield is_leader
         finally:
             try:
                 if is_leader:
                     with self._database.translate():
-                        await connection.run_sync(keeper.follow, self._name)
+                        await connection.run_sync(maintenance.follow, self._name)
             except BaseException as error:
                 await connection.invalidate()  # its end gives the lock back
                 if not isinstance(error, RetryableError):
@@ -117,7 +117,7 @@ class SqlRing:
             transaction = await self._database.open(Purpose.WRITING)
         try:
             with self._database.translate():
-                is_leader = await transaction.connection.run_sync(self._database.dialect.keeper.lead, self._name)
+                is_leader = await transaction.connection.run_sync(self._database.dialect.maintenance.lead, self._name)
             yield is_leader
         finally:
             transaction.drop()  # it wrote nothing
@@ -133,15 +133,15 @@ class SqlRing:
             for number, start in enumerate(held)
         )
 
-    def _recycle(self, connection: Connection, number: int, slicing: Slicing, by_rows: bool) -> None:  # noqa: FBT001 - run_sync
-        keeper, slot = self._database.dialect.keeper, self._tables.slots[number]
-        if not keeper.try_alone(connection, self._name):
-            raise _Left(Recycling.HELD)
-        if not keeper.shut(connection, slot, by_rows=by_rows):
-            raise _Left(Recycling.BUSY)
+    def _rotate(self, connection: Connection, number: int, slicing: Slicing, by_rows: bool) -> None:  # noqa: FBT001 - run_sync
+        maintenance, slot = self._database.dialect.maintenance, self._tables.slots[number]
+        if not maintenance.try_alone(connection, self._name):
+            raise _Left(Rotation.HELD)
+        if not maintenance.shut(connection, slot, by_rows=by_rows):
+            raise _Left(Rotation.BUSY)
         wanted = self._check(connection, number, slicing)
-        if not keeper.empty(connection, slot, by_rows=by_rows):
-            raise _Left(Recycling.BUSY)
+        if not maintenance.empty(connection, slot, by_rows=by_rows):
+            raise _Left(Rotation.BUSY)
         self._database.dialect.insert_all(connection, slot, [label_row(wanted)])
 
     def _check(self, connection: Connection, number: int, slicing: Slicing) -> int:
@@ -154,11 +154,11 @@ class SqlRing:
             return wanted
         start = slicing.start(instant_of(lowest))  # of the label, or where that was lost of the claims that are left
         if lowest == label(wanted):
-            raise _Left(Recycling.CURRENT)
+            raise _Left(Rotation.CURRENT)
         if not slicing.may_forget(start, now):
-            raise _Left(Recycling.EARLY)
+            raise _Left(Rotation.EARLY)
         if self._pending(connection, slicing, start, 1):
-            raise _Left(Recycling.PENDING)
+            raise _Left(Rotation.PENDING)
         return wanted
 
     def _pending(self, connection: Connection, slicing: Slicing, start: int | None, limit: int) -> int:

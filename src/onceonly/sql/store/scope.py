@@ -21,7 +21,7 @@ class StoreScope(NamedTuple):
     database: Database
     tables: Tables
     endpoint: str
-    keeping: ClaimMode
+    claim_mode: ClaimMode
     slicing: Slicing | None = None
     clock: Clock | None = None
     outside: frozenset[Identity] = frozenset()

@@ -29,7 +29,7 @@ from onceonly.sql.store.unit import SqlUnit
 
 
 class SqlStore:
-    """The store of one endpoint. `keeping` says what it knows messages by.
+    """The store of one endpoint. `claim_mode` says what it knows messages by.
 
     `isolation` is the level of its units; without it the URL's, without that the database's own, but with tokens one at which
     MariaDB does not lock what lies between them. Raises SetupError.
@@ -40,18 +40,18 @@ class SqlStore:
         database: Database,
         endpoint: str,
         *,
-        keeping: ClaimMode = ClaimMode.HISTORY,
+        claim_mode: ClaimMode = ClaimMode.HISTORY,
         isolation: str | None = None,
         retention: int = RETENTION_MS,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
-        own = database.dialect.gapless if keeping is ClaimMode.TOKENS else None
+        own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else None
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
         self._endpoint = endpoint
-        self._keeping = keeping
+        self._claim_mode = claim_mode
         self._tables = tables(database.prefix, database.schema)
-        self._scope = StoreScope(database, self._tables, endpoint, keeping, clock=clock)
+        self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock)
         self._retention = retention
         self._taking = RecordTaking(self._scope)
 
@@ -65,7 +65,7 @@ class SqlStore:
 
         Raises PermanentFailure for an entity's key that is too long; for the rest see the port.
         """
-        is_undecided = self._keeping is ClaimMode.HISTORY and self._scope.slicing is None
+        is_undecided = self._claim_mode is ClaimMode.HISTORY and self._scope.slicing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
         asked, undecidable, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
@@ -73,14 +73,14 @@ class SqlStore:
             try:
                 return await self._begin(asked, undecidable, outside, isolated=isolated)
             except OtherSlice as other:  # rolled back: no unit commits a label
-                shut = await self._judge(other)
+                shut = await self._check_bucket(other)
                 outside |= {each.message.identity for each in shut if each.is_wanted_anyway}
                 undecidable += tuple(each for each in shut if not each.is_wanted_anyway)
                 gone = {each.message.identity for each in undecidable}
                 asked = [message for message in asked if message.identity not in gone]
-        raise ConflictError("slots of the ring were recycled all the time")
+        raise ConflictError("slots of the ring were rotated all the time")
 
-    async def _judge(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
+    async def _check_bucket(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
         """Look what a slot holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
         slicing = self._scope.slicing
         async with self._database.reading() as connection:
@@ -123,27 +123,27 @@ class SqlStore:
             raise
 
     def _claim(self, connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
-        if self._keeping is ClaimMode.NOTHING or not messages:
+        if self._claim_mode is ClaimMode.NOTHING or not messages:
             return BeginResult(new=tuple(messages))
-        if self._keeping is ClaimMode.TOKENS:
+        if self._claim_mode is ClaimMode.TOKENS:
             return consume(connection, scope, messages)
         return claim(connection, scope, messages)
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget, or a claim that goes with them."""
-        if self._keeping is ClaimMode.UNTIL_FORGOTTEN:
+        if self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:
             return True
-        return self._keeping is not ClaimMode.NOTHING and record.is_pending
+        return self._claim_mode is not ClaimMode.NOTHING and record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records, and claims where they are no history; one statement for ten thousand.
 
         Raises CommitFailed, OutcomeUnknown.
         """
-        if self._keeping is ClaimMode.NOTHING or not records:
+        if self._claim_mode is ClaimMode.NOTHING or not records:
             return
         gone = [self._tables.records]
-        if self._keeping is ClaimMode.UNTIL_FORGOTTEN:
+        if self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:
             gone.append(self._tables.claims)
         keys = sorted(claim_key(self._endpoint, record.identity) for record in records)
         async with self._database.autocommitting() as connection:
@@ -163,7 +163,7 @@ class SqlStore:
                     return ()
         async with self._database.writing() as connection:
             taken = await connection.run_sync(self._taking.take, asked)
-            if taken and self._keeping is ClaimMode.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
+            if taken and self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
                 return await connection.run_sync(with_fingerprints, self._scope, taken)
             return taken
 
@@ -181,7 +181,7 @@ class SqlStore:
         A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
         message the store cannot tell what to wait for, and raises ConflictError.
         """
-        if self._keeping is ClaimMode.NOTHING:
+        if self._claim_mode is ClaimMode.NOTHING:
             return None  # nothing is claimed or recorded, so there is nothing to find or to wait for
         longest = longest_commit(unit)
         if longest is not None:
@@ -191,7 +191,7 @@ class SqlStore:
         found = await self.find([identity])
         if found:
             return found[0]
-        if message is None and self._keeping is not ClaimMode.UNTIL_FORGOTTEN:
+        if message is None and self._claim_mode is not ClaimMode.UNTIL_FORGOTTEN:
             raise ConflictError(
                 f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here"
             )

@@ -46,7 +46,7 @@ def consume(connection: Connection, scope: StoreScope, messages: Sequence[Messag
 
 
 def give(connection: Connection, scope: StoreScope, tokens: Sequence[Token]) -> None:
-    """Make tokens live, with the commit: those minted, and those of messages that were not handled."""
+    """Make tokens live, with the commit: those issued, and those of messages that were not handled."""
     rows = [{"key": key} for key in sorted({token_key(token) for token in tokens})]
     for some in chunks(rows):
         scope.database.dialect.insert_all(connection, scope.tables.tokens, some)

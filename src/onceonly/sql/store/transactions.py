@@ -25,17 +25,17 @@ Session: TypeAlias = AsyncSession
 
 
 class SqlTransactions:
-    """The transactions of one endpoint. `keeping` and `isolation` are those of its store. Raises SetupError."""
+    """The transactions of one endpoint. `claim_mode` and `isolation` are those of its store. Raises SetupError."""
 
     def __init__(
-        self, database: Database, endpoint: str, *, keeping: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
+        self, database: Database, endpoint: str, *, claim_mode: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
     ) -> None:
-        own = database.dialect.gapless if keeping is ClaimMode.TOKENS else None
+        own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else None
         self._database = database
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
         self._endpoint = endpoint
         self._tables = tables(database.prefix, database.schema)
-        self._scope = StoreScope(database, self._tables, endpoint, keeping)
+        self._scope = StoreScope(database, self._tables, endpoint, claim_mode)
 
     async def open(self, opening: TransactionAttempt) -> "SqlTransaction | IdempotencyEntry":
         """Begin, and insert the key; who has it and is not done is waited for. See the port.

@@ -92,7 +92,7 @@ class SqlUnit:
         with database.translate(locked=ConflictError):
             if attempts := [record.attempt for record in records if record.attempt]:
                 spend(connection, self._scope, attempts)
-            if self._scope.keeping is not ClaimMode.NOTHING:
+            if self._scope.claim_mode is not ClaimMode.NOTHING:
                 self._keep(records, connection)
             if last is not None:
                 last(connection)
@@ -100,16 +100,16 @@ class SqlUnit:
 
     def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:
         """Write the records, and free the messages that were not handled, by what `begin` took of them."""
-        database, tables, endpoint, keeping = self._scope[:4]
+        database, tables, endpoint, claim_mode = self._scope[:4]
         now = database.clock.now()
         handled = {record.identity for record in records}
         unhandled = [message for message in self.found.new if message.identity not in handled]
-        if keeping is ClaimMode.TOKENS:
-            minted = [token for record in records for token in record.minted]
-            give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
+        if claim_mode is ClaimMode.TOKENS:
+            issued = [token for record in records for token in record.issued]
+            give(connection, self._scope, [*issued, *(Token(each.token, endpoint) for each in unhandled)])
         else:
             unclaim(connection, self._scope, unhandled)
-        kept = [record for record in records if record.is_pending or record.minted]
+        kept = [record for record in records if record.is_pending or record.issued]
         claims = {message.identity: record_claim(self._scope, message) for message in self.found.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         database.dialect.insert_last(connection, tables.records, rows)

@@ -53,7 +53,7 @@ class Place:
         """Open a file that was never created."""
         return ToyDocuments(ToyFile(self.path.with_suffix(".missing")))
 
-    async def things(self) -> ArtifactStore:
+    async def artifacts(self) -> ArtifactStore:
         """Open the artifacts."""
         return ToyArtifacts(ToyFile(self.path))
 
@@ -82,7 +82,7 @@ class InAFile:
         await create(self.file.as_uri().replace("file:", "toy:"))
         yield Place(self.file)
 
-    open_things = open_documents
+    open_artifacts = open_documents
 
 
 class TestDocuments(InAFile, DocumentsSuite):

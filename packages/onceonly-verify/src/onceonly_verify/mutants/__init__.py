@@ -4,6 +4,7 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 """
 
 from onceonly_verify.mutants.adapters import ADAPTERS
+from onceonly_verify.mutants.artifacts import ARTIFACTS
 from onceonly_verify.mutants.chain import CHAINED
 from onceonly_verify.mutants.kept import ENTITIES
 from onceonly_verify.mutants.known_bad import Mutant
@@ -12,7 +13,6 @@ from onceonly_verify.mutants.relay import RELAY
 from onceonly_verify.mutants.requests import CALLING, EXECUTION
 from onceonly_verify.mutants.rings import RINGS
 from onceonly_verify.mutants.shell import SHELL
-from onceonly_verify.mutants.things import THINGS
 from onceonly_verify.mutants.tokens import TOKENS
 from onceonly_verify.mutants.transactions import TRANSACTIONS
 
@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RELAY,
     *ENTITIES,
     *TOKENS,
-    *THINGS,
+    *ARTIFACTS,
     *TRANSACTIONS,
     *EXECUTION,
     *CALLING,

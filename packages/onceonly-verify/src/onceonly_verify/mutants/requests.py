@@ -1,7 +1,7 @@
 """Broken versions of requests that are executed once, on the side that asks and on the side that is asked."""
 
+from onceonly_verify.mutants.artifacts import FIXED_NAMES, effects
 from onceonly_verify.mutants.known_bad import Mutant, outbox
-from onceonly_verify.mutants.things import FIXED_NAMES, effects
 from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
@@ -112,7 +112,7 @@ CALLING: tuple[Mutant, ...] = (
         (
             effects(
                 "RegisteredEffects.make",
-                insert_after(loop("things"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
+                insert_after(loop("artifacts"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Broken versions of claims that are forgotten: labels, recycling, and what becomes of undecidable messages."""
+"""Broken versions of claims that are forgotten: labels, rotation, and what becomes of undecidable messages."""
 
 from onceonly_verify.mutants.known_bad import Mutant, delivery
 from onceonly_verify.mutations import CodeChange, EditOperation, change
@@ -46,36 +46,36 @@ def ring(function: str, *operations: EditOperation) -> CodeChange:
 
 
 _ALTHOUGH_PENDING = drop(branch(condition("world.records")))
-_RECYCLED_MEANWHILE = ring("commit", never(condition("world.slots")))
+_ROTATED_MEANWHILE = ring("commit", never(condition("world.slots")))
 _REFUSED = iterated("give_up")
 
 
 def in_two_steps(first: str, second: str) -> tuple[CodeChange, ...]:
-    """Recycle in two calls: `first` and `second` give a slot from what it held and what it should hold.
+    """Rotate in two calls: `first` and `second` give a slot from what it held and what it should hold.
 
     The first one locks and looks as ever; the second waits for nobody but units at work, and looks at nothing.
     """
     return (
         ring(
-            "MemoryRing.recycle",
-            replace(argument(point("recycle"), 2), "first_step"),
+            "MemoryRing.rotate",
+            replace(argument(point("rotate"), 2), "first_step"),
             insert_after(
-                point("recycle"),
+                point("rotate"),
                 """
-if found is Recycling.RECYCLED:
-    found = await self._driver.perform(PortOperation('recycle-on', self._store.place, second_step, arguments))
+if found is Rotation.ROTATED:
+    found = await self._driver.perform(PortOperation('rotate-on', self._store.place, second_step, arguments))
 """,
-                found=result_of(point("recycle")),
-                arguments=argument(point("recycle"), 3),
+                found=result_of(point("rotate")),
+                arguments=argument(point("rotate"), 3),
             ),
         ),
         ring(
             "",
             define(f"""
 def first_step(world, number, dial):
-    outcome = recycle(world, number, dial)[1]
+    outcome = rotate(world, number, dial)[1]
     held, wanted = world.slots[number], dial.slicing.wanted(number, dial.now)
-    after = {first} if outcome is Recycling.RECYCLED else held
+    after = {first} if outcome is Rotation.ROTATED else held
     return replace(world, slots=(*world.slots[:number], after, *world.slots[number + 1 :])), outcome
 """),
             define(f"""
@@ -86,7 +86,7 @@ def second_step(world, number, dial):
     held, wanted = world.slots[number], dial.slicing.wanted(number, dial.now)
     after = {second}
     slots = (*world.slots[:number], after, *world.slots[number + 1 :])
-    return replace(world, slots=slots), Recycling.RECYCLED
+    return replace(world, slots=slots), Rotation.ROTATED
 """),
         ),
     )
@@ -98,7 +98,7 @@ RINGS: tuple[Mutant, ...] = (
         (LATE,),
         (
             ring(
-                "recycle",
+                "rotate",
                 replace(argument("slicing.wanted", 1), "old + dial.slicing.retention"),
                 replace(operand("may_forget"), "False"),
             ),
@@ -109,7 +109,7 @@ RINGS: tuple[Mutant, ...] = (
         (SLOT,),
         (
             ring(
-                "recycle",
+                "rotate",
                 _ALTHOUGH_PENDING,
                 add_argument(
                     "replace",
@@ -120,8 +120,8 @@ RINGS: tuple[Mutant, ...] = (
             ),
         ),
     ),
-    Mutant("slice of an undispatched record forgotten", (LATE,), (ring("recycle", _ALTHOUGH_PENDING),)),
-    Mutant("label not checked", (QUIET,), (ring("_undecidable", replace(returned(), "()")), _RECYCLED_MEANWHILE)),
+    Mutant("slice of an undispatched record forgotten", (LATE,), (ring("rotate", _ALTHOUGH_PENDING),)),
+    Mutant("label not checked", (QUIET,), (ring("_undecidable", replace(returned(), "()")), _ROTATED_MEANWHILE)),
     Mutant(
         "label read by an earlier SELECT",
         (QUIET,),
@@ -132,7 +132,7 @@ RINGS: tuple[Mutant, ...] = (
                 add_element(argument(point("begin"), 2), 2, "seen"),
             ),
             ring("begin", add_parameter("seen", before="dial"), replace("_undecidable", "seen")),
-            _RECYCLED_MEANWHILE,
+            _ROTATED_MEANWHILE,
             ring(
                 "",
                 define("""
@@ -164,7 +164,7 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
     Mutant("truncate then relabel", (QUIET,), in_two_steps("Held(held.start)", "Held(wanted, held.claims)")),
     Mutant("relabel then truncate", (NEXT,), in_two_steps("Held(wanted, held.claims)", "Held(held.start)")),
     Mutant("two janitors without a lock", (NEXT,), in_two_steps("held", "Held(wanted)")),
-    Mutant("a unit committed into a slot that was recycled", (LATE_OPTIMISTIC,), (_RECYCLED_MEANWHILE,)),
+    Mutant("a unit committed into a slot that was rotated", (LATE_OPTIMISTIC,), (_ROTATED_MEANWHILE,)),
     Mutant(
         "waiting for a slot counted as a failure",
         (NEXT,),

@@ -205,7 +205,7 @@ if done.finished:
                 "retry",
                 insert_before(
                     attempt("transport.send"),
-                    "await _ack([delivery for item, _ in judged for delivery in item.deliveries], ports)",
+                    "await _ack([delivery for item, _ in decided for delivery in item.deliveries], ports)",
                 ),
             ),
         ),
@@ -213,7 +213,7 @@ if done.finished:
     Mutant(
         "original acked though its copy was not taken",
         (FAILING,),
-        (delivery("retry", replace(assigned(comparison("Answer.TAKEN")), "[item for item, _ in judged]")),),
+        (delivery("retry", replace(assigned(comparison("Answer.TAKEN")), "[item for item, _ in decided]")),),
     ),
     Mutant(
         "dead letter acked before stored",

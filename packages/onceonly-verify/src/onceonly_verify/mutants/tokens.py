@@ -47,12 +47,12 @@ TOKENS: tuple[Mutant, ...] = (
     Mutant(
         "no confirmation in the commit",
         (TWO,),
-        (documents("DocumentUnit._kept", replace(argument("MessageState.of", 1), "replace(old, minted=())")),),
+        (documents("DocumentUnit._kept", replace(argument("MessageState.of", 1), "replace(old, issued=())")),),
     ),
     Mutant(
         "deterministic token ids",
         (TWO,),
-        (admission("mint", replace("ids.fresh", "f'{record.identity.id} {len(effects)}'", effects=receiver("append"))),),
+        (admission("issue", replace("ids.new_id", "f'{record.identity.id} {len(effects)}'", effects=receiver("append"))),),
     ),
     Mutant("own token removed before dispatch", (TWO,), RETIRED_FIRST),
     Mutant("token check before load", (LATE,), ASKED_FIRST),
@@ -66,8 +66,8 @@ TOKENS: tuple[Mutant, ...] = (
             admission(
                 "Tokenized",
                 define("""
-async def create(self, minted):
-    owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in minted for token in each.minted}
+async def create(self, issued):
+    owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in issued for token in each.issued}
     if owners:
         await self._tokens.prepare(owners)
 """),

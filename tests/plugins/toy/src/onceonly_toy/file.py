@@ -143,7 +143,7 @@ class ToyArtifacts:
         """Use this file; opens nothing."""
         self._file = file
 
-    async def create(self, thing: Artifact) -> None:
+    async def create(self, artifact: Artifact) -> None:
         """Create an artifact; see the port.
 
         Raises CommitRefused for a name that has other data, CommitFailed, OutcomeUnknown.
@@ -151,11 +151,11 @@ class ToyArtifacts:
 
         def work(connection: sqlite3.Connection) -> bytes | None:
             statement = "INSERT INTO artifacts VALUES (?, ?) ON CONFLICT DO NOTHING"
-            connection.execute(statement, (thing.name.encode(), thing.data))
-            return _artifact(connection, thing.name)
+            connection.execute(statement, (artifact.name.encode(), artifact.data))
+            return _artifact(connection, artifact.name)
 
-        if await self._file.write(work) != thing.data:
-            raise CommitRefused(f"the artifact {thing.name!r} exists with other data")
+        if await self._file.write(work) != artifact.data:
+            raise CommitRefused(f"the artifact {artifact.name!r} exists with other data")
 
     async def delete(self, name: str) -> None:
         """Delete an artifact; see the port. Raises CommitFailed, OutcomeUnknown."""

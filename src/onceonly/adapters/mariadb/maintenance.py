@@ -37,7 +37,7 @@ def unlock(connection: Connection) -> None:
         connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": name})
 
 
-class MariaDBKeeper:
+class MariaDBMaintenance:
     """The keeper of a MariaDB server."""
 
     leads_in_transaction = False

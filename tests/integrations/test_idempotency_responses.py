@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from onceonly.errors import TransactionMisused
-from onceonly.integrations.kept_responses import MAX_KEPT, decode_response, encode_response
+from onceonly.integrations.idempotency_responses import MAX_KEPT, decode_response, encode_response
 
 
 class Announcing(PlainTextResponse):

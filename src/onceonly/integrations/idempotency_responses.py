@@ -13,7 +13,7 @@ UNKEPT = frozenset({b"set-cookie", b"date", b"connection", b"keep-alive", b"tran
 """Headers that are not kept: a cookie is a secret that would lie in the database, the others are about one connection."""
 
 
-class KeptResponse(msgspec.Struct, frozen=True):
+class IdempotencyResponse(msgspec.Struct, frozen=True):
     """What is stored. New fields get defaults, so that what older versions stored can be read."""
 
     status: int
@@ -22,7 +22,7 @@ class KeptResponse(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(KeptResponse).decode
+_decode = msgspec.msgpack.Decoder(IdempotencyResponse).decode
 
 
 def encode_response(response: Response) -> bytes:
@@ -38,7 +38,7 @@ def encode_response(response: Response) -> bytes:
             f"a response of {len(body)} bytes cannot be kept, {MAX_KEPT} are the limit: return where it is"
         )
     headers = tuple((name, value) for name, value in response.raw_headers if name.lower() not in UNKEPT)
-    return _encode(KeptResponse(response.status_code, headers, body))
+    return _encode(IdempotencyResponse(response.status_code, headers, body))
 
 
 def decode_response(stored: bytes) -> Response:

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, Table, delete
 
 
-class SQLiteKeeper:
+class SQLiteMaintenance:
     """The keeper of a SQLite file."""
 
     leads_in_transaction = False

@@ -5,7 +5,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Table
 
 
-class Keeper(Protocol):
+class RingMaintenance(Protocol):
     """One database system. Its functions run inside SQLAlchemy's greenlet, in a writing transaction but for the last two."""
 
     leads_in_transaction: bool

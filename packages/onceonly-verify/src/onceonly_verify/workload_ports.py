@@ -24,8 +24,8 @@ from onceonly_verify.workload import (
     SWEPT_TOKENS,
     WITH_ENTITIES,
     CheckedHandlers,
+    DeduplicationMode,
     EventClock,
-    Keeping,
     Workload,
     decode_rows,
     identities_of,
@@ -33,7 +33,7 @@ from onceonly_verify.workload import (
     name_of,
 )
 
-TOKENS, DEDUP, THINGS, REMOTE = "tokens", "dedup store", "things of kind blob", "the other service"
+TOKENS, DEDUP, ARTIFACTS, REMOTE = "tokens", "dedup store", "artifacts of kind blob", "the other service"
 """The names of places beside the stores."""
 STARTS = "starts"
 """The name of the place that knows which runs have begun and not ended."""
@@ -50,14 +50,14 @@ class AnswersWorld(Struct, frozen=True):
     failed: frozenset[str] = frozenset()
 
 
-class FreshIds:
+class CheckedIdGenerator:
     """Ids for tokens and attempts: fresh for each run of a program, and the same in every replay."""
 
     def __init__(self, driver: Asking) -> None:
         """Count with this driver."""
         self._driver = driver
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """Name it after the run."""
         return mark_text(self._driver.token())
 
@@ -69,7 +69,7 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     rules = programs.transports.BrokerRules(takes_copies=workload.takes_copies)
     store = store_of(workload, programs, driver, endpoint=endpoint)
     transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
-    is_searched = workload.keeping not in WITH_ENTITIES
+    is_searched = workload.deduplication not in WITH_ENTITIES
     controls = None if is_searched or not transactions else Controls(transactions, (1,) * workload.looks, endpoint, clock)
     return Ports(
         endpoint=endpoint,
@@ -90,22 +90,22 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
 def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     """Give an endpoint's store."""
     clock = EventClock()
-    if workload.keeping in {Keeping.CLAIMS, Keeping.ELSEWHERE}:
+    if workload.deduplication in {DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
-    if workload.keeping is Keeping.RING:
+    if workload.deduplication is DeduplicationMode.RING:
         timed = OnTime(driver)
         return programs.ring.MemoryRingStore(timed, endpoint, slicing=SLICING, clock=clock, blocking=workload.blocking)
-    if workload.keeping is Keeping.DATABASE:
+    if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.database.MemoryDatabase(driver, endpoint, clock=clock)
     documents = programs.memory_documents.MemoryDocuments(driver, f"store of {endpoint}")
-    history = LONG if workload.keeping is Keeping.HISTORY else None
+    history = LONG if workload.deduplication is DeduplicationMode.HISTORY else None
     return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history)
 
 
 def _transactions_of(workload: Workload, programs: Programs, driver: Asking, store: Any, *, endpoint: str) -> Any:
     if not workload.clients:
         return None
-    if workload.keeping in WITH_ENTITIES:
+    if workload.deduplication in WITH_ENTITIES:
         return programs.document_transactions.DocumentTransactions(store, retention=1)
     blocking = workload.blocking
     return programs.transactions.MemoryTransactions(driver, endpoint, clock=EventClock(), blocking=blocking)
@@ -114,7 +114,7 @@ def _transactions_of(workload: Workload, programs: Programs, driver: Asking, sto
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:
     """Tell which part of the world is an endpoint's store."""
     store = store_of(workload, programs, Asking(None), endpoint=endpoint)
-    place: WorldPart = store.documents.place if workload.keeping in WITH_ENTITIES else store.place
+    place: WorldPart = store.documents.place if workload.deduplication in WITH_ENTITIES else store.place
     return place
 
 
@@ -132,16 +132,16 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     """Give what the stores hold at the beginning, and what is beside them, by their places' names."""
     places = [place_of(workload, programs, endpoint) for endpoint in workload.endpoints]
     worlds = {place.name: place.empty for place in places}
-    if workload.keeping is Keeping.RING:
+    if workload.deduplication is DeduplicationMode.RING:
         worlds = {place.name: first_ring(programs) for place in places}
         if workload.handled_before:
             worlds[places[0].name] = _handled_before(workload, programs, worlds[places[0].name])
     live = workload.tokens()
-    if workload.keeping is Keeping.DATABASE:
+    if workload.deduplication is DeduplicationMode.DATABASE:
         worlds = {places[0].name: programs.database.DatabaseWorld(tokens=live)}
-    if workload.keeping in SWEPT_TOKENS:
+    if workload.deduplication in SWEPT_TOKENS:
         worlds[TOKENS] = programs.tokens.TokensWorld(live=live)
-    if workload.keeping is Keeping.DEDUP:
+    if workload.deduplication is DeduplicationMode.DEDUP:
         worlds[DEDUP] = programs.dedup.DedupWorld()
     worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
     if workload.clients:
@@ -151,8 +151,8 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.asked:
         calls = calls_of(programs, Asking(None), endpoint=workload.endpoints[0])
         worlds[calls.place.name] = calls.place.empty
-    if workload.things:
-        worlds[THINGS] = programs.things.ArtifactsWorld()
+    if workload.artifacts:
+        worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
     return worlds
 
 
@@ -168,12 +168,12 @@ def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
 
 def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     subscribers: dict[str, tuple[str, ...]] = {}
-    if workload.keeping is Keeping.DEDUP:
+    if workload.deduplication is DeduplicationMode.DEDUP:
         return programs.admission.Deduplicated(endpoint, programs.dedup.MemoryDedupStore(driver))
-    if workload.keeping in SWEPT_TOKENS:
-        return programs.admission.Tokenized(endpoint, tokens_of(programs, driver), subscribers, FreshIds(driver))
-    if workload.keeping is Keeping.DATABASE:
-        return programs.admission.TokensInStore(subscribers, FreshIds(driver))
+    if workload.deduplication in SWEPT_TOKENS:
+        return programs.admission.Tokenized(endpoint, tokens_of(programs, driver), subscribers, CheckedIdGenerator(driver))
+    if workload.deduplication is DeduplicationMode.DATABASE:
+        return programs.admission.TokensInStore(subscribers, CheckedIdGenerator(driver))
     return programs.admission.StoreAdmission()
 
 
@@ -181,10 +181,12 @@ def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: A
     if not workload.makes:
         return programs.effects.NoArtifacts()
     remote = programs.remote.MemoryRemote(driver) if workload.calls or workload.followed else None
-    things = {BLOB: programs.things.MemoryArtifacts(driver, BLOB)} if workload.things else {}
+    artifacts = {BLOB: programs.artifacts.MemoryArtifacts(driver, BLOB)} if workload.artifacts else {}
     register = programs.register.DocumentRegister(store)
-    kinds = {**things, HTTP: remote} if remote else things
-    return programs.effects.RegisteredEffects(store, register, kinds, ids=FreshIds(driver), clock=EventClock(), remote=remote)
+    kinds = {**artifacts, HTTP: remote} if remote else artifacts
+    return programs.effects.RegisteredEffects(
+        store, register, kinds, ids=CheckedIdGenerator(driver), clock=EventClock(), remote=remote
+    )
 
 
 def leaves_garbage(world: Any) -> bool:
@@ -212,9 +214,9 @@ class Views:
         return {endpoint: self._view(endpoint)(worlds, endpoint) for endpoint in self._workload.endpoints}
 
     def _view(self, _endpoint: str) -> Callable[[Mapping[str, Any], str], StoreWorld]:
-        plain = dict.fromkeys((Keeping.CLAIMS, Keeping.ELSEWHERE), self._plain)
-        views = {**plain, Keeping.RING: self._ring, Keeping.DATABASE: self._database}
-        return views.get(self._workload.keeping, self._documents)
+        plain = dict.fromkeys((DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE), self._plain)
+        views = {**plain, DeduplicationMode.RING: self._ring, DeduplicationMode.DATABASE: self._database}
+        return views.get(self._workload.deduplication, self._documents)
 
     def _plain(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         store: StoreWorld = worlds[self._places[endpoint]]
@@ -264,7 +266,7 @@ class Views:
                     continue
                 claims.add((identity, bytes.fromhex(kept.body)))
                 record = kept.record(identity, each.key)
-                if record.is_pending or self._workload.keeping is not Keeping.HISTORY:
+                if record.is_pending or self._workload.deduplication is not DeduplicationMode.HISTORY:
                     records.append(Stored(record, 0))
         recorded = {identity for identity, _ in claims}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
@@ -276,18 +278,21 @@ class Views:
 
     def _marked(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity) -> bytes:
         """Give the fingerprint with which a message is marked as done; b"" without one."""
-        marks: dict[bytes, bytes] = dict(worlds[DEDUP].fingerprints) if self._workload.keeping is Keeping.DEDUP else {}
+        marks: dict[bytes, bytes] = (
+            dict(worlds[DEDUP].fingerprints) if self._workload.deduplication is DeduplicationMode.DEDUP else {}
+        )
         return marks.get(claim_key(endpoint, identity), b"")
 
     def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
         """Give the claims of messages under one id that are about several entities: a mark is about one of them."""
         several = [each for each in self._workload.arrivals if each.name in self._workload.mismatched() & bodies.keys()]
-        if self._workload.keeping is not Keeping.DEDUP or len({self._workload.entity(each.name) for each in several}) < 2:  # noqa: PLR2004
+        entities = {self._workload.entity(each.name) for each in several}
+        if self._workload.deduplication is not DeduplicationMode.DEDUP or len(entities) < 2:  # noqa: PLR2004
             return set()
         marked = {each.message().identity for each in several if self._marked(worlds, endpoint, each.message().identity)}
         return {(each.message().identity, bodies[each.name]) for each in several if each.message().identity in marked}
 
     def _is_done_elsewhere(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity, has_row: bool) -> bool:  # noqa: FBT001
-        if self._workload.keeping is Keeping.DEDUP:
+        if self._workload.deduplication is DeduplicationMode.DEDUP:
             return claim_key(endpoint, identity) in worlds[DEDUP].keys
-        return self._workload.keeping is Keeping.TOKENS and has_row
+        return self._workload.deduplication is DeduplicationMode.TOKENS and has_row

@@ -1,4 +1,4 @@
-"""Broken versions of what makes things, and of the register of attempts."""
+"""Broken versions of what makes artifacts, and of the register of attempts."""
 
 from onceonly_verify.mutants.known_bad import Mutant
 from onceonly_verify.mutations import CodeChange, EditOperation, change
@@ -13,11 +13,11 @@ from onceonly_verify.mutations.operations import (
 from onceonly_verify.mutations.places import argument, branch, condition, root
 
 ATTEMPTS, CRASHED, OVERTAKEN = (
-    "a thing, two attempts",
-    "a thing, a crash and a failed call",
-    "a thing, and a sweeper that overtakes",
+    "an artifact, two attempts",
+    "an artifact, a crash and a failed call",
+    "an artifact, and a sweeper that overtakes",
 )
-EARLY = "a thing, and early sweeps"
+EARLY = "an artifact, and early sweeps"
 _IS_CANCELLED = condition("_register.cancel")
 
 
@@ -36,7 +36,7 @@ FIXED_NAMES = effects(
     replace(argument("Reservation", "attempt"), "message.identity.id", message=root(argument("Reservation", "identity"))),
 )
 
-THINGS: tuple[Mutant, ...] = (
+ARTIFACTS: tuple[Mutant, ...] = (
     Mutant(
         "created before registered",
         (CRASHED,),
@@ -55,7 +55,9 @@ for row in rows:
             ),
             effects(
                 "RegisteredEffects.make",
-                insert_before("create", "await self._things[thing.kind].delete(thing.name)", thing=argument("create", 0)),
+                insert_before(
+                    "create", "await self._artifacts[artifact.kind].delete(artifact.name)", artifact=argument("create", 0)
+                ),
             ),
         ),
     ),

@@ -10,7 +10,7 @@ LEAD_MINUTES = 30
 _NOT_HAD = "55P03"
 
 
-class PostgreSQLKeeper:
+class PostgreSQLMaintenance:
     """The keeper of a PostgreSQL server."""
 
     leads_in_transaction = True
