@@ -62,10 +62,10 @@ def test_each_scheme_serves_its_roles_and_no_others(role: systems.Role) -> None:
 @pytest.mark.parametrize(
     ("url", "extra"),
     [
-        ("dynamodb://eu/t", "dynamodb"),
-        ("s3://b", "s3"),
-        ("azure-table://a/t", "azure-table"),
-        ("azure-blob://a/c", "azure-blob"),
+        ("dynamodb://eu/table", "dynamodb"),
+        ("s3://bucket", "s3"),
+        ("azure-table://account/t", "azure-table"),
+        ("azure-blob://account/c", "azure-blob"),
         ("cosmos://a/d/c", "cosmos"),
         ("mongodb://h/d", "mongodb"),
         ("mongodb+srv://h/d", "mongodb"),

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Self
 from uuid import uuid4
 
-from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import OnceOnlyError

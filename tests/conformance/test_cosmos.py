@@ -14,7 +14,8 @@ from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from onceonly.adapters.cosmos import documents as adapter
-from onceonly.adapters.cosmos.client import _SentOnce, read_address, translated
+from onceonly.adapters.cosmos.address import read_address
+from onceonly.adapters.cosmos.client import _SentOnce, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError

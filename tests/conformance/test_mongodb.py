@@ -20,7 +20,8 @@ from pymongo.errors import (
 )
 
 from onceonly.adapters.mongodb import documents as adapter
-from onceonly.adapters.mongodb.client import read_address, translated
+from onceonly.adapters.mongodb.address import read_address
+from onceonly.adapters.mongodb.client import translated
 from onceonly.adapters.mongodb.documents import MongoDBDocuments, create, open_documents
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change

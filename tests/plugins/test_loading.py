@@ -45,13 +45,23 @@ def test_importing_the_library_loads_no_system(bare: Shell) -> None:
     assert bare.python(program) == "set() set()\n"
 
 
+URLS = {
+    "azure-blob": "azure-blob://account/container",
+    "azure-table": "azure-table://account/table",
+    "cosmos": "cosmos://host/database/container",
+    "folder": "folder:///path",
+    "redis": "redis://host/0",
+    "rediss": "rediss://host/0",
+}
+
+
 @pytest.mark.parametrize("scheme", sorted(OWN))
 def test_one_url_loads_one_system_and_no_driver(bare: Shell, scheme: str) -> None:
     """Until it is opened."""
     system = system_of(scheme)
     assert system is not None
     role = "store" if system.serves("store") else "transport" if system.serves("transport") else "blobs"
-    urls = {"store": "memory://m", "transport": "memory://m", role: f"{scheme}://host/path"}
+    urls = {"store": "memory://m", "transport": "memory://m", role: URLS.get(scheme, f"{scheme}://host/path")}
     program = f"""{LOADED}
 import onceonly
 onceonly.Endpoint("shop", **{urls!r})

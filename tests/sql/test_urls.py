@@ -6,7 +6,8 @@ import pytest
 
 from onceonly.model.errors import SetupError
 from onceonly.sql.database import open_database
-from onceonly.sql.urls import checked_prefix, read_url
+from onceonly.sql.options import checked_prefix
+from onceonly.sql.urls import read_url
 from onceonly.testing.clock import ManualClock
 from tests.sql.harness import opened
 

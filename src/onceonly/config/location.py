@@ -113,7 +113,12 @@ def _read(setting: object, role: Role) -> Location:
         scheme = scheme_of(setting)
         system, driver = system_of(scheme), driver_of(scheme)
         if system is None or driver is None:
-            raise SetupError(f"{role}={shown(setting)!r}: {_unknown(scheme)}; there is {working(role)}")
+            raise SetupError(f"{role}={shown(setting)!r}: {_unknown(scheme)}. Supported: {working(role)}")
+        if system.address is not None and system.serves(role):
+            try:
+                system.address(setting)
+            except SetupError as error:
+                raise SetupError(f"{role}={shown(setting)!r}: {error}") from error
         return Location(setting, system, driver)
     if role not in _ENGINE_ROLES or not is_engine(setting):
         raise SetupError(_no_url(setting, role))
@@ -133,7 +138,7 @@ def _driver_name(engine: Any) -> str:
 
 def _unknown(scheme: str) -> str:
     if not scheme:
-        return "this is no URL"
+        return "this is not a URL"
     if system := system_of(scheme):
         base = scheme.partition("+")[0]
         drivers = ", ".join(f"{base}+{driver}://" if driver else f"{base}://" for driver in system.drivers)
@@ -141,7 +146,7 @@ def _unknown(scheme: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - for an error only
 
     close = get_close_matches(scheme.partition("+")[0], schemes(), n=1, cutoff=0.8)
-    return f"nobody knows the URL scheme {scheme!r}{f'; did you mean {close[0]}://?' if close else ''}"
+    return f"unknown URL scheme {scheme!r}{f', did you mean {close[0]}://' if close else ''}"
 
 
 def _no_url(setting: object, role: Role) -> str:

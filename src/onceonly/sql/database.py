@@ -19,10 +19,11 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, S
 from onceonly.ports.environment import Clock
 from onceonly.sql.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
+from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
 from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
-from onceonly.sql.urls import DEFAULT_PREFIX, DatabaseAddress, checked_prefix, read_url
+from onceonly.sql.urls import DatabaseAddress, read_url
 from onceonly.systems import system_of, systems
 
 CONNECT_SECONDS = 25.0

@@ -1,19 +1,12 @@
 """Reading the URL of a SQL database: where it is, and how this library's tables in it are named."""
 
-import re
-
 from msgspec import Struct
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from onceonly.model.errors import SetupError
+from onceonly.sql.options import DEFAULT_PREFIX, POOLED, read_options
 
-DEFAULT_PREFIX = "onceonly_"
-_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
-_SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OPTIONS = frozenset({"prefix", "schema", "isolation", "create", "timeout", "lease", "pgbouncer"})
-POOLED = "pgbouncer"
 USE_POOLED = "If PgBouncer or another pooler is between, add pgbouncer=true to the options of the database URL."
 
 
@@ -41,52 +34,15 @@ def read_url(url: str) -> DatabaseAddress:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         raise SetupError("this is no database URL; write for example sqlite:///shop.db") from error
-    options = {name: _single(name, value) for name, value in parsed.query.items()}
-    unknown = sorted(options.keys() - _OPTIONS)
-    if unknown:
-        raise SetupError(f"unknown option {', '.join(unknown)} in a database URL; there are {', '.join(sorted(_OPTIONS))}")
-    query = {}
-    if POOLED in options:
-        if parsed.get_backend_name() != "postgresql":
-            raise SetupError(f"option {POOLED} is for PostgreSQL only")
-        query[POOLED] = "true" if _truth(POOLED, options[POOLED]) else "false"
+    pairs = [(name, each) for name, value in parsed.query.items() for each in ([value] if isinstance(value, str) else value)]
+    options = read_options(pairs, parsed.get_backend_name())
+    query = {} if options.pgbouncer is None else {POOLED: "true" if options.pgbouncer else "false"}
     return DatabaseAddress(
         url=parsed.set(query=query),
-        prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
-        schema=_checked_schema(options["schema"]) if "schema" in options else None,
-        isolation=options.get("isolation"),
-        create=_truth("create", options.get("create", "true")),
-        timeout=_seconds("timeout", options.get("timeout", "5")),
-        lease=_seconds("lease", options.get("lease", "30")),
+        prefix=options.prefix,
+        schema=options.schema,
+        isolation=options.isolation,
+        create=options.create,
+        timeout=options.timeout,
+        lease=options.lease,
     )
-
-
-def checked_prefix(prefix: str) -> str:
-    """Give the prefix back. Raises SetupError unless it is on the allow-list of names that need no quoting anywhere."""
-    if not _PREFIX.fullmatch(prefix):
-        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
-    return prefix
-
-
-def _checked_schema(schema: str) -> str:
-    if not _SCHEMA.fullmatch(schema):
-        raise SetupError(f"schema {schema!r}: use a lower-case letter, then at most 62 of a-z, 0-9 and _")
-    return schema
-
-
-def _single(name: str, value: str | tuple[str, ...]) -> str:
-    if not isinstance(value, str):
-        raise SetupError(f"option {name} is given more than once in a database URL")
-    return value
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: write true or false")
-    return _TRUTH[text.lower()]
-
-
-def _seconds(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text):
-        raise SetupError(f"option {name}={text!r}: write a number of seconds")
-    return float(text)

@@ -154,6 +154,7 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     `in_process` is true where other processes cannot see the data. `drops_expired` is false where documents stay after their
     time of expiry, so that a worker has to delete them. `parts` is how one place is divided among several users: by the
     option `prefix` of its URL, by a longer path, or not at all.
+    `address` reads a URL when an endpoint is defined, and raises SetupError for one that cannot be used. It needs no driver.
     """
 
     name: str
@@ -166,6 +167,7 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     in_process: bool = False
     drops_expired: bool = True
     parts: Literal["prefix", "path", ""] = ""
+    address: Callable[[str], object] | None = None
 
     @property
     def offer(self) -> Offer:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from onceonly.adapters.aws.address import read_dynamodb
 from onceonly.adapters.aws.dynamodb import create, open_documents
-from onceonly.adapters.aws.dynamodb_client import read_url
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
 from tests.adapters.aws.scripted_service import Asked, Say, refuse, say_json, standing_in
@@ -175,7 +175,7 @@ async def test_an_item_can_be_read_by_people(ministack_endpoint: str) -> None:
     await create(place)  # making it again is fine
     async with open_documents(place) as documents:
         await documents.save([Change(key="a", body=BODY, expires=1_900_000_000_001), Change(key="b", body=b"\xff")])
-        read = read_url(place)
+        read = read_dynamodb(place)
         answer = await documents._client.scan(TableName=read.table)
         items = {each["key"]["S"]: each for each in answer["Items"]}
         assert await documents.check() == ()
@@ -207,7 +207,7 @@ async def test_a_table_of_another_shape_is_a_setup_error(ministack_endpoint: str
 def test_a_wrong_url_is_a_setup_error(wrong: str) -> None:
     """And its secret is not repeated."""
     with pytest.raises(SetupError) as raised:
-        read_url(wrong.replace("//", "//me:hush@"))
+        read_dynamodb(wrong.replace("//", "//me:hush@"))
     assert "hush" not in str(raised.value)
 
 

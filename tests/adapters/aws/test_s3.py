@@ -2,10 +2,11 @@
 
 import pytest
 
+from onceonly.adapters.aws.address import encoded, read_s3
 from onceonly.adapters.aws.client import _SendsOnce
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
-from onceonly.adapters.aws.s3_client import encoded, opened, read_url
+from onceonly.adapters.aws.s3_client import opened
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
@@ -105,7 +106,7 @@ async def test_a_driver_that_goes_past_the_guard_is_refused(monkeypatch: pytest.
 )
 def test_a_key_is_written_so_that_every_service_keeps_it(name: str, key: str) -> None:
     """Plain names stay as they are; what is changed can be read back."""
-    place = read_url("s3://bucket/docs")
+    place = read_s3("s3://bucket/docs")
     assert (encoded(name), place.key(name), place.name(place.key(name))) == (key, f"docs/{key}", name)
 
 
@@ -135,7 +136,7 @@ async def test_an_object_says_whose_version_it_is(ministack_endpoint: str) -> No
     place = url(ministack_endpoint, "lines")
     await create(place)
     await create(place)  # making it again is fine
-    async with open_documents(place) as documents, opened(read_url(place)) as client:
+    async with open_documents(place) as documents, opened(read_s3(place)) as client:
         await documents.save([Change(key="a", body=b'{"total":17}')])
         content = await (await client.get_object(Bucket="lines", Key="docs/a"))["Body"].read()
         assert await documents.check() == ()
@@ -158,4 +159,4 @@ async def test_a_name_that_is_no_key_is_refused_as_a_thing(ministack_endpoint: s
 def test_a_wrong_s3_url_is_a_setup_error(wrong: str) -> None:
     """It says how to write one."""
     with pytest.raises(SetupError):
-        read_url(wrong)
+        read_s3(wrong)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceonly.adapters.azure.address import VARIABLE, read_address
 from onceonly.adapters.azure.blob_client import open_container
-from onceonly.adapters.azure.client import VARIABLE, escaped, read_address, unescaped
+from onceonly.adapters.azure.client import escaped, unescaped
 from onceonly.adapters.azure.table import _place
 from onceonly.adapters.azure.table_client import open_table
 from onceonly.model.errors import SetupError
@@ -36,7 +37,7 @@ def test_an_account_key_is_the_password_of_a_url() -> None:
     """With its slashes written as %2F; the service is where Azure has it."""
     address = read_address("azure-table://:c2VjcmV0%2FKw=@acme/orders", "table")
     assert (address.account, address.parts, address.endpoint) == ("acme", ("orders",), "https://acme.table.core.windows.net")
-    assert (address.credential.named_key.name, address.credential.named_key.key) == ("acme", KEY)
+    assert address.key == KEY
 
 
 def test_a_connection_string_says_the_key_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +45,7 @@ def test_a_connection_string_says_the_key_and_the_place(monkeypatch: pytest.Monk
     said = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};EndpointSuffix=example.net"
     monkeypatch.setenv(VARIABLE, said)
     address = read_address("azure-blob://acme/box/some/folder", "blob")
-    assert (address.endpoint, address.credential.named_key.key) == ("https://acme.blob.example.net", KEY)
+    assert (address.endpoint, address.key) == ("https://acme.blob.example.net", KEY)
     monkeypatch.setenv(VARIABLE, f"{said};BlobEndpoint=http://127.0.0.1:1/acme")
     assert read_address("azure-blob://acme/box", "blob").endpoint == "http://127.0.0.1:1/acme"
     chosen = read_address("azure-blob://acme/box?endpoint=http://127.0.0.1:2/acme", "blob")
@@ -55,7 +56,7 @@ def test_the_key_of_another_account_is_not_used(monkeypatch: pytest.MonkeyPatch)
     """A connection string for somewhere else must not sign requests to here."""
     monkeypatch.setenv(VARIABLE, f"AccountName=other;AccountKey={KEY};TableEndpoint=http://127.0.0.1:1/other")
     address = read_address("azure-table://:bWluZQ==@acme/orders", "table")
-    assert (address.endpoint, address.credential.named_key.key) == ("https://acme.table.core.windows.net", "bWluZQ==")
+    assert (address.endpoint, address.key) == ("https://acme.table.core.windows.net", "bWluZQ==")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import aiormq
 import pytest
 from pamqp import commands as spec
 
-from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send

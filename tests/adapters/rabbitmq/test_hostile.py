@@ -15,7 +15,8 @@ from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly import Endpoint, Retry
-from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.assembly import open_dead_letters
 from onceonly.formats.cloudevents import RAW_PROPERTIES

@@ -8,7 +8,8 @@ from pamqp.body import ContentBody
 from pamqp.frame import unmarshal
 from pamqp.header import ContentHeader
 
-from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link, is_open, publish
 from onceonly.adapters.rabbitmq.publishing import OwnProperties, Parcel, PublishOutcome
 from onceonly.runtime.environment import SystemRandomSource
 from tests.adapters.rabbitmq.harness import opened

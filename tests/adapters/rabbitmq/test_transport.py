@@ -13,8 +13,9 @@ from pamqp.frame import marshal
 
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import topology
+from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
-from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, read_address
+from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError

@@ -9,7 +9,8 @@ from textwrap import dedent
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity, ConnectionInternalError, ConnectionNotAllowed
 
-from onceonly.adapters.rabbitmq.link import Link, read_address, translated
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link, translated
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.assembly import open_database, open_store, open_transport
 from onceonly.cli import main

@@ -21,14 +21,28 @@ def _artifacts() -> ArtifactService:
     return s3_artifacts
 
 
+def _dynamodb_address(url: str) -> object:
+    from onceonly.adapters.aws.address import read_dynamodb  # noqa: PLC0415 - only for a URL of this system
+
+    return read_dynamodb(url)
+
+
+def _s3_address(url: str) -> object:
+    from onceonly.adapters.aws.address import read_s3  # noqa: PLC0415 - only for a URL of this system
+
+    return read_s3(url)
+
+
 DYNAMODB = System(
     name="DynamoDB",
+    address=_dynamodb_address,
     drivers={"": Driver(("aiobotocore",), "onceonly[dynamodb]")},
     documents=_dynamodb,
     parts="prefix",
 )
 S3 = System(
     name="S3",
+    address=_s3_address,
     drivers={"": Driver(("aiobotocore",), "onceonly[s3]")},
     documents=_s3,
     artifacts=_artifacts,

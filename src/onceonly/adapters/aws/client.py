@@ -4,13 +4,11 @@ The driver is aiobotocore. What is not on a service's list of definite errors is
 says about a request that it did not carry out.
 """
 
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from io import BytesIO
 from typing import Any, TypeAlias
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import aiohttp
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
@@ -28,6 +26,7 @@ from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
+from onceonly.adapters.aws.address import Access
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import refuse_second, sent_once
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, SetupError
@@ -63,59 +62,11 @@ Answer: TypeAlias = Mapping[str, Any]
 ServiceError: TypeAlias = ClientError
 
 
-class Access(Struct, frozen=True, kw_only=True):
-    """Where a service is, and who asks.
-
-    `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
-    `timeout` is for how many seconds an answer is waited for.
-    """
-
-    region: str
-    endpoint: str = ""
-    key: str = ""
-    secret: str = ""
-    timeout: float = 10.0
-
-
 class Definite(Struct, frozen=True, kw_only=True):
     """What one service says when it did not carry out a request: `refused` for what is in it, `failed` for other reasons."""
 
     refused: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
-
-
-def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitResult, dict[str, str]]:
-    """Take a URL apart into its parts and its options. Raises SetupError; it never repeats a secret."""
-    try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise SetupError(f"this is no {scheme} URL") from error
-    given = dict(pairs)
-    unknown = sorted(given.keys() - set(options))
-    if parts.scheme != scheme or unknown or len(given) != len(pairs):
-        wrong = f"has an unknown option {', '.join(unknown)}" if unknown else "is none, or has an option twice"
-        raise SetupError(f"a {scheme} URL is needed, with at most {', '.join(options)} behind '?'; this one {wrong}")
-    return parts, given
-
-
-def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
-    """Read who asks, and where, from what `split_url` gave. Raises SetupError."""
-    if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
-        raise SetupError(f"{region!r} is no AWS region; write for example eu-central-1")
-    timeout = options.get("timeout", "10")
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
-        raise SetupError(f"option timeout={timeout!r}: write a number of seconds")
-    endpoint = options.get("endpoint", "")
-    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
-        raise SetupError(f"option endpoint={endpoint!r}: write an address that begins with https:// or http://")
-    return Access(
-        region=region,
-        endpoint=endpoint,
-        key=unquote(parts.username or ""),
-        secret=unquote(parts.password or ""),
-        timeout=float(timeout),
-    )
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from onceonly.adapters.aws.address import DynamoDBAddress, read_dynamodb
 from onceonly.adapters.aws.client import AT_ONCE, Answer, Client, ServiceError, code_of, request_id, translated
 from onceonly.adapters.aws.dynamodb_client import (
     BODY,
@@ -15,11 +16,9 @@ from onceonly.adapters.aws.dynamodb_client import (
     KEY,
     SHARD,
     VERSION,
-    DynamoDBAddress,
     check_table,
     create_table,
     opened,
-    read_url,
 )
 from onceonly.adapters.aws.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_ONE_REQUEST, insert, outcome, replace
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
@@ -180,14 +179,14 @@ async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterat
 
     `clock` is not used. Raises SetupError.
     """
-    place = read_url(url)
+    place = read_dynamodb(url)
     async with opened(place) as client:
         yield DynamoDBDocuments(client, place)
 
 
 async def create(url: str) -> None:
     """Make the table where it is missing. Raises SetupError, RetryableError."""
-    place = read_url(url)
+    place = read_dynamodb(url)
     async with opened(place) as client:
         await create_table(client, place)
 

@@ -1,31 +1,16 @@
 """DynamoDB: where a table is, how it is made, what is wrong with one, and what its errors mean."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import Struct
-
-from onceonly.adapters.aws.client import (
-    Access,
-    Answer,
-    Client,
-    Definite,
-    ServiceError,
-    code_of,
-    connected,
-    read_access,
-    split_url,
-    told_at_start,
-)
+from onceonly.adapters.aws.address import DynamoDBAddress
+from onceonly.adapters.aws.client import Answer, Client, Definite, ServiceError, code_of, connected, told_at_start
 from onceonly.model.errors import RetryableError, SetupError
 
-DEFAULT_PREFIX = "onceonly/"
 SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
 """The attributes of an item. The first two are its primary key."""
-OPTIONS = ("endpoint", "prefix", "timeout")
 DEFINITE = Definite(
     refused=frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"}),
     failed=frozenset(
@@ -39,33 +24,10 @@ DEFINITE = Definite(
         }
     ),
 )
-_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _POLL_SECONDS = 0.25  # while a table is being created
 _CREATE_SECONDS = 120.0
 _SCHEMA = [{"AttributeName": SHARD, "KeyType": "HASH"}, {"AttributeName": KEY, "KeyType": "RANGE"}]
 _ATTRIBUTES = [{"AttributeName": name, "AttributeType": "S"} for name in (SHARD, KEY)]
-
-
-class DynamoDBAddress(Struct, frozen=True, kw_only=True):
-    """A table, and the prefix that begins every key in it."""
-
-    access: Access
-    table: str
-    prefix: str = DEFAULT_PREFIX
-
-
-def read_url(url: str) -> DynamoDBAddress:
-    """Take `dynamodb://region/table?endpoint=...&prefix=...` apart. Raises SetupError."""
-    parts, options = split_url(url, "dynamodb", OPTIONS)
-    table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_PREFIX)
-    if not parts.hostname or not _NAME.fullmatch(table):
-        raise SetupError(
-            "a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly; "
-            "a table's name has 3 to 255 letters, digits, and any of _ . -"
-        )
-    if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
-        raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
-    return DynamoDBAddress(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
 
 
 @asynccontextmanager

@@ -4,18 +4,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+from onceonly.adapters.aws.address import S3Address, read_s3
 from onceonly.adapters.aws.client import AT_ONCE, Client, ServiceError, code_of, translated
 from onceonly.adapters.aws.s3_client import (
     DEFINITE,
     LONGEST_ENCODED,
     OTHER_VERSION,
-    S3Address,
     check_bucket,
     check_conditions,
     create_bucket,
     list_names,
     opened,
-    read_url,
 )
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
@@ -111,14 +110,14 @@ async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterat
 
     `clock` is not used. Raises SetupError.
     """
-    place = read_url(url)
+    place = read_s3(url)
     async with opened(place) as client:
         yield S3Documents(client, place)
 
 
 async def create(url: str) -> None:
     """Make the bucket where it is missing. Raises SetupError, RetryableError."""
-    place = read_url(url)
+    place = read_s3(url)
     async with opened(place) as client:
         await create_bucket(client, place)
 

@@ -3,17 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from onceonly.adapters.aws.address import LONGEST_KEY, S3Address, read_s3
 from onceonly.adapters.aws.client import Client, ServiceError, code_of, translated
-from onceonly.adapters.aws.s3_client import (
-    DEFINITE,
-    LONGEST_KEY,
-    S3Address,
-    check_bucket,
-    create_bucket,
-    list_names,
-    opened,
-    read_url,
-)
+from onceonly.adapters.aws.s3_client import DEFINITE, check_bucket, create_bucket, list_names, opened
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused
 
@@ -85,13 +77,13 @@ class S3Artifacts:
 @asynccontextmanager
 async def open_artifacts(url: str) -> AsyncIterator[S3Artifacts]:
     """Open the artifacts at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`. Raises SetupError."""
-    place = read_url(url)
+    place = read_s3(url)
     async with opened(place) as client:
         yield S3Artifacts(client, place)
 
 
 async def create(url: str) -> None:
     """Make the bucket where it is missing. Raises SetupError, RetryableError."""
-    place = read_url(url)
+    place = read_s3(url)
     async with opened(place) as client:
         await create_bucket(client, place)

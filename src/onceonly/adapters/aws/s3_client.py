@@ -1,33 +1,17 @@
 """S3: where a bucket is, how keys are written in it, how it is made and proved, and what its errors mean."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import unquote_to_bytes
 from uuid import uuid4
 
 from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
-from msgspec import Struct
 
-from onceonly.adapters.aws.client import (
-    Access,
-    Client,
-    Definite,
-    ServiceError,
-    code_of,
-    connected,
-    read_access,
-    split_url,
-    told_at_start,
-    translated,
-)
-from onceonly.documents.limits import DOCUMENT_LIMITS
+from onceonly.adapters.aws.address import S3Address
+from onceonly.adapters.aws.client import Client, Definite, ServiceError, code_of, connected, told_at_start, translated
 from onceonly.model.errors import SetupError
 
-LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
 LONGEST_ENCODED = 3  # bytes that one byte of a key may take
-OPTIONS = ("region", "endpoint", "timeout")
 DEFINITE = Definite(
     refused=frozenset({"EntityTooLarge", "KeyTooLongError", "InvalidRequest", "InvalidArgument"}),
     failed=frozenset({"ConditionalRequestConflict", "NoSuchBucket", "OperationAborted"}),
@@ -36,57 +20,6 @@ DEFINITE = Definite(
 OTHER_VERSION = frozenset({"PreconditionFailed", "NoSuchKey"})
 """What a conditional write is told when the object is another one, or none."""
 _MISSING = {"NoSuchBucket": "there is no such bucket; make it with `onceonly schema create module:endpoint`"}
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!*'()=,@:+$&; ")
-_SLASH, _DOT, _SPACE = b"/. "
-
-
-class S3Address(Struct, frozen=True, kw_only=True):
-    """A bucket, and what every key in it begins with: empty, or ending in a slash."""
-
-    access: Access
-    bucket: str
-    prefix: str = ""
-
-    def key(self, name: str) -> str:
-        """Write a name as an object's key: other than letters, digits and common marks, bytes become `%` and two digits.
-
-        Also the first of `/`, `.` and space after a slash: proxies and SDKs tidy such paths up. Each name has a key of its own,
-        and names that begin alike have keys that begin alike.
-        """
-        return self.prefix + encoded(name)
-
-    def name(self, key: str) -> str:
-        """Read a name from an object's key."""
-        return unquote_to_bytes(key.removeprefix(self.prefix)).decode()
-
-
-def encoded(name: str) -> str:
-    """Write a name so that every service keeps it apart from every other name."""
-    written: list[str] = []
-    before = _SLASH
-    for byte in name.encode():
-        is_plain = byte in _PLAIN and not (before == _SLASH and byte in {_DOT, _SPACE})
-        written.append(chr(byte) if is_plain or (byte == _SLASH != before) else f"%{byte:02X}")
-        before = byte
-    return "".join(written)
-
-
-def read_url(url: str) -> S3Address:
-    """Take `s3://bucket/prefix?region=...&endpoint=...` apart. Raises SetupError."""
-    parts, options = split_url(url, "s3", OPTIONS)
-    prefix = parts.path.strip("/")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.hostname or ""):
-        raise SetupError("an S3 URL names a bucket, as in s3://my-bucket/onceonly")
-    if (
-        not re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*)?", prefix)
-        or len(prefix) > LONGEST_KEY // 8
-    ):
-        raise SetupError(f"prefix {prefix!r}: write at most {LONGEST_KEY // 8} letters, digits and any of _ . / -")
-    return S3Address(
-        access=read_access(parts, options, options.get("region", "")),
-        bucket=parts.hostname or "",
-        prefix=f"{prefix}/" if prefix else "",
-    )
 
 
 @asynccontextmanager

@@ -13,16 +13,8 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
-from onceonly.adapters.azure.client import (
-    BROKEN,
-    PreconditionFailed,
-    code_of,
-    connected,
-    no_entry,
-    outage,
-    read_address,
-    set_up,
-)
+from onceonly.adapters.azure.address import read_address
+from onceonly.adapters.azure.client import BROKEN, PreconditionFailed, code_of, connected, no_entry, outage, set_up
 from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 

@@ -1,32 +1,26 @@
 """Azure storage: where an account is, who we are there, a connection that sends nothing twice, and names that its URLs take."""
 
-import os
 import re
-from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from io import BytesIO
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiohttp
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import AzureError
 from azure.core.pipeline.transport import AioHttpTransport
-from msgspec import Struct
 
+from onceonly.adapters.azure.address import VARIABLE, AzureAddress
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
-VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
 """All that the driver raises, also for answers that it cannot read."""
 _LARGE = 1 << 20
 _ANSWER_SECONDS = 30.0  # for a connection, and for each part of an answer
-_ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
-_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _PLAIN = re.compile(rb"[^A-Za-z0-9_/-]")
 _ESCAPED = re.compile(rb"~([0-9a-f]{2})")
 _NO_ENTRY = {
@@ -59,57 +53,25 @@ class PreconditionFailed(Exception):
     """What should have been written was not as it was expected to be: definite, nothing of this request happened."""
 
 
-class AzureAddress(Struct, frozen=True, kw_only=True):
-    """One place in a storage account as a URL names it: the parts of its path, the service's endpoint, and who we are."""
-
-    account: str
-    parts: tuple[str, ...]
-    endpoint: str
-    credential: Any
-
-
-def read_address(url: str, service: str) -> AzureAddress:
-    """Take `azure-SERVICE://account/parts?endpoint=` apart; `service` is table or blob.
-
-    Who we are is the URL's password (an account key), or what AZURE_STORAGE_CONNECTION_STRING says of this account, or
-    azure-identity's default. Raises SetupError, saying what is wrong and never repeating a key; DriverMissing.
-    """
-    form = f"azure-{service}://account/{'table' if service == 'table' else 'container/prefix'}"
-    try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError as error:
-        raise SetupError(f"this is no URL of Azure storage; write {form}") from error
-    account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
-    if not _ACCOUNT.fullmatch(account) or not path:
-        raise SetupError(f"this is no URL of Azure storage: write {form}, and / in an account key as %2F")
-    if unknown := sorted(options.keys() - {"endpoint"}):
-        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL; there is endpoint")
-    said = _connection_string(account, os.environ.get(VARIABLE, ""))
-    endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
-    if not endpoint.startswith(("https://", "http://")):
-        raise SetupError("an endpoint of Azure storage begins with https://, or http:// for an emulator")
-    return AzureAddress(account=account, parts=path, endpoint=endpoint, credential=_credential(account, parts.password, said))
-
-
 @asynccontextmanager
 async def connected(address: AzureAddress) -> AsyncIterator[dict[str, Any]]:
-    """Open a connection, and give what the driver's clients are made with; it sends no write twice."""
+    """Open a connection, and give what the driver's clients are made with; it sends no write twice. Raises DriverMissing."""
+    credential = _credential(address)
     async with session() as http:
         transport = _Transport(
             session=http, session_owner=False, connection_timeout=_ANSWER_SECONDS, read_timeout=_ANSWER_SECONDS
         )
         try:
             yield {
-                "credential": address.credential,
+                "credential": credential,
                 "transport": transport,
                 "retry_total": 0,
                 "retry_to_secondary": False,
                 "permit_redirects": False,
             }
         finally:
-            if hasattr(address.credential, "close"):
-                await address.credential.close()
+            if hasattr(credential, "close"):
+                await credential.close()
 
 
 @contextmanager
@@ -163,30 +125,16 @@ def unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
 
 
-def _connection_string(account: str, text: str) -> Mapping[str, str]:
-    pairs = (part.partition("=") for part in text.split(";") if part)
-    said = {name.strip(): value.strip() for name, _, value in pairs}
-    return said if said.get("AccountName") == account else {}
-
-
-def _usual_endpoint(account: str, service: str, said: Mapping[str, str]) -> str:
-    return f"https://{account}.{service}.{said.get('EndpointSuffix', 'core.windows.net')}"
-
-
-def _credential(account: str, password: str | None, said: Mapping[str, str]) -> Any:
-    if key := unquote(password or "") or said.get("AccountKey"):
-        try:
-            b64decode(key, validate=True)
-        except ValueError as error:
-            raise SetupError(f"the key of the Azure account {account} is no Base64: take it over as Azure shows it") from error
-        return AzureNamedKeyCredential(account, key)
-    if token := said.get("SharedAccessSignature"):
-        return AzureSasCredential(token)
+def _credential(address: AzureAddress) -> Any:
+    if address.key:
+        return AzureNamedKeyCredential(address.account, address.key)
+    if address.token:
+        return AzureSasCredential(address.token)
     try:
         identity = import_module("azure.identity.aio")  # only those who have no key need it
     except ImportError as error:
         raise DriverMissing(
-            f"no key for the Azure account {account}: set {VARIABLE}, or write azure-...://{account}:KEY@{account}/..., "
-            "or install azure-identity"
+            f"no key for the Azure account {address.account}: set {VARIABLE}, or write "
+            f"azure-...://{address.account}:KEY@{address.account}/..., or install azure-identity"
         ) from error
     return identity.DefaultAzureCredential()

@@ -14,16 +14,8 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TransactionOperation, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from onceonly.adapters.azure.client import (
-    BROKEN,
-    PreconditionFailed,
-    code_of,
-    connected,
-    no_entry,
-    outage,
-    read_address,
-    set_up,
-)
+from onceonly.adapters.azure.address import read_address
+from onceonly.adapters.azure.client import BROKEN, PreconditionFailed, code_of, connected, no_entry, outage, set_up
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
 MOST = 100

@@ -9,8 +9,15 @@ def _documents() -> DocumentService:
     return documents
 
 
+def _address(url: str) -> object:
+    from onceonly.adapters.cosmos.address import read_address  # noqa: PLC0415 - only for a URL of this system
+
+    return read_address(url)
+
+
 SYSTEM = System(
     name="Cosmos DB",
+    address=_address,
     drivers={"": Driver(("azure.cosmos", "aiohttp"), "onceonly[cosmos]")},
     documents=_documents,
 )

@@ -7,12 +7,10 @@ Below it aiohttp repeats by itself; see `sent_once`.
 
 import asyncio
 import io
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Any
-from urllib.parse import unquote
 
 from aiohttp import ClientConnectorError
 from azure.core.exceptions import AzureError, ServiceRequestError
@@ -22,14 +20,12 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
 from azure.cosmos.documents import ConnectionPolicy
 from azure.cosmos.exceptions import CosmosHttpResponseError
-from msgspec import Struct
 
-from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url, truth
+from onceonly.adapters.cosmos.address import KEY_VARIABLE, CosmosAddress
+from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
-KEY_VARIABLE = "AZURE_COSMOS_KEY"
-_EXAMPLE = "cosmos://account.documents.azure.com/database/container"
 _LOST: tuple[type[Exception], ...] = (AzureError, *TRIPPED)
 _LARGE = 1 << 20  # above this aiohttp wants a stream, so that it can send in pieces
 _NOT_WRITTEN = {
@@ -43,39 +39,6 @@ _NOT_WRITTEN = {
 """Statuses that say the write was refused, and not by its condition."""
 _OPTIONS_OF_THE_DRIVER = ("global_endpoint_manager", "timeout")
 _IS_SENT = "onceonly_is_sent"
-
-
-class CosmosAddress(Struct, frozen=True, kw_only=True):
-    """A container as a URL names it. `endpoint` is the account's; `place` is what may be shown."""
-
-    endpoint: str
-    key: str | None
-    database: str
-    container: str
-    emulator: bool
-    timeout: float
-
-    @property
-    def place(self) -> str:
-        """Give the container's address, without a key."""
-        return f"{self.endpoint}{self.database}/{self.container}"
-
-
-def read_address(url: str) -> CosmosAddress:
-    """Take a cosmos:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its key."""
-    parts, port = split_url(url, "Cosmos DB", _EXAMPLE)
-    options = read_options(parts.query, "Cosmos DB", ("emulator", "timeout"))
-    names = [unquote(name) for name in parts.path.strip("/").split("/")]
-    if len(names) != 2 or not all(names):  # noqa: PLR2004 - a database and a container
-        raise SetupError(f"a Cosmos DB URL names a database and a container; write for example {_EXAMPLE}")
-    return CosmosAddress(
-        endpoint=f"https://{parts.hostname}:{port or 443}/",
-        key=unquote(parts.password) if parts.password else os.environ.get(KEY_VARIABLE),
-        database=names[0],
-        container=names[1],
-        emulator=truth(options, "emulator", default=False),
-        timeout=seconds(options, "timeout", 10.0),
-    )
 
 
 class Account:

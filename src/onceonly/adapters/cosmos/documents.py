@@ -27,7 +27,8 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.aio import ContainerProxy
 from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExistsError, CosmosResourceNotFoundError
 
-from onceonly.adapters.cosmos.client import Account, open_account, read_address, refused_setup, translated
+from onceonly.adapters.cosmos.address import read_address
+from onceonly.adapters.cosmos.client import Account, open_account, refused_setup, translated
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested

@@ -9,4 +9,10 @@ def _artifacts() -> ArtifactService:
     return artifacts
 
 
-SYSTEM = System(name="folder", artifacts=_artifacts, parts="path")
+def _address(url: str) -> object:
+    from onceonly.adapters.folder.artifacts import folder_of  # noqa: PLC0415 - only for a URL of this system
+
+    return folder_of(url)
+
+
+SYSTEM = System(name="folder", address=_address, artifacts=_artifacts, parts="path")

@@ -1,12 +1,9 @@
 """MongoDB: where it is, a client that sends no write twice, and what its errors mean. The driver is pymongo."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from msgspec import Struct
 from pymongo import AsyncMongoClient
 from pymongo.errors import (
     ConfigurationError,
@@ -18,14 +15,10 @@ from pymongo.errors import (
     WriteError,
 )
 
-from onceonly.documents.clients import seconds
+from onceonly.adapters.mongodb.address import EXAMPLE, MongoDBAddress
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
 CONNECTIONS = 32
-_EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
-_OURS = ("collection", "timeout")
-_FIXED = ("w", "journal", "wtimeoutms", "readconcernlevel", "readpreference", "retrywrites", "retryreads", "maxadaptiveretries")
-_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,100}")
 _NOT_BEGUN = {
     13,  # Unauthorized
     18,  # AuthenticationFailed
@@ -46,40 +39,6 @@ _NOT_WRITTEN = {
 """Codes of single writes that were refused."""
 
 
-class MongoDBAddress(Struct, frozen=True, kw_only=True):
-    """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
-
-    url: str
-    place: str
-    database: str
-    collection: str
-    timeout: float
-
-
-def read_address(url: str) -> MongoDBAddress:
-    """Take a mongodb:// or mongodb+srv:// URL apart. Raises SetupError; never repeats its password."""
-    parts = urlsplit(url)
-    database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
-    if not parts.netloc or not database or "/" in database:
-        raise SetupError(f"this MongoDB URL names no database; write for example {_EXAMPLE}")
-    if fixed := sorted({name for name, _ in given if name.lower() in _FIXED}):
-        raise SetupError(
-            f"leave {', '.join(fixed)} out of the MongoDB URL: what is written must be safe, and what is read current"
-        )
-    ours = {name: value for name, value in given if name in _OURS}
-    collection = ours.get("collection", "onceonly")
-    if not _COLLECTION.fullmatch(collection):
-        raise SetupError(f"collection {collection!r}: use a letter, then at most 100 of A-Z, a-z, 0-9, '_', '.' and '-'")
-    rest = urlencode([(name, value) for name, value in given if name not in _OURS])
-    return MongoDBAddress(
-        url=parts._replace(query=rest).geturl(),
-        place=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{database}",
-        database=database,
-        collection=collection,
-        timeout=seconds(ours, "timeout", 10.0),
-    )
-
-
 @asynccontextmanager
 async def open_client(address: MongoDBAddress) -> AsyncIterator["AsyncMongoClient[dict[str, Any]]"]:
     """Make a client, and close it at the end; connects at the first call. Raises SetupError when the URL is wrong."""
@@ -97,7 +56,7 @@ async def open_client(address: MongoDBAddress) -> AsyncIterator["AsyncMongoClien
             tz_aware=True,
         )
     except (ConfigurationError, InvalidURI, ValueError, TypeError) as error:
-        raise SetupError(f"this MongoDB URL is wrong: {type(error).__name__}; write for example {_EXAMPLE}") from error
+        raise SetupError(f"this MongoDB URL is wrong: {type(error).__name__}; write for example {EXAMPLE}") from error
     try:
         yield client
     finally:

@@ -24,7 +24,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from onceonly.adapters.mongodb.client import MongoDBAddress, is_duplicate, open_client, read_address, refused_setup, translated
+from onceonly.adapters.mongodb.address import MongoDBAddress, read_address
+from onceonly.adapters.mongodb.client import is_duplicate, open_client, refused_setup, translated
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested

@@ -41,9 +41,10 @@ from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
 from onceonly.sql.maintenance import RingMaintenance
+from onceonly.sql.options import POOLED
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate, translated
-from onceonly.sql.urls import POOLED, USE_POOLED
+from onceonly.sql.urls import USE_POOLED
 
 OLDEST = 12
 LONGEST_IDLE_MS = 2**31 - 1  # the server takes no more

@@ -9,4 +9,12 @@ def _transport() -> TransportService:
     return opening
 
 
-SYSTEM = System(name="RabbitMQ", drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")}, transport=_transport)
+def _address(url: str) -> object:
+    from onceonly.adapters.rabbitmq.address import read_address  # noqa: PLC0415 - only for a URL of this system
+
+    return read_address(url)
+
+
+SYSTEM = System(
+    name="RabbitMQ", address=_address, drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")}, transport=_transport
+)

@@ -6,10 +6,9 @@ The driver is aiormq (decision 0007). What is not on the list of definite errors
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import aiormq
 from aiormq.abc import DeliveredMessage
@@ -26,18 +25,15 @@ from aiormq.exceptions import (
     InvalidFrameError,
     ProbableAuthenticationError,
 )
-from msgspec import Struct
 from pamqp import commands as spec
 
+from onceonly.adapters.rabbitmq.address import RabbitMQAddress
 from onceonly.adapters.rabbitmq.decoding import delivered
 from onceonly.adapters.rabbitmq.publishing import Confirmation, Parcel, PublishOutcome, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.ports.environment import RandomSource
 
-DEFAULT_MAX_BODY = 1024 * 1024
-GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
-LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
@@ -45,10 +41,6 @@ ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is gi
 MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to the declarations of all levels of delay
 CLOSE_SECONDS = 2.0  # to close something politely
 LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
-_PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
-_OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
-_FILES = ("cafile", "capath", "certfile", "keyfile")
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
 _REFUSED = "the server refuses this user or password"
 _OTHERWISE = "it was made with other settings; delete it, or keep apart with the option prefix="
@@ -70,48 +62,6 @@ Brought: TypeAlias = DeliveredMessage
 if logging.getLogger("aiormq").level == logging.NOTSET:
     # An outage is this library's to tell, once; the driver tells it, with tracebacks, at every attempt.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
-
-
-class RabbitMQAddress(Struct, frozen=True, kw_only=True):
-    """A server as a URL names it, the options of this library taken out.
-
-    `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
-    many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
-    an answer of the server is waited for, `max_body` in bytes.
-    """
-
-    url: str
-    place: str
-    prefix: str = ""
-    lease: float = 30.0
-    max_body: int = DEFAULT_MAX_BODY
-    timeout: float = 30.0
-
-
-def read_address(url: str) -> RabbitMQAddress:
-    """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise SetupError("this is no RabbitMQ URL; write for example amqp://user:password@host/") from error
-    if not host or "@" in parts.path:
-        raise SetupError("this RabbitMQ URL has no host: write / in a password as %2F")
-    options = _checked(given, secure=parts.scheme == "amqps")
-    lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
-    driver = {name: options[name] for name in _FILES if name in options}
-    driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT_SECONDS))), "name": "onceonly"}
-    if not _truth("verify", options.get("verify", "true")):
-        driver["no_verify_ssl"] = "1"
-    return RabbitMQAddress(
-        url=parts._replace(query=urlencode(driver), fragment="").geturl(),
-        place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
-        prefix=_prefix(options.get("prefix", "")),
-        lease=lease,
-        max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
-        timeout=timeout,
-    )
 
 
 class Link:
@@ -425,40 +375,3 @@ def _words(error: BaseException) -> str:
     """Say what the driver said; its texts name hosts and queues, never credentials."""
     said = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
     return said or type(error).__name__
-
-
-def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in given:
-        if name not in _OPTIONS:
-            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL; there are {', '.join(sorted(_OPTIONS))}")
-        if name in options:
-            raise SetupError(f"option {name} is given more than once in a RabbitMQ URL")
-        options[name] = value
-    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"option {', '.join(extra)} is about TLS: write amqps:// instead of amqp://")
-    return options
-
-
-def _prefix(prefix: str) -> str:
-    if prefix and not _PREFIX.fullmatch(prefix):
-        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
-    return prefix
-
-
-def _seconds(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise SetupError(f"option {name}={text!r}: write a number of seconds")
-    return float(text)
-
-
-def _bytes(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= GREATEST_MAX_BODY:
-        raise SetupError(f"option max_body={text!r}: write a number of bytes up to {GREATEST_MAX_BODY}")
-    return int(text)
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: write true or false")
-    return _TRUTH[text.lower()]

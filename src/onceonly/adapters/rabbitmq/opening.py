@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport

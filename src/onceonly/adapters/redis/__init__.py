@@ -9,4 +9,12 @@ def _documents() -> DocumentService:
     return documents
 
 
-SYSTEM = System(name="Redis", drivers={"": Driver(("redis",), "onceonly[redis]")}, documents=_documents, parts="prefix")
+def _address(url: str) -> object:
+    from onceonly.adapters.redis.address import read_address  # noqa: PLC0415 - only for a URL of this system
+
+    return read_address(url)
+
+
+SYSTEM = System(
+    name="Redis", address=_address, drivers={"": Driver(("redis",), "onceonly[redis]")}, documents=_documents, parts="prefix"
+)

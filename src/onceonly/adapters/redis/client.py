@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from typing import Any
-from urllib.parse import unquote
 
-from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -28,13 +26,11 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url
+from onceonly.adapters.redis.address import RedisAddress
+from onceonly.documents.clients import TRIPPED
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
-DEFAULT_PREFIX = "onceonly:"
 CONNECTIONS = 16
-_EXAMPLE = "redis://localhost:6379/0"
-_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
 _LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
 _REFUSED = (
     OutOfMemoryError,  # a script is refused at its first write, and after that never
@@ -47,47 +43,6 @@ _REFUSED = (
 )
 _REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH)\b")
 """How Redis begins what it says when it did not run a command, or a script up to its first write."""
-
-
-class RedisAddress(Struct, frozen=True, kw_only=True):
-    """A server as a URL names it. `place` is what may be shown; `prefix` begins every key; `timeout` is in seconds."""
-
-    host: str
-    port: int
-    database: int
-    user: str | None
-    password: str | None
-    secure: bool
-    cafile: str | None
-    prefix: str
-    timeout: float
-
-    @property
-    def place(self) -> str:
-        """Give the address without credentials."""
-        return f"{'rediss' if self.secure else 'redis'}://{self.host}:{self.port}/{self.database}"
-
-
-def read_address(url: str) -> RedisAddress:
-    """Take a redis:// or rediss:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
-    parts, port = split_url(url, "Redis", _EXAMPLE)
-    options = read_options(parts.query, "Redis", ("prefix", "timeout", "cafile"))
-    database, prefix = parts.path.strip("/") or "0", options.get("prefix", DEFAULT_PREFIX)
-    if not re.fullmatch(r"\d{1,5}", database):
-        raise SetupError(f"{database!r} is no number of a Redis database; write for example {_EXAMPLE}")
-    if not _PREFIX.fullmatch(prefix):
-        raise SetupError(f"prefix {prefix!r}: use a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
-    return RedisAddress(
-        host=parts.hostname or "",
-        port=port or 6379,
-        database=int(database),
-        user=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
-        secure=parts.scheme == "rediss",
-        cafile=options.get("cafile"),
-        prefix=prefix,
-        timeout=seconds(options, "timeout", 10.0),
-    )
 
 
 @asynccontextmanager

@@ -17,15 +17,8 @@ from uuid import uuid4
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from onceonly.adapters.redis.client import (
-    LuaScript,
-    RedisAddress,
-    connect,
-    open_client,
-    read_address,
-    refused_setup,
-    translated,
-)
+from onceonly.adapters.redis.address import RedisAddress, read_address
+from onceonly.adapters.redis.client import LuaScript, connect, open_client, refused_setup, translated
 from onceonly.documents.bulk import split, write_requests
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import is_text

@@ -4,6 +4,13 @@ from typing import Any
 
 from onceonly.systems import Driver, System
 
+
+def _address(url: str) -> object:
+    from onceonly.sql.options import read_url_options  # noqa: PLC0415 - only for a URL of this system
+
+    return read_url_options(url)
+
+
 _DRIVER = Driver(("sqlalchemy", "aiosqlite"))
 
 
@@ -13,4 +20,4 @@ def _dialect(_driver: str) -> Any:
     return SQLite()
 
 
-SYSTEM = System(name="SQLite", drivers={"": _DRIVER, "aiosqlite": _DRIVER}, dialect=_dialect, parts="prefix")
+SYSTEM = System(name="SQLite", address=_address, drivers={"": _DRIVER, "aiosqlite": _DRIVER}, dialect=_dialect, parts="prefix")

@@ -1,0 +1,137 @@
+"""The URLs of DynamoDB tables and S3 buckets. No driver is needed to read them."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_to_bytes, urlsplit
+
+from msgspec import Struct
+
+from onceonly.documents.limits import DOCUMENT_LIMITS
+from onceonly.model.errors import SetupError
+
+DEFAULT_KEY_PREFIX = "onceonly/"
+_DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
+_S3_OPTIONS = ("region", "endpoint", "timeout")
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!*'()=,@:+$&; ")
+_SLASH, _DOT, _SPACE = b"/. "
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """Where a service is, and who asks.
+
+    `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
+    `timeout` is for how many seconds an answer is waited for.
+    """
+
+    region: str
+    endpoint: str = ""
+    key: str = ""
+    secret: str = ""
+    timeout: float = 10.0
+
+
+def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitResult, dict[str, str]]:
+    """Take a URL apart into its parts and its options. Raises SetupError; it never repeats a secret."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise SetupError(f"this is no {scheme} URL") from error
+    given = dict(pairs)
+    unknown = sorted(given.keys() - set(options))
+    if parts.scheme != scheme or unknown or len(given) != len(pairs):
+        wrong = f"has an unknown option {', '.join(unknown)}" if unknown else "is none, or has an option twice"
+        raise SetupError(f"a {scheme} URL is needed, with at most {', '.join(options)} behind '?'; this one {wrong}")
+    return parts, given
+
+
+def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
+    """Read who asks, and where, from what `split_url` gave. Raises SetupError."""
+    if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
+        raise SetupError(f"{region!r} is no AWS region; write for example eu-central-1")
+    timeout = options.get("timeout", "10")
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
+        raise SetupError(f"option timeout={timeout!r}: write a number of seconds")
+    endpoint = options.get("endpoint", "")
+    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise SetupError(f"option endpoint={endpoint!r}: write an address that begins with https:// or http://")
+    return Access(
+        region=region,
+        endpoint=endpoint,
+        key=unquote(parts.username or ""),
+        secret=unquote(parts.password or ""),
+        timeout=float(timeout),
+    )
+
+
+class DynamoDBAddress(Struct, frozen=True, kw_only=True):
+    """A table, and the prefix that begins every key in it."""
+
+    access: Access
+    table: str
+    prefix: str = DEFAULT_KEY_PREFIX
+
+
+def read_dynamodb(url: str) -> DynamoDBAddress:
+    """Take `dynamodb://region/table?endpoint=...&prefix=...` apart. Raises SetupError."""
+    parts, options = split_url(url, "dynamodb", _DYNAMODB_OPTIONS)
+    table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_KEY_PREFIX)
+    if not parts.hostname or not _TABLE_NAME.fullmatch(table):
+        raise SetupError(
+            "a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly; "
+            "a table's name has 3 to 255 letters, digits, and any of _ . -"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
+        raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
+    return DynamoDBAddress(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
+
+
+class S3Address(Struct, frozen=True, kw_only=True):
+    """A bucket, and what every key in it begins with: empty, or ending in a slash."""
+
+    access: Access
+    bucket: str
+    prefix: str = ""
+
+    def key(self, name: str) -> str:
+        """Write a name as an object's key: other than letters, digits and common marks, bytes become `%` and two digits.
+
+        Also the first of `/`, `.` and space after a slash: proxies and SDKs tidy such paths up. Each name has a key of its own,
+        and names that begin alike have keys that begin alike.
+        """
+        return self.prefix + encoded(name)
+
+    def name(self, key: str) -> str:
+        """Read a name from an object's key."""
+        return unquote_to_bytes(key.removeprefix(self.prefix)).decode()
+
+
+def encoded(name: str) -> str:
+    """Write a name so that every service keeps it apart from every other name."""
+    written: list[str] = []
+    before = _SLASH
+    for byte in name.encode():
+        is_plain = byte in _PLAIN and not (before == _SLASH and byte in {_DOT, _SPACE})
+        written.append(chr(byte) if is_plain or (byte == _SLASH != before) else f"%{byte:02X}")
+        before = byte
+    return "".join(written)
+
+
+def read_s3(url: str) -> S3Address:
+    """Take `s3://bucket/prefix?region=...&endpoint=...` apart. Raises SetupError."""
+    parts, options = split_url(url, "s3", _S3_OPTIONS)
+    prefix = parts.path.strip("/")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.hostname or ""):
+        raise SetupError("an S3 URL names a bucket, as in s3://my-bucket/onceonly")
+    if (
+        not re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*)?", prefix)
+        or len(prefix) > LONGEST_KEY // 8
+    ):
+        raise SetupError(f"prefix {prefix!r}: write at most {LONGEST_KEY // 8} letters, digits and any of _ . / -")
+    return S3Address(
+        access=read_access(parts, options, options.get("region", "")),
+        bucket=parts.hostname or "",
+        prefix=f"{prefix}/" if prefix else "",
+    )

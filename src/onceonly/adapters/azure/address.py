@@ -1,0 +1,78 @@
+"""The URLs of places in Azure storage. No driver is needed to read them."""
+
+import os
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from onceonly.model.errors import SetupError
+
+VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
+_ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+
+
+class AzureAddress(Struct, frozen=True, kw_only=True):
+    """One place in a storage account as a URL names it: the parts of its path, and the service's endpoint.
+
+    `key` is an account key in Base64, `token` a shared access signature. Without both, azure-identity finds a credential.
+    """
+
+    account: str
+    parts: tuple[str, ...]
+    endpoint: str
+    key: str = ""
+    token: str = ""
+
+
+def read_table(url: str) -> AzureAddress:
+    """Read `azure-table://account/table?endpoint=`. Raises SetupError, which never repeats a key."""
+    return read_address(url, "table")
+
+
+def read_blob(url: str) -> AzureAddress:
+    """Read `azure-blob://account/container/prefix?endpoint=`. Raises SetupError, which never repeats a key."""
+    return read_address(url, "blob")
+
+
+def read_address(url: str, service: str) -> AzureAddress:
+    """Read `azure-SERVICE://account/parts?endpoint=`; `service` is table or blob.
+
+    The key is the URL's password, or that of AZURE_STORAGE_CONNECTION_STRING when it is about this account. Raises SetupError,
+    which never repeats a key.
+    """
+    form = f"azure-{service}://account/{'table' if service == 'table' else 'container/prefix'}"
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise SetupError(f"this is no URL of Azure storage; write {form}") from error
+    account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
+    if not _ACCOUNT.fullmatch(account) or not path:
+        raise SetupError(f"this is no URL of Azure storage: write {form}, and / in an account key as %2F")
+    if unknown := sorted(options.keys() - {"endpoint"}):
+        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL; there is endpoint")
+    said = _connection_string(account, os.environ.get(VARIABLE, ""))
+    endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
+    if not endpoint.startswith(("https://", "http://")):
+        raise SetupError("an endpoint of Azure storage begins with https://, or http:// for an emulator")
+    key = unquote(parts.password or "") or said.get("AccountKey", "")
+    try:
+        b64decode(key, validate=True)
+    except ValueError as error:
+        raise SetupError(f"the key of the Azure account {account} is no Base64: take it over as Azure shows it") from error
+    token = "" if key else said.get("SharedAccessSignature", "")
+    return AzureAddress(account=account, parts=path, endpoint=endpoint, key=key, token=token)
+
+
+def _connection_string(account: str, text: str) -> Mapping[str, str]:
+    pairs = (part.partition("=") for part in text.split(";") if part)
+    said = {name.strip(): value.strip() for name, _, value in pairs}
+    return said if said.get("AccountName") == account else {}
+
+
+def _usual_endpoint(account: str, service: str, said: Mapping[str, str]) -> str:
+    return f"https://{account}.{service}.{said.get('EndpointSuffix', 'core.windows.net')}"

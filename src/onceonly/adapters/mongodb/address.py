@@ -1,0 +1,48 @@
+"""The URL of a MongoDB database. No driver is needed to read it."""
+
+import re
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from msgspec import Struct
+
+from onceonly.documents.clients import seconds
+from onceonly.model.errors import SetupError
+
+EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
+_OURS = ("collection", "timeout")
+_FIXED = ("w", "journal", "wtimeoutms", "readconcernlevel", "readpreference", "retrywrites", "retryreads", "maxadaptiveretries")
+_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,100}")
+
+
+class MongoDBAddress(Struct, frozen=True, kw_only=True):
+    """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
+
+    url: str
+    place: str
+    database: str
+    collection: str
+    timeout: float
+
+
+def read_address(url: str) -> MongoDBAddress:
+    """Take a mongodb:// or mongodb+srv:// URL apart. Raises SetupError; never repeats its password."""
+    parts = urlsplit(url)
+    database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
+    if not parts.netloc or not database or "/" in database:
+        raise SetupError(f"this MongoDB URL names no database; write for example {EXAMPLE}")
+    if fixed := sorted({name for name, _ in given if name.lower() in _FIXED}):
+        raise SetupError(
+            f"leave {', '.join(fixed)} out of the MongoDB URL: what is written must be safe, and what is read current"
+        )
+    ours = {name: value for name, value in given if name in _OURS}
+    collection = ours.get("collection", "onceonly")
+    if not _COLLECTION.fullmatch(collection):
+        raise SetupError(f"collection {collection!r}: use a letter, then at most 100 of A-Z, a-z, 0-9, '_', '.' and '-'")
+    rest = urlencode([(name, value) for name, value in given if name not in _OURS])
+    return MongoDBAddress(
+        url=parts._replace(query=rest).geturl(),
+        place=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{database}",
+        database=database,
+        collection=collection,
+        timeout=seconds(ours, "timeout", 10.0),
+    )

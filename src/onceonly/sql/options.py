@@ -1,0 +1,93 @@
+"""The options of this library in the URL of a SQL database. SQLAlchemy is not needed to read them."""
+
+import re
+from collections.abc import Iterable
+from urllib.parse import parse_qsl
+
+from msgspec import Struct
+
+from onceonly.model.errors import SetupError
+
+DEFAULT_PREFIX = "onceonly_"
+POOLED = "pgbouncer"
+_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
+_SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_PORT = re.compile(r":(\d+)\Z")
+_GREATEST_PORT = 65_535
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class SqlOptions(Struct, frozen=True, kw_only=True):
+    """What the options of a database URL say.
+
+    `prefix` begins every table name. `schema` is where the tables are, on a database that has schemas. `isolation` is the level
+    of the store's units. `create` is whether missing tables may be made at start. `timeout` is for how many seconds a lock is
+    waited for. `lease` is for how many seconds a delivery of a queue in the database is kept for its receiver. `pgbouncer` is
+    whether a pooler is before a PostgreSQL server; None leaves that to be found out.
+    """
+
+    prefix: str = DEFAULT_PREFIX
+    schema: str | None = None
+    isolation: str | None = None
+    create: bool = True
+    timeout: float = 5.0
+    lease: float = 30.0
+    pgbouncer: bool | None = None
+
+
+def read_url_options(url: str) -> SqlOptions:
+    """Read the options of a database URL, and check its port. Raises SetupError."""
+    scheme, _, rest = url.partition(":")
+    place, _, query = rest.partition("?")
+    server = place.removeprefix("//").rpartition("@")[2].partition("/")[0]
+    if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
+        raise SetupError(f"port {port[1]}: write a number from 1 to {_GREATEST_PORT}")
+    return read_options(parse_qsl(query, keep_blank_values=True), scheme.partition("+")[0].lower())
+
+
+def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:
+    """Read options by their names, for `backend`, such as "postgresql". Raises SetupError."""
+    options = dict[str, str]()
+    for name, value in given:
+        if name not in SqlOptions.__struct_fields__:
+            there = ", ".join(sorted(SqlOptions.__struct_fields__))
+            raise SetupError(f"unknown option {name} in a database URL; there are {there}")
+        if name in options:
+            raise SetupError(f"option {name} is given more than once in a database URL")
+        options[name] = value
+    if POOLED in options and backend != "postgresql":
+        raise SetupError(f"option {POOLED} is for PostgreSQL only")
+    return SqlOptions(
+        prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
+        schema=_checked_schema(options["schema"]) if "schema" in options else None,
+        isolation=options.get("isolation"),
+        create=_truth("create", options.get("create", "true")),
+        timeout=_seconds("timeout", options.get("timeout", "5")),
+        lease=_seconds("lease", options.get("lease", "30")),
+        pgbouncer=_truth(POOLED, options[POOLED]) if POOLED in options else None,
+    )
+
+
+def checked_prefix(prefix: str) -> str:
+    """Give the prefix back. Raises SetupError unless it is on the allow-list of names that need no quoting anywhere."""
+    if not _PREFIX.fullmatch(prefix):
+        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
+    return prefix
+
+
+def _checked_schema(schema: str) -> str:
+    if not _SCHEMA.fullmatch(schema):
+        raise SetupError(f"schema {schema!r}: use a lower-case letter, then at most 62 of a-z, 0-9 and _")
+    return schema
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise SetupError(f"option {name}={text!r}: write true or false")
+    return _TRUTH[text.lower()]
+
+
+def _seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text):
+        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+    return float(text)

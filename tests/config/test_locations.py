@@ -1,0 +1,134 @@
+"""What is wrong with a URL is reported when an endpoint is defined, before any driver is imported."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from onceonly import DedupStore, Endpoint, SetupError, Tokens
+from tests import ROOT
+
+STORE = "sqlite:///shop.db"
+WRONG = [
+    ("store", "postgresql://h:99999/shop", "port 99999: write a number from 1 to 65535"),
+    ("store", "postgresql://h/shop?prefx=a_", "unknown option prefx in a database URL; there are create, isolation"),
+    ("store", "postgresql://h/shop?schema=A", "schema 'A': use a lower-case letter"),
+    ("store", "postgresql://h/shop?prefix=a_&prefix=b_", "option prefix is given more than once in a database URL"),
+    (
+        "store",
+        "postgresql+psycopg2://h/shop",
+        "no adapter for this driver of PostgreSQL; write postgresql://, postgresql+asyncpg://",
+    ),
+    ("store", "postgres://h/shop", "unknown URL scheme 'postgres', did you mean postgresql://. Supported: azure-blob://"),
+    ("store", "mysql+pymysql://h/shop", "no adapter for this driver of MariaDB; write mysql://, mysql+asyncmy://"),
+    ("store", "mariadb+asyncmy://h/shop?pgbouncer=true", "option pgbouncer is for PostgreSQL only"),
+    ("store", "sqlite+aiosqlite:///shop.db?create=perhaps", "option create='perhaps': write true or false"),
+    ("transport", "sqlite:///shop.db?lease=soon", "option lease='soon': write a number of seconds"),
+    ("transport", "amqp://", "this RabbitMQ URL has no host"),
+    ("transport", "amqp://h/?lease=0", "option lease='0': write a number of seconds"),
+    ("transport", "amqp://h/?max_body=1GB", "option max_body='1GB': write a number of bytes up to"),
+    ("transport", "amqp://h/?prefetch=5", "unknown option 'prefetch' in a RabbitMQ URL; there are cafile"),
+    ("transport", "amqp://h/?verify=false", "option verify is about TLS: write amqps:// instead of amqp://"),
+    ("transport", "redis://h/0", "this version of onceonly has no transport for redis://; there is amqp://"),
+    ("deduplication", "redis://h/first", "'first' is no number of a Redis database"),
+    ("deduplication", "rediss://h/0?tls=true", "unknown option 'tls' in a Redis URL; there are cafile, prefix, timeout"),
+    ("tokens", "redis:///0", "this Redis URL has no host"),
+    ("store", "mongodb://h", "this MongoDB URL names no database"),
+    ("store", "mongodb+srv://h/shop?w=0", "leave w out of the MongoDB URL"),
+    ("store", "cosmos://h/shop", "a Cosmos DB URL names a database and a container"),
+    ("store", "cosmos://h/shop/orders?emulator=maybe", "option emulator='maybe': write true or false"),
+    ("store", "dynamodb://eu-central-1/", "a DynamoDB URL names a region and a table"),
+    (
+        "store",
+        "dynamodb://eu-central-1/shop?endpoint=here",
+        "option endpoint='here': write an address that begins with https://",
+    ),
+    ("store", "s3://Bucket!/shop", "an S3 URL names a bucket"),
+    ("blobs", "s3://bucket/shop?zone=1", "this one has an unknown option zone"),
+    ("store", "azure-table://ab/shop", "this is no URL of Azure storage: write azure-table://account/table"),
+    ("dead_letters", "azure-table://account/shop?sas=1", "unknown option sas in an Azure URL; there is endpoint"),
+    ("store", "azure-blob://me:no-base64@account/shop", "the key of the Azure account account is no Base64"),
+    ("blobs", "folder://shop", "a folder's URL has three slashes and the whole path"),
+    ("store", "folder:///var/lib/shop", "this version of onceonly has no store for folder://"),
+    ("store", "shop.db", "this is not a URL. Supported: azure-blob://"),
+]
+USABLE = [
+    "mysql+asyncmy://h/shop",
+    "mariadb+asyncmy://h/shop?prefix=shop_",
+    "mariadb://h/shop",
+    "sqlite+aiosqlite:///shop.db",
+    "postgresql+asyncpg://me:p%40ss@[::1]:5432/shop?schema=shop",
+    "postgresql+psycopg:///shop?pgbouncer=true",
+]
+PROBED = [
+    *(f"{scheme}://h/shop" for scheme in ("postgresql", "mysql", "mariadb", "sqlite", "amqps", "dynamodb")),
+    *("redis://h/0", "rediss://h/0", "cosmos://h/shop/orders", "s3://bucket/shop", "azure-table://account/shop"),
+    "azure-blob://account/shop/orders",
+]
+DOCUMENTED = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8").partition("## Options")[2].partition("\n## ")[0]
+DRIVERS = ["sqlalchemy", "aiormq", "redis", "azure", "aiobotocore", "pymongo", "asyncpg", "psycopg", "asyncmy"]
+
+
+def define(role: str, url: str) -> Endpoint:
+    """Define an endpoint whose only unusual setting is this URL."""
+    if role in {"deduplication", "tokens"}:
+        kind = DedupStore if role == "deduplication" else Tokens
+        return Endpoint("shop", store=STORE, transport=STORE, deduplication=kind(url))
+    return Endpoint("shop", **({"store": STORE, "transport": STORE} | {role: url}))
+
+
+@pytest.mark.parametrize(("role", "url", "words"), WRONG)
+def test_a_wrong_url_is_reported_when_the_endpoint_is_defined(role: str, url: str, words: str) -> None:
+    """By the setting's name, with what to write instead, and without a password."""
+    with pytest.raises(SetupError) as caught:
+        define(role, url)
+    message = str(caught.value)
+    assert f"{role}='" in message
+    assert words in message
+    assert "no-base64" not in message
+
+
+@pytest.mark.parametrize("url", USABLE)
+def test_urls_as_sqlalchemy_writes_them_can_be_used(url: str) -> None:
+    """With the driver's name or without."""
+    assert define("store", url).name == "shop"
+
+
+def test_all_wrong_urls_are_reported_at_once() -> None:
+    """A person repairs all of them before the next start."""
+    with pytest.raises(SetupError) as caught:
+        Endpoint("shop", store="redis://h/x", transport="amqp://h/?lease=x", blobs="folder://x", dead_letters="s3://B/")
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    assert [line.split("=")[0] for line in lines[1:]] == ["* store", "* dead_letters", "* transport", "* blobs"]
+
+
+@pytest.mark.parametrize("url", PROBED)
+def test_the_documentation_lists_every_option(url: str) -> None:
+    """The error for an unknown option lists those there are."""
+    scheme = url.partition(":")[0]
+    row = next(line for line in DOCUMENTED.splitlines() if f"`{scheme}://`" in line)
+    with pytest.raises(SetupError) as caught:
+        define("transport" if scheme == "amqps" else "store", f"{url}?no_such_option=1")
+    message = str(caught.value)
+    assert "no_such_option" in message
+    listed = re.search(r"(?:there are|there is|with at most) ([a-z_]+(?:, [a-z_]+)*)", message)
+    assert listed is not None
+    assert set(listed[1].split(", ")) == set(re.findall(r"`([a-z_]+)`", row.split("|")[2]))
+
+
+def test_no_driver_is_imported_for_that() -> None:
+    """An endpoint can be defined where the drivers are not installed."""
+    program = (
+        "import sys\n"
+        "from tests.config.test_locations import DRIVERS, WRONG, define\n"
+        "from onceonly import SetupError\n"
+        "known = set(sys.modules)\n"
+        "for role, url, _ in WRONG:\n"
+        "    try:\n"
+        "        define(role, url)\n"
+        "    except SetupError:\n"
+        "        pass\n"
+        "sys.exit(', '.join(sorted({name.split('.')[0] for name in set(sys.modules) - known} & set(DRIVERS))) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
