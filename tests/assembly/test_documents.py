@@ -118,7 +118,7 @@ async def test_what_stays_in_documents_follows_from_the_deduplication(
 
 
 @pytest.mark.parametrize(
-    ("deduplication", "kind", "keeping"),
+    ("deduplication", "kind", "claim_mode"),
     [
         (History(), admission.StoreAdmission, "history"),
         (DedupStore("memory://done"), admission.Deduplicated, "until forgotten"),

@@ -25,7 +25,7 @@ async def test_a_place_is_emptied_page_by_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "beside", "deduplication", "kind", "is_inside"),
+    ("store", "dedup_url", "deduplication", "kind", "is_inside"),
     [
         (SQLITE, "", Deduplication.HISTORY, History, False),
         (SQLITE, "", Deduplication.OFF, Off, False),

@@ -184,11 +184,11 @@ def test_an_endpoint_without_handlers_cannot_start() -> None:
     assert "no handler is registered" in problems(sql_endpoint())[0]
 
 
-@pytest.mark.parametrize("thing", [Order, functools.partial(number, 1), None.__class__, "place", 5])
-def test_only_functions_and_methods_can_be_registered(artifact: Any) -> None:
+@pytest.mark.parametrize("registered", [Order, functools.partial(number, 1), None.__class__, "place", 5])
+def test_only_functions_and_methods_can_be_registered(registered: Any) -> None:
     """Told where it is registered."""
     with pytest.raises(InvalidHandler, match="is no function"):
-        sql_endpoint().handler(artifact)
+        sql_endpoint().handler(registered)
 
 
 def test_annotations_may_be_text_and_name_local_classes() -> None:

@@ -118,7 +118,7 @@ async def write_and_fail(unit: Unit, *keys: str) -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("keeping", list(ClaimMode))
+@pytest.mark.parametrize("claim_mode", list(ClaimMode))
 async def test_entities_are_saved_whatever_is_kept(place: str, claim_mode: ClaimMode) -> None:
     """With claims, tokens or nothing beside them."""
     async with emptied(place) as database:

@@ -82,7 +82,7 @@ async def test_an_attempt_is_opened_once(place: str) -> None:
         assert [row.cancelled for row in await register.rows([M1])] == [True]
 
 
-@pytest.mark.parametrize("keeping", list(ClaimMode))
+@pytest.mark.parametrize("claim_mode", list(ClaimMode))
 async def test_a_commit_takes_its_own_rows_away_in_one_statement(place: str, claim_mode: ClaimMode) -> None:
     """Whatever is kept; other rows stay."""
     asked = messages(100)
