@@ -139,9 +139,9 @@ class Benchmark:
                 self._say(f"growth: {point.axis} {point.value:,}: {point.row}: {point.rates}")
                 self.results.growth.append(point)
         if self._mode.growth:  # rows that are not installed are missing here, and the others are counted all the same
-            async for crowd in growth.crowd(self._place.rabbitmq, self._place.database, rows, counts):
-                self._say(f"contention: {crowd.processes} processes: {crowd.row}: {crowd.waiting} waiting for locks")
-                self.results.contention.append(crowd)
+            async for gate in growth.gate(self._place.rabbitmq, self._place.database, rows, counts):
+                self._say(f"contention: {gate.processes} processes: {gate.row}: {gate.waiting} waiting for locks")
+                self.results.contention.append(gate)
 
     @asynccontextmanager
     async def _guarded(self, row: BenchmarkRow) -> AsyncIterator[None]:

@@ -40,7 +40,7 @@ async def grow(
     await database.empty()
 
 
-async def crowd(
+async def gate(
     stage: RabbitMQBackend,
     database: BackendDatabase,
     rows: Sequence[BenchmarkRow],

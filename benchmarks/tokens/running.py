@@ -19,7 +19,7 @@ from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.cli.sending import SendTally, TokenIssuing, send_all
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
-from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, Board, CounterRow
+from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, CounterRow, SharedCounters
 
 EARLY = 1000
 """After how many messages the first census is taken."""
@@ -58,10 +58,10 @@ class TokensOutcome(Struct, kw_only=True):
 class Chain:
     """A running chain: feeds it, and waits for it."""
 
-    def __init__(self, till: Endpoint, transport: Transport, board: Board) -> None:
+    def __init__(self, till: Endpoint, transport: Transport, counters: SharedCounters) -> None:
         self._till = till
         self._transport = transport
-        self._rows: dict[str, CounterRow] = {TILL: board.row(0), LEDGER: board.row(1)}
+        self._rows: dict[str, CounterRow] = {TILL: counters.row(0), LEDGER: counters.row(1)}
         self.fed = 0
         self.copies = 0
 
@@ -149,15 +149,15 @@ async def _running(job: TokensJob, places: TokensPlaces) -> AsyncIterator[Chain]
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="onceonly-bench-"))
-        board = stack.enter_context(Board.create(f"{folder}/board", len(both)))
+        counters = stack.enter_context(SharedCounters.create(f"{folder}/board", len(both)))
         topologies = [endpoint.topology() for endpoint in both]
         await stack.enter_async_context(temporary_transport(transport_url, topologies))
         transport = await stack.enter_async_context(open_transport(transport_url, TILL))
         await transport.declare(topologies)
         async with asyncio.TaskGroup() as working:
             for number, endpoint in enumerate(both):
-                working.create_task(endpoint.run(stop, board=board.row(number)))
+                working.create_task(endpoint.run(stop, counters=counters.row(number)))
             try:
-                yield Chain(both[0], transport, board)
+                yield Chain(both[0], transport, counters)
             finally:
                 stop.set()

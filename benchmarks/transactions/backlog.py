@@ -15,7 +15,7 @@ from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import PendingRecords
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
@@ -59,7 +59,7 @@ async def measure(places: TransactionsPlaces, records: int, relays: int, *, shar
         for _ in range(relays):
             ports = await stack.enter_async_context(open_finishing(shop.settings))
             ports = ports if shared else ports._replace(pending=GreedyRecords(ports.pending))
-            running.append(Relay(ports, after=AFTER, grace=10.0, doorbell=Doorbell()))
+            running.append(Relay(ports, after=AFTER, grace=10.0, notifier=Notifier()))
         began = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
             for relay in running:

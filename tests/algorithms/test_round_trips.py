@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
-from onceonly.algorithms.admission import Deduplicated, StoreAdmission, Tokenized, TokensInStore
+from onceonly.algorithms.admission import DedupStoreAdmission, StoreAdmission, TokenAdmission, TokensInStore
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.algorithms.outbox import UnitResult, finish, process
 from onceonly.documents.dedup import DocumentDedupStore
@@ -119,7 +119,9 @@ async def dedup_store(_: Path) -> AsyncIterator[Variant]:
     """A small entity, and a mark elsewhere."""
     harness = StoreHarness()
     done = DocumentDedupStore(harness.documents, retention=WEEK, clock=harness.clock)
-    yield Variant(bundle(harness.store(None), Deduplicated(ENDPOINT, done)), about(), lambda: len(harness.documents.calls))
+    yield Variant(
+        bundle(harness.store(None), DedupStoreAdmission(ENDPOINT, done)), about(), lambda: len(harness.documents.calls)
+    )
 
 
 @asynccontextmanager
@@ -131,7 +133,7 @@ async def tokens(_: Path) -> AsyncIterator[Variant]:
     await store.prepare(dict.fromkeys([mine], Owner(OTHER, "", about().identity)))
     await DocumentTokens(harness.documents, clock=harness.clock).activate([mine])
     harness.documents.calls.clear()
-    admission = Tokenized(ENDPOINT, DocumentTokens(harness.documents, clock=harness.clock), {}, SystemIdGenerator())
+    admission = TokenAdmission(ENDPOINT, DocumentTokens(harness.documents, clock=harness.clock), {}, SystemIdGenerator())
     message = about(extensions=((TOKEN, mine.id),))
     yield Variant(bundle(harness.store(None), admission), message, lambda: len(harness.documents.calls))
 

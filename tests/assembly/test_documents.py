@@ -28,7 +28,7 @@ from onceonly.errors import DriverMissing
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.runtime.environment import SystemClock
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.store import SqlStore
 from tests.servers.available import REDIS, need
 
@@ -98,11 +98,11 @@ def test_documents_offer_entities_and_no_session() -> None:
     ("deduplication", "store", "kind", "keeps"),
     [
         (History(timedelta(days=2)), "redis", admission.StoreAdmission, 2 * 86_400_000),
-        (DedupStore("memory://done"), "redis", admission.Deduplicated, None),
-        (Tokens("memory://tokens"), "redis", admission.Tokenized, None),
+        (DedupStore("memory://done"), "redis", admission.DedupStoreAdmission, None),
+        (Tokens("memory://tokens"), "redis", admission.TokenAdmission, None),
         (Off(), "redis", admission.StoreAdmission, None),
-        (DedupStore("memory://done"), "memory", admission.Deduplicated, None),
-        (Tokens("memory://a"), "memory", admission.Tokenized, None),
+        (DedupStore("memory://done"), "memory", admission.DedupStoreAdmission, None),
+        (Tokens("memory://a"), "memory", admission.TokenAdmission, None),
     ],
 )
 async def test_what_stays_in_documents_follows_from_the_deduplication(
@@ -121,8 +121,8 @@ async def test_what_stays_in_documents_follows_from_the_deduplication(
     ("deduplication", "kind", "claim_mode"),
     [
         (History(), admission.StoreAdmission, "history"),
-        (DedupStore("memory://done"), admission.Deduplicated, "until forgotten"),
-        (Tokens("memory://tokens"), admission.Tokenized, "until forgotten"),
+        (DedupStore("memory://done"), admission.DedupStoreAdmission, "until forgotten"),
+        (Tokens("memory://tokens"), admission.TokenAdmission, "until forgotten"),
         (Tokens(), admission.TokensInStore, "tokens"),
         (Off(), admission.StoreAdmission, "nothing"),
     ],
@@ -157,10 +157,10 @@ async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) ->
     """Without one there is neither."""
     async with wire(settings(blobs=f"folder://{tmp_path}"), nobody) as ports:
         assert isinstance(ports.effects, RegisteredEffects)
-        assert Janitor in runners(ports)
+        assert MaintenanceLoop in runners(ports)
     async with wire(settings(), nobody) as ports:
         assert isinstance(ports.effects, NoArtifacts)
-        assert Janitor not in runners(ports)
+        assert MaintenanceLoop not in runners(ports)
 
 
 async def test_prepared_tokens_bring_a_janitor_with_their_own_age() -> None:
@@ -168,21 +168,21 @@ async def test_prepared_tokens_bring_a_janitor_with_their_own_age() -> None:
     chosen = settings(deduplication=Tokens("memory://tokens", sweep_after=timedelta(seconds=31)))
     async with wire(chosen, nobody) as ports:
         assert ports.upkeep.after == 31.0
-        assert Janitor in runners(ports)
+        assert MaintenanceLoop in runners(ports)
 
 
 async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: Path) -> None:
     """A SQL database removes nothing by itself; memory forgets all of them soon."""
     done = f"sqlite:///{tmp_path}/done.db"
     async with wire(settings(deduplication=DedupStore(done)), nobody) as ports:
-        assert Janitor in runners(ports)
+        assert MaintenanceLoop in runners(ports)
         async with open_documents(done, clock=SystemClock()) as documents:
             await documents.save([Change(key="done/old", body=b"{}", expires=1), Change(key="done/new", body=b"{}")])
             assert ports.upkeep.marks is not None
             assert await ports.upkeep.marks.remove_expired() == 1
             assert await documents.keys("") == ("done/new",)
     async with wire(settings(deduplication=DedupStore("memory://done")), nobody) as ports:
-        assert Janitor not in runners(ports)
+        assert MaintenanceLoop not in runners(ports)
 
 
 def runners(ports: Ports) -> list[type]:

@@ -11,7 +11,7 @@ from benchmarks import limits
 from benchmarks.benchmark import Benchmark, BenchmarkContext, Servers, opened
 from benchmarks.counting import Costs
 from benchmarks.crew import RunFailed
-from benchmarks.growth import crowd
+from benchmarks.growth import gate
 from benchmarks.limits import LIMITS, check_costs
 from benchmarks.modes import TINY
 from benchmarks.rows import BY_NAME, ROWS
@@ -79,7 +79,7 @@ async def test_many_processes_are_counted_together(place: BenchmarkContext) -> N
     """Every message comes out once, whoever handled it, and what all of them said is counted."""
     row, counts = BY_NAME["onceonly_orm"], {"onceonly_orm": 400}
     await place.rabbitmq.prepare(row)
-    (found,) = [each async for each in crowd(place.rabbitmq, place.database, [row], counts, crowds=(3,))]
+    (found,) = [each async for each in gate(place.rabbitmq, place.database, [row], counts, crowds=(3,))]
     assert (found.processes, found.row, found.messages, found.deadlocks) == (3, "onceonly_orm", 400, 0)
     assert 0 < found.statements < 1
     assert 0 < found.trips < 1

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.store_subject import LATER
@@ -43,7 +43,7 @@ class WrappedTokenStore:
         """Discard, as the wrapper does it."""
         await self._owner.discard(self, tokens)
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List, as the wrapper does it."""
         return await self._owner.prepared(self, older_than, limit)
 
@@ -93,7 +93,7 @@ class WrappedTokens:
         """Discard tokens."""
         await store.inner.discard(tokens)
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List tokens."""
         return await store.inner.prepared(older_than, limit)
 
@@ -134,7 +134,7 @@ class OneOwnerTokens(WrappedTokens):
 class UndatedTokens(WrappedTokens):
     """Forgets when."""
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """Drop the instant."""
         return tuple(each._replace(at=0) for each in await store.inner.prepared(older_than, limit))
 
@@ -142,7 +142,7 @@ class UndatedTokens(WrappedTokens):
 class EntityTokens(WrappedTokens):
     """Looks among those of entities only."""
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """Leave out the others."""
         return tuple(each for each in await store.inner.prepared(older_than, limit) if each.owner.unit)
 
@@ -177,9 +177,9 @@ class CachingTokens(WrappedTokens):
 class ListCachingTokens(WrappedTokens):
     """Never finds out that a prepared token is prepared no more."""
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List whatever was ever prepared."""
-        return tuple(Prepared(each, OWNER, 0) for each in self.seen)[:limit]
+        return tuple(PreparedToken(each, OWNER, 0) for each in self.seen)[:limit]
 
 
 class OthersTokens(WrappedTokens):
@@ -306,7 +306,7 @@ class RuthlessTokens(WrappedTokens):
 class AgelessTokens(WrappedTokens):
     """Lists all, however young."""
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """Ignore the age."""
         return await store.inner.prepared(LATER, limit)
 
@@ -314,7 +314,7 @@ class AgelessTokens(WrappedTokens):
 class UnlimitedTokens(WrappedTokens):
     """Lists all, however many."""
 
-    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, store: WrappedTokenStore, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """Ignore the limit."""
         return await store.inner.prepared(older_than, 1000)
 

@@ -8,8 +8,8 @@ import pytest
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.events import BadItem
-from onceonly.cli.letter_lines import Imported, from_line, read_lines, to_line, write_lines
-from onceonly.cli.letters import PAGE, Chosen, choose, pages
+from onceonly.cli.letter_lines import ImportResult, from_line, read_lines, to_line, write_lines
+from onceonly.cli.letters import PAGE, LetterSelection, choose, pages
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import EVERY_BYTE, failures, rich_message
@@ -46,13 +46,13 @@ async def test_what_was_exported_is_imported_exactly_and_once() -> None:
     for letter in (RICH, *many, NAMELESS):
         await source.add(letter)
     file = io.BytesIO()
-    assert await write_lines(pages(source, Chosen()), file) == PAGE + 3
+    assert await write_lines(pages(source, LetterSelection()), file) == PAGE + 3
     await target.add(NAMELESS)
-    tallies = Imported(), Imported()
+    tallies = ImportResult(), ImportResult()
     for tally in tallies:
         await read_lines(io.BytesIO(file.getvalue()), target, tally=tally)
-    assert tallies == (Imported(new=PAGE + 2, known=1), Imported(new=0, known=PAGE + 3))
-    assert await choose(target, Chosen()) == [NAMELESS, RICH, *many]
+    assert tallies == (ImportResult(new=PAGE + 2, known=1), ImportResult(new=0, known=PAGE + 3))
+    assert await choose(target, LetterSelection()) == [NAMELESS, RICH, *many]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ async def test_what_was_exported_is_imported_exactly_and_once() -> None:
 )
 async def test_a_bad_line_is_named_and_those_before_it_are_imported(line: bytes, complaint: str) -> None:
     """Empty lines count as lines, and mean nothing."""
-    letters, tally = MemoryDeadLetters(Live(), clock=ManualClock()), Imported()
+    letters, tally = MemoryDeadLetters(Live(), clock=ManualClock()), ImportResult()
     with pytest.raises(BadItem) as caught:
         await read_lines([to_line(RICH), b"\n", line, to_line(NAMELESS)], letters, tally=tally)
     assert complaint in str(caught.value)
-    assert tally == Imported(new=1, known=0)
-    assert await choose(letters, Chosen()) == [RICH]
+    assert tally == ImportResult(new=1, known=0)
+    assert await choose(letters, LetterSelection()) == [RICH]
 
 
 def test_a_line_without_a_key_is_a_letter_of_its_own() -> None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.assembly.opened import Cut
-from onceonly.cli.letters import PAGE, Chosen, Retried, WayBack, choose, find, pages, retry
+from onceonly.assembly.opened import BucketClock
+from onceonly.cli.letters import PAGE, LetterSelection, RetryTally, WayBack, choose, find, pages, retry
 from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
@@ -44,13 +44,15 @@ class SimulatedEndpoint:
             await self.letters.add(each)
         return self
 
-    async def retry(self, chosen: Chosen, *, head_start: float = 0.05, anyway: bool = False, cut: Cut | None = None) -> Retried:
+    async def retry(
+        self, chosen: LetterSelection, *, head_start: float = 0.05, anyway: bool = False, cut: BucketClock | None = None
+    ) -> RetryTally:
         """Send these back; `cut` is what is known of their store."""
 
-        async def known() -> Cut | None:
+        async def known() -> BucketClock | None:
             return cut
 
-        done = Retried()
+        done = RetryTally()
         way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start, anyway=anyway, cut=known)
         await retry(pages(self.letters, chosen), self.letters, way, tally=done)
         return done
@@ -59,8 +61,8 @@ class SimulatedEndpoint:
 async def test_letters_are_chosen_by_filter_however_many_there_are() -> None:
     """All pages are read, unless a limit is given."""
     simulated = await SimulatedEndpoint().opened(*(letter(n, type_="even" if n % 2 == 0 else "odd") for n in range(250)))
-    assert len(await choose(simulated.letters, Chosen(filter=Filter(type="even")))) == 125
-    assert len(await choose(simulated.letters, Chosen(), limit=7)) == 7
+    assert len(await choose(simulated.letters, LetterSelection(filter=Filter(type="even")))) == 125
+    assert len(await choose(simulated.letters, LetterSelection(), limit=7)) == 7
 
 
 async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
@@ -78,9 +80,9 @@ async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
 async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_gone() -> None:
     """It comes as a copy of ours, alone in its unit, with a fresh count, and not before its letter was removed."""
     simulated = await SimulatedEndpoint().opened(letter(1), letter(2))
-    done = await simulated.retry(Chosen(keys=(letter(1).key,)))
+    done = await simulated.retry(LetterSelection(keys=(letter(1).key,)))
     assert (done.sent, done.kept) == (1, [])
-    assert [left.key for left in await choose(simulated.letters, Chosen())] == [letter(2).key]
+    assert [left.key for left in await choose(simulated.letters, LetterSelection())] == [letter(2).key]
     assert await simulated.transport.receive(10, 0) == ()
     simulated.clock.advance(50)
     (delivery,) = await simulated.transport.receive(10, 0)
@@ -96,12 +98,12 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     nameless = DeadLetter(endpoint="shop", reason="no id", headers=(), body=b"?")
     homeless = letter(1, endpoint="gone")
     simulated = await SimulatedEndpoint().opened(nameless, homeless)
-    done = await simulated.retry(Chosen())
+    done = await simulated.retry(LetterSelection())
     reasons = dict(done.kept)
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
     assert "no queue for endpoint 'gone'" in reasons[homeless.key]
-    assert len(await choose(simulated.letters, Chosen())) == 2
+    assert len(await choose(simulated.letters, LetterSelection())) == 2
 
 
 def undecidable(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
@@ -114,10 +116,10 @@ def undecidable(number: int, bar: Undecidable, instant: str = "17") -> DeadLette
 async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mark() -> None:
     """Its store would refuse it again; with the mark it is claimed as what it is now, under the same identity."""
     simulated = await SimulatedEndpoint().opened(undecidable(1, Undecidable.TOO_OLD))
-    done = await simulated.retry(Chosen())
-    assert (done.sent, len(await choose(simulated.letters, Chosen()))) == (0, 1)
+    done = await simulated.retry(LetterSelection())
+    assert (done.sent, len(await choose(simulated.letters, LetterSelection()))) == (0, 1)
     assert "--anyway" in dict(done.kept)[undecidable(1, Undecidable.TOO_OLD).key]
-    done = await simulated.retry(Chosen(keys=(undecidable(1, Undecidable.TOO_OLD).key,)), anyway=True)
+    done = await simulated.retry(LetterSelection(keys=(undecidable(1, Undecidable.TOO_OLD).key,)), anyway=True)
     simulated.clock.advance(50)
     (delivery,) = await simulated.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
@@ -130,7 +132,7 @@ async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_co
     early, plain = undecidable(1, Undecidable.TOO_NEW), replace(undecidable(2, Undecidable.TOO_NEW), reason="boom")
     simulated = await SimulatedEndpoint().opened(early, plain)
     for anyway, marks in ((False, {None}), (True, {"1", None})):
-        assert (await simulated.retry(Chosen(), anyway=anyway)).sent == 2
+        assert (await simulated.retry(LetterSelection(), anyway=anyway)).sent == 2
         simulated.clock.advance(50)
         found = [take_apart(each.headers, each.body) for each in await simulated.transport.receive(10, 0)]
         assert {event.attributes.get(ANYWAY) for event in found} == marks
@@ -149,11 +151,13 @@ async def test_a_message_from_the_future_is_kept_until_its_slot_may_hold_it(befo
     assert slicing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
     assert slicing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
     simulated = await SimulatedEndpoint().opened(early)
-    done = await simulated.retry(Chosen(), cut=Cut(slicing, opens - before))
+    done = await simulated.retry(LetterSelection(), cut=BucketClock(slicing, opens - before))
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
     assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})
     if is_kept:
-        assert (await simulated.retry(Chosen(keys=(early.key,)), anyway=True, cut=Cut(slicing, opens - before))).sent == 1
+        assert (
+            await simulated.retry(LetterSelection(keys=(early.key,)), anyway=True, cut=BucketClock(slicing, opens - before))
+        ).sent == 1
 
 
 KEPT = (
@@ -165,7 +169,7 @@ KEPT = (
 async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() -> None:
     """As when only the place of the letters was named. An instant that no calendar has is told as the last one."""
     early, never = undecidable(1, Undecidable.TOO_NEW, "1900000000000"), undecidable(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
-    done = await (await SimulatedEndpoint().opened(early, never)).retry(Chosen())
+    done = await (await SimulatedEndpoint().opened(early, never)).retry(LetterSelection())
     assert (done.sent, done.kept) == (2, [])
     words = "refused again unless its time, {}, is near by the clock of its store"
     assert dict(done.early) == {
@@ -177,10 +181,10 @@ async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() 
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:
     """Without any head start the message may have failed again: its letter stays."""
     simulated = await SimulatedEndpoint().opened(letter(1))
-    done = await simulated.retry(Chosen(), head_start=0)
+    done = await simulated.retry(LetterSelection(), head_start=0)
     assert done.sent == 1
     assert "too slowly" in dict(done.kept)[letter(1).key]
-    assert len(await choose(simulated.letters, Chosen())) == 1
+    assert len(await choose(simulated.letters, LetterSelection())) == 1
 
 
 class Reviving(MemoryDeadLetters):
@@ -200,13 +204,13 @@ async def test_all_are_sent_back_batch_by_batch_and_removed() -> None:
     """However many there are; those the filter leaves out stay."""
     simulated = await SimulatedEndpoint().opened(*(letter(n, reason="late" if n % 5 == 0 else "boom") for n in range(3 * PAGE)))
     ticks: list[int] = []
-    done = Retried()
+    done = RetryTally()
     way = WayBack(transport=simulated.transport, clock=simulated.clock, head_start=60)
-    chosen = Chosen(filter=Filter(reason="boom"))
+    chosen = LetterSelection(filter=Filter(reason="boom"))
     await retry(pages(simulated.letters, chosen), simulated.letters, way, tally=done, tick=ticks.append)
     assert (done.sent, done.kept, sum(ticks)) == (240, [], 240)
     assert max(ticks) <= PAGE
-    assert {left.reason for left in await choose(simulated.letters, Chosen())} == {"late"}
+    assert {left.reason for left in await choose(simulated.letters, LetterSelection())} == {"late"}
     simulated.clock.advance(60_000)
     assert len(await simulated.transport.receive(1000, 0)) == 240
 
@@ -216,7 +220,7 @@ async def test_a_letter_that_comes_back_during_a_retry_is_not_sent_again() -> No
     simulated = SimulatedEndpoint()
     simulated.letters = Reviving(Live(), clock=simulated.clock)
     await simulated.opened(*(letter(n) for n in range(PAGE + 50)))
-    done = await simulated.retry(Chosen(), head_start=60)
+    done = await simulated.retry(LetterSelection(), head_start=60)
     assert (done.sent, done.kept) == (PAGE + 50, [])
     assert await simulated.letters.count(Filter()) == 2 * (PAGE + 50)
 
@@ -239,9 +243,11 @@ async def test_no_letter_is_removed_before_its_message_was_taken() -> None:
     simulated = SimulatedEndpoint()
     simulated.transport = Deaf(Live(), "shop", clock=simulated.clock)
     await simulated.opened(*(letter(n) for n in range(PAGE + 1)))
-    done = await simulated.retry(Chosen(), head_start=60)
+    done = await simulated.retry(LetterSelection(), head_start=60)
     assert done.sent == PAGE
     assert (
-        [left.key for left in await choose(simulated.letters, Chosen())] == [letter(PAGE).key] == [key for key, _ in done.kept]
+        [left.key for left in await choose(simulated.letters, LetterSelection())]
+        == [letter(PAGE).key]
+        == [key for key, _ in done.kept]
     )
     assert "nobody knows" in done.kept[0][1]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from onceonly.adapters.memory.documents import MemoryDocuments
-from onceonly.adapters.memory.ring import Dial, MemoryRing, MemoryRingStore, RingWorld, look
+from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore, RingSettings, RingWorld, look
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live, PortOperation, Step
@@ -88,7 +88,7 @@ class MemoryRings(MemoryStores):
         """Put the claims into their slots."""
         store, pending = await self.store(), {message.identity: decided for message in messages}
 
-        def before(world: RingWorld, dial: Dial) -> Step:
+        def before(world: RingWorld, dial: RingSettings) -> Step:
             return claimed_before(look(world, dial)[0], messages, pending, dial), None
 
         await self.driver.perform(PortOperation("before", store.place, before, (store.dial(),)))

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from onceonly.demo.audit import AuditFindings, JournalRow, Leftovers, Remains, Sunk, audit, differences
+from onceonly.demo.audit import AuditFindings, JournalRow, Leftovers, RunRemains, SinkMessage, audit, differences
 from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
 from onceonly.model.identity import Identity, outgoing_id
 
@@ -13,14 +13,14 @@ def announcement(flight: Flight, instant: int = 1_700_000_000_000) -> str:
     return outgoing_id(LEDGER, Identity(SOURCE, flight.id), 0, instant)
 
 
-def clean_run(flights: list[Flight]) -> Remains:
+def clean_run(flights: list[Flight]) -> RunRemains:
     """Make the remains of a run in which everything happened once."""
     ledger = [JournalRow(LEDGER, SOURCE, flight.id, f"a{flight.id}") for flight in flights]
     loyalty = [JournalRow(LOYALTY, LEDGER, announcement(flight), f"b{flight.id}") for flight in flights]
-    sunk = [Sunk(LEDGER, announcement(flight), announced(flight, f"a{flight.id}")) for flight in flights]
+    sunk = [SinkMessage(LEDGER, announcement(flight), announced(flight, f"a{flight.id}")) for flight in flights]
     miles = {LEDGER: totals(flights), LOYALTY: totals(flights)}
     receipts = [receipt_of(flight) for flight in flights if flight.body.receipt]
-    return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Leftovers(), blobs=receipts)
+    return RunRemains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Leftovers(), blobs=receipts)
 
 
 def announced(flight: Flight, mark: str) -> bytes:
@@ -59,7 +59,7 @@ def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
     tampered = {
         "lost": msgspec.structs.replace(clean, journal=clean.journal[:-1]),
         "duplicated": msgspec.structs.replace(clean, journal=[*clean.journal, clean.journal[-1]]),
-        "ghosts": msgspec.structs.replace(clean, sunk=[*clean.sunk, Sunk(LEDGER, "x", announced(flights[0], "nobody"))]),
+        "ghosts": msgspec.structs.replace(clean, sunk=[*clean.sunk, SinkMessage(LEDGER, "x", announced(flights[0], "nobody"))]),
         "phantoms": msgspec.structs.replace(clean, sunk=clean.sunk[1:]),
         "dead_letters": msgspec.structs.replace(clean, dead=[JournalRow(LEDGER, "", "", "")]),
         "missing_blobs": msgspec.structs.replace(clean, blobs=clean.blobs[1:]),
@@ -82,7 +82,7 @@ def test_a_wanted_receipt_that_nobody_announced_is_missing(flights: list[Flight]
     wanted = next(flight for flight in flights if flight.body.receipt)
     clean = clean_run(flights)
     bare = msgspec.json.encode(MilesFlown(wanted.body.carrier, wanted.body.miles, f"a{wanted.id}"))
-    sunk = [Sunk(each.source, each.id, bare) if each.id == announcement(wanted) else each for each in clean.sunk]
+    sunk = [SinkMessage(each.source, each.id, bare) if each.id == announcement(wanted) else each for each in clean.sunk]
     blobs = [name for name in clean.blobs if name != receipt_of(wanted)]
     assert audit(flights, msgspec.structs.replace(clean, sunk=sunk, blobs=blobs)).missing_blobs == 1
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from onceonly.algorithms.admission import Deduplicated
+from onceonly.algorithms.admission import DedupStoreAdmission
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew, SetupError
@@ -76,7 +76,7 @@ async def test_a_mark_decides_by_its_body_who_is_admitted() -> None:
     """Another body clashes; the same one is done, and so is any body where the mark is of an older version."""
     documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
-    admission = Deduplicated("shop", store)
+    admission = DedupStoreAdmission("shop", store)
     names = ("new", "same", "other", "old")
     of = {name: Message(id=name, source="till", type="t", body=b"{}") for name in names}
     await store.add([claim_key("shop", of["old"].identity)])

@@ -6,7 +6,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import SchemaTooNew
-from onceonly.model.journal import Done, Journal
+from onceonly.model.journal import Journal, TaskRun
 from onceonly.ports.documents import Change
 
 
@@ -16,7 +16,7 @@ async def test_the_last_journal_stays() -> None:
     journals = DocumentJournals(documents, "shop")
     assert (await journals.read(), await journals.longest_retention()) == (None, 0)
     await journals.write(Journal(at=1, interval=2))
-    last = Journal(at=3, interval=2, retention=9, chores={"sweeping tokens": Done(at=3, count=1)})
+    last = Journal(at=3, interval=2, retention=9, chores={"sweeping tokens": TaskRun(at=3, count=1)})
     await DocumentJournals(documents, "shop").write(last)
     await DocumentJournals(documents, "mailer").write(Journal(at=7, interval=2, retention=10))
     assert await journals.read() == last

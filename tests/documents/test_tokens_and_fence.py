@@ -4,12 +4,12 @@ from typing import cast
 
 import pytest
 
-from onceonly.algorithms.admission import Tokenized, issue
+from onceonly.algorithms.admission import TokenAdmission, issue
 from onceonly.algorithms.sweeper import sweep
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, SchemaTooNew
 from onceonly.model.record import Record
-from onceonly.model.token import TOKEN, Owner, Prepared, Token
+from onceonly.model.token import TOKEN, Owner, PreparedToken, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.ports.token_store import TokenStore
@@ -38,9 +38,9 @@ class Tokens(StoreHarness):
         """Open the tokens, as a process of its own would."""
         return DocumentTokens(self.documents.inner, clock=self.clock)
 
-    def admission(self) -> Tokenized:
+    def admission(self) -> TokenAdmission:
         """Make the admission of a process."""
-        return Tokenized(ENDPOINT, self.tokens(), {}, Counter())
+        return TokenAdmission(ENDPOINT, self.tokens(), {}, Counter())
 
     async def sweep(self, limit: int = 10, tokens: TokenStore | None = None) -> int:
         """Sweep once."""
@@ -51,11 +51,11 @@ class Tokens(StoreHarness):
 class Stalled(DocumentTokens):
     """Tokens as they were listed long ago."""
 
-    def __init__(self, harness: Tokens, seen: tuple[Prepared, ...]) -> None:
+    def __init__(self, harness: Tokens, seen: tuple[PreparedToken, ...]) -> None:
         super().__init__(harness.documents.inner, clock=harness.clock)
         self._listed = seen
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List them."""
         return self._listed
 
@@ -173,7 +173,7 @@ async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
     tokens = harness.tokens()
     await tokens.prepare(dict.fromkeys(issued.issued, Owner("till", "", about().identity)))
     await tokens.activate(issued.issued)
-    mine, others = (Tokenized(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))
+    mine, others = (TokenAdmission(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))
     await mine.retire([Record(effect.message.identity, token=effect.message.token)])
     assert (await mine.admits([effect.message])).messages == frozenset()
     assert (await others.admits([effect.message])).messages == {effect.message.identity}

@@ -17,7 +17,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from tests.endpoint.transaction_harness import Paid, SimulatedEndpoint, deposit
 
 
@@ -126,7 +126,7 @@ async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(s
     for number, key in enumerate((None, "k")):
         web = sending_only(simulated, processed_by="bank")
         async with web.opened(environment=simulated.environment, observer=CrashAt("after-commit")):
-            with pytest.raises(Crashed):
+            with pytest.raises(ProcessCrash):
                 async with web.transaction(idempotency_key=key) as tx:
                     await deposit(tx, key=f"A{number}")
         assert await simulated.received() == []

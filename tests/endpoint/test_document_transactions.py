@@ -11,7 +11,7 @@ import pytest
 from onceonly import CommitFailed, ConflictError, Transaction
 from onceonly.algorithms.control import CONTROL
 from onceonly.errors import CommitRefused, KeyReused, TransactionMisused
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from tests.endpoint.transaction_harness import Account, Deposit, Order, SimulatedEndpoint, deposit, pay
 
 
@@ -189,7 +189,7 @@ async def test_a_process_that_dies_after_its_commit_leaves_it_to_the_control_mes
     """Which sends what it pending, once; a message that was sent already is known to its receiver."""
     simulated = SimulatedEndpoint()
     async with simulated.opened(CrashAt(point, times)):
-        with pytest.raises(Crashed):
+        with pytest.raises(ProcessCrash):
             await pay(simulated, idempotency_key=key)
         assert await simulated.received() == (["Deposit"] if point == "after-dispatch" else [])
         assert await simulated.pass_time(41) == [CONTROL, "Deposit"]
@@ -201,7 +201,7 @@ async def test_a_process_that_dies_before_its_commit_is_given_up_at_the_last_loo
     """Nothing happened; what tells that it is over is forgotten in the end."""
     simulated = SimulatedEndpoint()
     async with simulated.opened(CrashAt("before-commit")):
-        with pytest.raises(Crashed):
+        with pytest.raises(ProcessCrash):
             await pay(simulated, idempotency_key="k")
         assert [await simulated.pass_time(seconds) for seconds in (41, 51, 1000)] == [[CONTROL], [CONTROL], []]
         await pay(simulated, idempotency_key="k")

@@ -58,8 +58,8 @@ async def test_nobody_waits_for_a_broker_that_is_away_from_the_start(tmp_path: P
         async with desk.transaction() as tx:
             tx.send({"name": "a"}, to="archive", type="note")
         assert "onceonly.transaction" not in {record.name for record in caplog.records}  # nobody tried
-        assert host_of(desk).doorbell.is_expected
-    assert not host_of(desk).doorbell.is_expected
+        assert host_of(desk).notifier.is_expected
+    assert not host_of(desk).notifier.is_expected
     async with desk.transaction() as tx:  # now there is no relay to come, so it tries, and tells that it could not
         tx.send({"name": "b"}, to="archive", type="note")
     assert "onceonly.transaction" in {record.name for record in caplog.records}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onceonly import Endpoint, Field, Header
 from onceonly.endpoint.host import host_of
-from onceonly.endpoint.reading import Received
+from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.formats.cloudevents import Event, arrival, encode
 from onceonly.model.identity import Identity, claim_key, outgoing_id
 from onceonly.model.message import Delivery, Message, Send, Unreadable
@@ -133,7 +133,7 @@ def test_an_oversize_message_is_unreadable_but_known() -> None:
 def test_a_message_knows_how_often_it_failed() -> None:
     """As its copy remembers."""
     message = read(shop(), delivery(attempts=3, **CLOUD))
-    assert isinstance(message, Received)
+    assert isinstance(message, ReceivedMessage)
     assert message.attempts == 3
 
 

@@ -14,7 +14,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.errors import CommitRefused, InvalidEffect
 from onceonly.model.errors import BudgetExceeded, HandlerFailed
 from onceonly.model.message import Failure, FailureKind
-from onceonly.runtime.observe.crash import Crashed
+from onceonly.runtime.observe.crash import ProcessCrash
 from tests.endpoint.harness import NOW, STILL, effects, endpoint, failure, incoming, resources
 
 
@@ -226,8 +226,8 @@ async def test_whatever_a_handler_raises_is_its_own_failure(error: BaseException
 
 async def test_a_crash_passes_through() -> None:
     """It stands for the end of the process."""
-    with pytest.raises(Crashed):
-        await outcome(Crashed("before-commit"))
+    with pytest.raises(ProcessCrash):
+        await outcome(ProcessCrash("before-commit"))
 
 
 async def test_a_slow_handler_is_stopped_by_its_timeout() -> None:

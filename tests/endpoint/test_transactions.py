@@ -15,7 +15,7 @@ from onceonly.adapters.memory.store import MemoryStore, Notebook
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.transaction import Transacted, TransactionPorts, begin, complete, enclosed, transact
+from onceonly.algorithms.transaction import TransactionPorts, TransactionResult, begin, complete, enclosed, transact
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
 from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, TransactionMisused
@@ -23,7 +23,7 @@ from onceonly.formats.answers import encode_answer, request_fingerprint
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
-from onceonly.model.transaction import LONGEST_KEY, Decided, IdempotencyEntry, TransactionAttempt, scoped_key
+from onceonly.model.transaction import LONGEST_KEY, BlockDecision, IdempotencyEntry, TransactionAttempt, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from tests.endpoint.harness import STILL, endpoint
@@ -247,13 +247,13 @@ async def test_who_loses_at_the_commit_gets_the_answer_of_who_won() -> None:
     ways, store = optimistic()
     inner = await begin(opening("one"), ways)
 
-    async def block(opened: OpenTransaction) -> Decided:
+    async def block(opened: OpenTransaction) -> BlockDecision:
         notebook(opened.resources).write("two", 2)
         assert not isinstance(inner, IdempotencyEntry)
-        await complete(opening("one"), inner, Decided((), b"first"), ways)
-        return Decided((), b"second")
+        await complete(opening("one"), inner, BlockDecision((), b"first"), ways)
+        return BlockDecision((), b"second")
 
-    assert await transact(opening("two"), block, ways) == Transacted(answer=b"first", is_known=True)
+    assert await transact(opening("two"), block, ways) == TransactionResult(answer=b"first", is_known=True)
     assert store.notes() == ()
 
 
@@ -264,13 +264,13 @@ async def test_who_loses_at_the_commit_with_another_request_is_told() -> None:
     assert not isinstance(late, IdempotencyEntry)
     await transact(opening("one"), deciding(b"first"), ways)
     with pytest.raises(KeyReused):
-        await complete(opening("two", b"other"), late, Decided(), ways)
+        await complete(opening("two", b"other"), late, BlockDecision(), ways)
 
 
 async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
     """The block itself lost a race, and there is no key, or nothing under it."""
 
-    async def lose(_opened: OpenTransaction) -> Decided:
+    async def lose(_opened: OpenTransaction) -> BlockDecision:
         raise ConflictError("a serialization failure")
 
     ways, _ = optimistic()
@@ -326,7 +326,7 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
     with pytest.raises(OutcomeUnknown):
         await transact(opening("one"), deciding(b"first"), ways)
     assert calls == ["open"]
-    assert await transact(opening("two"), deciding(b"second"), ways) == Transacted(answer=b"first", is_known=True)
+    assert await transact(opening("two"), deciding(b"second"), ways) == TransactionResult(answer=b"first", is_known=True)
 
 
 async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
@@ -447,8 +447,8 @@ def optimistic() -> tuple[TransactionPorts, MemoryStore]:
 def deciding(answer: bytes) -> Any:
     """Make a block that decides at once."""
 
-    async def block(_opened: OpenTransaction) -> Decided:
-        return Decided((), answer)
+    async def block(_opened: OpenTransaction) -> BlockDecision:
+        return BlockDecision((), answer)
 
     return block
 

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from onceonly import Endpoint
 from onceonly.errors import TransactionMisused
-from onceonly.integrations.requests import Terms
+from onceonly.integrations.requests import RequestTerms
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving
 from tests.servers.available import free_port
 from tests.servers.proxy import Proxy, listening
@@ -124,4 +124,4 @@ async def test_a_route_may_have_less_time_for_its_commit_than_the_endpoint(tmp_p
 def test_times_that_no_request_may_have_are_refused_with_the_route(terms: dict[str, Any], words: str) -> None:
     """When the module is imported, not at the first request."""
     with pytest.raises(TransactionMisused, match=words):
-        Terms(endpoint=Endpoint("shop", store="memory://x", transport="memory://x"), **terms)
+        RequestTerms(endpoint=Endpoint("shop", store="memory://x", transport="memory://x"), **terms)

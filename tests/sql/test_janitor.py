@@ -13,9 +13,9 @@ from onceonly.assembly import wire
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SchemaTooNew
-from onceonly.model.journal import Done, Journal, LateSlot
+from onceonly.model.journal import Journal, LateSlot, TaskRun
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
 from onceonly.sql.store.measuring import SampleSize, measure
@@ -28,7 +28,7 @@ JOURNAL = Journal(
     interval=60_000,
     retention=7,
     by="here:1",
-    chores={"recycling slots": Done(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
+    chores={"recycling slots": TaskRun(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
     late=(LateSlot(number=3, late=9, reason="nobody was at it", stops=True),),
 )
 
@@ -176,7 +176,7 @@ async def ports(place: str) -> AsyncIterator[Ports]:
 
 async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
     """What the next process reads."""
-    journal = await Janitor(ports, grace=5.0).clean_up()
+    journal = await MaintenanceLoop(ports, grace=5.0).clean_up()
     assert journal is not None
     assert not journal.is_failing(), journal
     assert journal.retention == 86_400_000
@@ -192,7 +192,7 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
 
 async def test_two_rounds_at_once_do_all_of_it(ports: Ports) -> None:
     """One after the other, or one of them leaves it to the other; nothing fails."""
-    journals = await asyncio.gather(*(Janitor(ports, grace=5.0).clean_up() for _ in range(3)))
+    journals = await asyncio.gather(*(MaintenanceLoop(ports, grace=5.0).clean_up() for _ in range(3)))
     done = [journal for journal in journals if journal is not None]
     assert done
     assert not any(journal.is_failing() for journal in done)

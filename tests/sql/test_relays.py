@@ -17,7 +17,7 @@ from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import LONGEST_IDLE_SECONDS, PAGE, Relay
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -93,7 +93,7 @@ async def test_an_idle_relay_asks_once_in_ten_seconds(database: Database) -> Non
     await SqlStore(database, SHOP).undispatched(LATER, 1)  # the first use looks at the server
     stop = asyncio.Event()
     timer = Passing(stop, LOOKS)
-    relay = Relay(ports(database, Live()), after=10.0, grace=1.0, doorbell=Doorbell(), environment=Environment(timer=timer))
+    relay = Relay(ports(database, Live()), after=10.0, grace=1.0, notifier=Notifier(), environment=Environment(timer=timer))
     with asked(database) as heard:
         await relay.run(stop)
     assert len(heard) == LOOKS, heard
@@ -105,7 +105,7 @@ async def test_relays_at_once_send_each_record_once(database: Database) -> None:
     await leave(database, 6 * PAGE)
     live, stop = Live(), asyncio.Event()
     await MemoryTransport(live, SINK).declare([Topology(endpoint=SINK)])
-    relays = [Relay(ports(database, live), after=0.001, grace=30.0, doorbell=Doorbell()) for _ in range(3)]
+    relays = [Relay(ports(database, live), after=0.001, grace=30.0, notifier=Notifier()) for _ in range(3)]
     running = [asyncio.create_task(relay.run(stop)) for relay in relays]
     store = SqlStore(database, SHOP)
     async with asyncio.timeout(60):

@@ -42,7 +42,7 @@ def test_the_clock_ends_when_the_old_slice_may_just_be_forgotten() -> None:
 
 def test_messages_of_the_worlds_meet_every_answer_of_a_slot() -> None:
     """Held, not rotated yet, and behind the horizon once it is rotated; never from the future."""
-    rotated, _ = shipped().ring.rotate(ring_at(END), SLICING.slot(OLD), shipped().ring.Dial(SLICING, END))
+    rotated, _ = shipped().ring.rotate(ring_at(END), SLICING.slot(OLD), shipped().ring.RingSettings(SLICING, END))
     assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(rotated, OLD)] == [None, None, Undecidable.TOO_OLD]
     assert [bar_of(ring_at(END), NEXT), bar_of(rotated, NEXT)] == [Undecidable.SLOT_NOT_READY, None]
 

@@ -9,7 +9,7 @@ from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
-from onceonly.ports.admission import Admitted
+from onceonly.ports.admission import AdmissionResult
 from onceonly.ports.dedup_store import NONE, DedupStore
 from onceonly.ports.environment import IdGenerator
 from onceonly.ports.token_store import TokenStore
@@ -21,9 +21,9 @@ Subscribers = Mapping[str, Sequence[str]]
 class StoreAdmission:
     """The store's claims are the whole rule: what `begin` calls new may be handled, and nothing else is kept anywhere."""
 
-    async def admits(self, messages: Sequence[Message]) -> Admitted:
+    async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
         """Admit all of them: the claim has decided already."""
-        return Admitted(frozenset([message.identity for message in messages]))
+        return AdmissionResult(frozenset([message.identity for message in messages]))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare nothing."""
@@ -39,7 +39,7 @@ class StoreAdmission:
         """Retire nothing: the claim stays for its retention."""
 
 
-class Deduplicated:
+class DedupStoreAdmission:
     """A dedup store elsewhere knows what is done, so that the store forgets everything (protocols, section 4)."""
 
     def __init__(self, endpoint: str, dedup_store: DedupStore) -> None:
@@ -47,11 +47,11 @@ class Deduplicated:
         self._endpoint = endpoint
         self._done = dedup_store
 
-    async def admits(self, messages: Sequence[Message]) -> Admitted:
+    async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
         """Admit what is not known to be done. A mark without a fingerprint, of an older version, fits every body."""
         by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
         done = await self._done.contains(list(by_key)) if by_key else NONE
-        return Admitted(
+        return AdmissionResult(
             frozenset(message.identity for key, message in by_key.items() if key not in done),
             frozenset(by_key[key].identity for key, body in done.items() if body and body != by_key[key].fingerprint),
         )
@@ -74,7 +74,7 @@ class Deduplicated:
             await self._done.add(list(keys.values()), bodies)
 
 
-class Tokenized:
+class TokenAdmission:
     """A message may be handled only while its token is live; its handling consumes it (protocols, section 5)."""
 
     def __init__(self, endpoint: str, tokens: TokenStore, subscribers: Subscribers, ids: IdGenerator) -> None:
@@ -84,11 +84,11 @@ class Tokenized:
         self._subscribers = subscribers
         self._ids = ids
 
-    async def admits(self, messages: Sequence[Message]) -> Admitted:
+    async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
         """Admit those with a live token."""
         asked = {message.identity: Token(message.token, self._endpoint) for message in messages if message.token}
         live = await self._tokens.live(list(asked.values())) if asked else frozenset()
-        return Admitted(frozenset(identity for identity, token in asked.items() if token in live))
+        return AdmissionResult(frozenset(identity for identity, token in asked.items() if token in live))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Issue a token for every message of these records, and prepare it for each endpoint it goes to."""
@@ -123,9 +123,9 @@ class TokensInStore:
         self._subscribers = subscribers
         self._ids = ids
 
-    async def admits(self, messages: Sequence[Message]) -> Admitted:
+    async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
         """Admit all of them: the claim has decided already."""
-        return Admitted(frozenset([message.identity for message in messages]))
+        return AdmissionResult(frozenset([message.identity for message in messages]))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Issue tokens; the commit writes the tokens."""

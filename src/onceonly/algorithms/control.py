@@ -26,7 +26,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.transaction import Control, TransactionAttempt
-from onceonly.ports.bundle import Finishing
+from onceonly.ports.bundle import FinishingPorts
 from onceonly.ports.transactions import Controls
 from onceonly.ports.transport import Transport
 
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Control).decode
 
 
-class Looked(Enum):
+class ControlOutcome(Enum):
     """What becomes of a control message."""
 
     OVER = "over"
@@ -65,7 +65,7 @@ async def announce(opening: TransactionAttempt, unit: str, controls: Controls, t
         )
 
 
-async def look(control: Control, controls: Controls, ports: Finishing) -> Looked:
+async def look(control: Control, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
     """See to one attempt. Raises ConflictError, CommitFailed, OutcomeUnknown: then it is to be released."""
     kept = await controls.attempts.kept(control.key, control.endpoint) if control.key else None
     record = await controls.attempts.record(control.identity, control.unit)
@@ -73,13 +73,13 @@ async def look(control: Control, controls: Controls, ports: Finishing) -> Looked
         relayed = await relay([record], ports)
         if relayed.refused:  # until a person has seen to it that the broker takes it
             return await _again(control, len(controls.delays), controls, ports)
-        return Looked.OVER if relayed.finished else Looked.UNKNOWN
+        return ControlOutcome.OVER if relayed.finished else ControlOutcome.UNKNOWN
     if record is not None or kept is not None:
-        return Looked.OVER
+        return ControlOutcome.OVER
     if control.look < len(controls.delays):
         return await _again(control, control.look + 1, controls, ports)
     await controls.attempts.bury(control.identity, control.unit)
-    return Looked.OVER
+    return ControlOutcome.OVER
 
 
 def send_of(control: Control, controls: Controls) -> Send:
@@ -102,7 +102,7 @@ def control_of(delivery: Delivery) -> Control:
     return _decode(take_apart(delivery.headers, delivery.body).body)
 
 
-async def _again(control: Control, number: int, controls: Controls, ports: Finishing) -> Looked:
+async def _again(control: Control, number: int, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
     (answer,) = await ports.transport.send([send_of(replace(control, look=number), controls)])
     # Crash here, "after-dispatch": 1 the copy is taken, 2 not acked, 3 both come, 4 each finds out the same.
-    return Looked.AGAIN if answer is Answer.TAKEN else Looked.UNKNOWN
+    return ControlOutcome.AGAIN if answer is Answer.TAKEN else ControlOutcome.UNKNOWN

@@ -20,7 +20,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.algorithms.control import Looked, apart, control_of, look
+from onceonly.algorithms.control import ControlOutcome, apart, control_of, look
 from onceonly.algorithms.intake import OTHER_BODY, DeadLetterDraft, PendingMessage, letter_for, sort
 from onceonly.algorithms.outbox import UnitResult, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
@@ -150,7 +150,7 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Batc
     except (RetryableError, ConflictError) as error:
         await _release([delivery], ports)
         return BatchReport(unknown=1, trouble=(_words(error),))
-    if looked is Looked.UNKNOWN:
+    if looked is ControlOutcome.UNKNOWN:
         await _release([delivery], ports)
         return BatchReport(unknown=1)
     await _ack([delivery], ports)

@@ -21,7 +21,7 @@ from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
-from onceonly.ports.bundle import Finishing, Ports
+from onceonly.ports.bundle import FinishingPorts, Ports
 from onceonly.ports.store import UndecidableMessage, Unit
 
 
@@ -129,7 +129,7 @@ async def _forget_and_ack(records: Sequence[Record], deliveries: Sequence[Delive
     await ports.transport.ack(deliveries)
 
 
-async def dispatch(records: Sequence[Record], ports: Finishing) -> dict[Identity, Answer]:
+async def dispatch(records: Sequence[Record], ports: FinishingPorts) -> dict[Identity, Answer]:
     """Make these records' effects happen; answers for each record: TAKEN only when every effect of it was."""
     called = await ports.effects.call(records)  # a message that announces a response is sent only when there is one
     ready = [record for record in records if called.get(record.identity, Answer.TAKEN) is Answer.TAKEN]

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from onceonly.algorithms.outbox import dispatch
 from onceonly.model.record import Answer, Record
-from onceonly.ports.bundle import Finishing
+from onceonly.ports.bundle import FinishingPorts
 
 
-class Relayed(Struct, frozen=True, kw_only=True):
+class RelayResult(Struct, frozen=True, kw_only=True):
     """What became of some records; each is in exactly one of them."""
 
     finished: tuple[Record, ...] = ()
@@ -30,7 +30,7 @@ class Relayed(Struct, frozen=True, kw_only=True):
     """An effect is UNKNOWN: the record stays."""
 
 
-async def relay(records: Sequence[Record], ports: Finishing) -> Relayed:
+async def relay(records: Sequence[Record], ports: FinishingPorts) -> RelayResult:
     """Dispatch committed records, and forget those that are finished. The order is the promise: forget comes last.
 
     A record may be a transaction's or a handler's; a handler's claim stays, so its message is only acknowledged when it comes
@@ -45,7 +45,7 @@ async def relay(records: Sequence[Record], ports: Finishing) -> Relayed:
         await ports.effects.clean(finished)
         await ports.admission.retire(finished)
         await ports.store.forget(finished)
-    return Relayed(
+    return RelayResult(
         finished=finished,
         refused=tuple(record for record in records if answers[record.identity] is Answer.REFUSED),
         unknown=tuple(record for record in records if answers[record.identity] is Answer.UNKNOWN),

@@ -17,12 +17,12 @@ from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Decided, IdempotencyEntry, TransactionAttempt, attempt_unit
-from onceonly.ports.bundle import Finishing, Ports
+from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt, attempt_unit
+from onceonly.ports.bundle import FinishingPorts, Ports
 from onceonly.ports.remote import RemoteRequests
 from onceonly.ports.store import Resources
 
-Execution = Callable[[Request, Resources], Awaitable[Decided]]
+Execution = Callable[[Request, Resources], Awaitable[BlockDecision]]
 """The user's work on a request: opaque; the result of exactly one run is kept."""
 
 
@@ -72,7 +72,7 @@ async def bury(key: str, calls: RemoteRequests, *, until: int) -> None:
     await calls.remove(key)
 
 
-async def _dispatch(records: Sequence[Record], ports: Finishing) -> None:
+async def _dispatch(records: Sequence[Record], ports: FinishingPorts) -> None:
     """Dispatch what was committed with a response, before anybody gets it: nobody asks again then.
 
     Raises CommitFailed, OutcomeUnknown.

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from onceonly.model.errors import CommitRefused, ConflictError, RetryableError, UpgradeRequired
-from onceonly.model.token import Prepared
+from onceonly.model.token import PreparedToken
 from onceonly.ports.bundle import Ports
 from onceonly.ports.token_store import TokenStore
 
@@ -50,7 +50,7 @@ async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -
     Gives how many there were. Those of other endpoints are theirs to remove. Raises CommitFailed, OutcomeUnknown.
     """
 
-    async def sweep_one(prepared: Prepared) -> bool:
+    async def sweep_one(prepared: PreparedToken) -> bool:
         if prepared.owner.endpoint != ports.endpoint or not await _is_hopeless(prepared, ports):
             return False
         await tokens.discard([prepared.token])
@@ -59,7 +59,7 @@ async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -
     return await sweep_each(lambda most: tokens.prepared(older_than, most), sweep_one, limit)
 
 
-async def _is_hopeless(prepared: Prepared, ports: Ports) -> bool:
+async def _is_hopeless(prepared: PreparedToken, ports: Ports) -> bool:
     """Tell whether no attempt that knows this token was or ever will be committed."""
     record = await ports.fence.fence(prepared.owner.unit, prepared.owner.identity)
     return record is None or prepared.token not in record.issued

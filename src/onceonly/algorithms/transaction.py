@@ -26,12 +26,12 @@ from msgspec import Struct
 from onceonly.algorithms.control import announce
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, KeyReused, OutcomeUnknown
 from onceonly.model.record import Record
-from onceonly.model.transaction import Decided, IdempotencyEntry, TransactionAttempt, attempt_unit
+from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.admission import Admission
 from onceonly.ports.transactions import Controls, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
 
-Block = Callable[[OpenTransaction], Awaitable[Decided]]
+Block = Callable[[OpenTransaction], Awaitable[BlockDecision]]
 """The user's work: opaque, and run at most once for each attempt."""
 
 
@@ -45,7 +45,7 @@ class TransactionPorts(NamedTuple):
     """There where control messages are."""
 
 
-class Transacted(Struct, frozen=True, kw_only=True):
+class TransactionResult(Struct, frozen=True, kw_only=True):
     """How a transaction ended: with its own answer and records to dispatch, or with the answer of the attempt that won."""
 
     answer: bytes | None = None
@@ -53,20 +53,20 @@ class Transacted(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
-async def transact(opening: TransactionAttempt, block: Block, ways: TransactionPorts) -> Transacted:
+async def transact(opening: TransactionAttempt, block: Block, ways: TransactionPorts) -> TransactionResult:
     """Run a block once for each client's key; every later attempt gets the first answer.
 
     Raises what the block raises, KeyReused, ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
     """
     opened = await begin(opening, ways)
     if isinstance(opened, IdempotencyEntry):
-        return Transacted(answer=opened.answer, is_known=True)
+        return TransactionResult(answer=opened.answer, is_known=True)
     try:
         async with enclosed(opened):
             decided = await block(opened)
     except ConflictError as lost:
         kept = await _winner(opening, ways, lost)
-        return Transacted(answer=kept.answer, is_known=True)
+        return TransactionResult(answer=kept.answer, is_known=True)
     return await complete(opening, opened, decided, ways)
 
 
@@ -104,8 +104,8 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
 
 
 async def complete(
-    opening: TransactionAttempt, opened: OpenTransaction, decided: Decided, ways: TransactionPorts
-) -> Transacted:
+    opening: TransactionAttempt, opened: OpenTransaction, decided: BlockDecision, ways: TransactionPorts
+) -> TransactionResult:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
     decision = Record(opening.identity, decided.effects, unit=opened.unit or attempt_unit(opening.max_commit))
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
@@ -120,12 +120,12 @@ async def complete(
         opened.abandon()
         await ways.admission.discard(records)  # definite: nothing of this attempt happened
         kept = await _winner(opening, ways, lost)
-        return Transacted(answer=kept.answer, is_known=True)
+        return TransactionResult(answer=kept.answer, is_known=True)
     except BaseException:
         opened.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 a relay finds it, or the control message leads to it, 4 sent.
-    return Transacted(answer=decided.answer, records=records)
+    return TransactionResult(answer=decided.answer, records=records)
 
 
 async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:

@@ -8,7 +8,7 @@ from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
-from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedStore
+from onceonly.assembly.opened import BucketClock, OpenedAdmission, OpenedStore
 from onceonly.assembly.relayable import require_records, required_records
 from onceonly.assembly.remote import open_calls, open_peers
 from onceonly.assembly.transactions import open_transactions
@@ -34,7 +34,7 @@ from onceonly.runtime.observe.observer import Observer
 from onceonly.systems import Role, TransportService
 
 if TYPE_CHECKING:
-    from onceonly.assembly.sql import Sampled
+    from onceonly.assembly.sql import SampleResult
     from onceonly.sql.database import Database
     from onceonly.sql.schema import Schema
 
@@ -304,27 +304,27 @@ def open_database(
     return opened
 
 
-async def look_at_ring(setting: Any, settings: Settings | None = None) -> Cut | None:
+async def look_at_ring(setting: Any, settings: Settings | None = None) -> BucketClock | None:
     """Tell how time is cut in a SQL database, and its clock; None where nobody has decided it yet.
 
     Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
     """
     async with open_database(setting) as database:
         with nullcontext() if settings is None else named(settings, "store", settings.places.store):
-            cut: Cut | None = await _sql().look_at_ring(database)
+            cut: BucketClock | None = await _sql().look_at_ring(database)
             return cut
 
 
-def refuse_ring(settings: Settings, cut: Cut) -> None:
+def refuse_ring(settings: Settings, cut: BucketClock) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than its tables were cut for. Raises SetupError."""
     with named(settings, "store", settings.places.store):
         _sql().refuse_ring(settings, cut)
 
 
-async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "Sampled":
+async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "SampleResult":
     """Measure on a SQL database what so many claims and tokens take, in tables that are gone afterwards. Raises SetupError."""
     async with open_database(setting) as database:
-        sampled: Sampled = await _sql().measure_in(database, rows, rate, name=name, seconds=seconds)
+        sampled: SampleResult = await _sql().measure_in(database, rows, rate, name=name, seconds=seconds)
         return sampled
 
 

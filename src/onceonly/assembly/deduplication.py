@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from typing import cast
 
-from onceonly.algorithms.admission import Deduplicated, Tokenized, TokensInStore
+from onceonly.algorithms.admission import DedupStoreAdmission, TokenAdmission, TokensInStore
 from onceonly.algorithms.admission import StoreAdmission as ClaimsDecide
 from onceonly.assembly.documents import open_documents
 from onceonly.assembly.naming import named
@@ -27,7 +27,7 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, environment:
     if plan.marks is not None and plan.retention is not None:
         documents = await _open(stack, settings, role="deduplication", place=plan.marks, clock=clock)
         done = DocumentDedupStore(documents, retention=plan.retention, clock=clock)
-        return OpenedAdmission(Deduplicated(settings.name, done), marks=_expiring(plan.marks, documents, done))
+        return OpenedAdmission(DedupStoreAdmission(settings.name, done), marks=_expiring(plan.marks, documents, done))
     if plan.tokens is None:
         return OpenedAdmission(ClaimsDecide())
     with named(settings, "tokens", plan.tokens):
@@ -38,7 +38,7 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, environment:
     if plan.tokens_in_store:
         return OpenedAdmission(TokensInStore(subscribers, environment.ids), drops=drops)
     tokens = DocumentTokens(documents, clock=clock)
-    return OpenedAdmission(Tokenized(settings.name, tokens, subscribers, environment.ids), tokens, drops)
+    return OpenedAdmission(TokenAdmission(settings.name, tokens, subscribers, environment.ids), tokens, drops)
 
 
 def _refuse_own_lock(settings: Settings, place: Location) -> None:

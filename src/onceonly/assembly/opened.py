@@ -38,7 +38,7 @@ class OpenedStore(NamedTuple):
     """Makes the record of runs, given for how many seconds a run may last."""
 
 
-class Cut(NamedTuple):
+class BucketClock(NamedTuple):
     """How time is cut in a database, and what its clock says: milliseconds since 1970."""
 
     slicing: Slicing

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
-from onceonly.assembly.opened import Cut, OpenedStore
+from onceonly.assembly.opened import BucketClock, OpenedStore
 from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
@@ -36,7 +36,7 @@ from onceonly.sql.store import (
     SqlTokens,
     SqlTransactions,
 )
-from onceonly.sql.store.enlisted import Committed, EnlistedSession, Home
+from onceonly.sql.store.enlisted import Committed, EnlistedSession, RecordStore
 from onceonly.sql.store.enlisted import enlist as enlist_session
 from onceonly.sql.store.measuring import SampleSize, measure
 from onceonly.sql.store.slicing import RETENTION_MS, find_slicing, refuse_more
@@ -102,7 +102,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
     )
 
 
-async def look_at_ring(database: Database) -> Cut | None:
+async def look_at_ring(database: Database) -> BucketClock | None:
     """Tell how time is cut in a database; None while nobody has decided it, and where there are no tables.
 
     Raises SchemaMissing for those of an older version, SchemaTooNew.
@@ -114,23 +114,23 @@ async def look_at_ring(database: Database) -> Cut | None:
     if slicing is None:
         return None
     async with database.reading() as connection:
-        return Cut(slicing, await connection.run_sync(database_now))
+        return BucketClock(slicing, await connection.run_sync(database_now))
 
 
-def refuse_ring(settings: Settings, cut: Cut) -> None:
+def refuse_ring(settings: Settings, cut: BucketClock) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
     if settings.plan.claims is ClaimMode.HISTORY:
         refuse_more(_retention(settings), cut.slicing)
 
 
-class Sampled(NamedTuple):
+class SampleResult(NamedTuple):
     """What was measured, and whether a slot is emptied in a time that hardly depends on how much is in it."""
 
     measurements: Measurements
     whole: bool
 
 
-async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> Sampled:
+async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> SampleResult:
     """Measure what so many claims and tokens take. Raises SetupError when this user may make no tables."""
     try:
         sample = SampleSize(rows, rate, database.clock.now())
@@ -140,7 +140,7 @@ async def measure_in(database: Database, rows: int, rate: float, *, name: str, s
             words = f"the sample needs tables of its own, and this user may not make them ({error})"
             raise SetupError(f"{words}: name a user who may, with --store") from error
         raise
-    return Sampled(found, whole=not database.dialect.embedded)
+    return SampleResult(found, whole=not database.dialect.embedded)
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ def are_one_file(one: Any, other: Any) -> bool:
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> EnlistedSession:
     """Write the records of an endpoint through a session of the user's. Raises SetupError."""
-    return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
+    return enlist_session(session, RecordStore(endpoint, place_of(setting), pool_of(setting)), committed)
 
 
 @asynccontextmanager

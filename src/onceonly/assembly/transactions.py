@@ -18,7 +18,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.model.errors import SetupError
 from onceonly.model.record import Record
-from onceonly.ports.bundle import Finishing
+from onceonly.ports.bundle import FinishingPorts
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, Controls, Transactions
 from onceonly.runtime.environment import LIVE, Environment
@@ -43,7 +43,7 @@ class OpenedTransactions(NamedTuple):
     controls: Controls | None = None
 
 
-class Outside:
+class OutsideTransactions:
     """The ways of transactions in a process in which the endpoint does not run.
 
     Its transport is opened for each dispatch, where none is open already for control messages.
@@ -104,7 +104,7 @@ def _controls(attempts: Attempts, settings: Settings, environment: Environment) 
 @asynccontextmanager
 async def outside(
     settings: Settings, has: EndpointTraits = ANYTHING, *, environment: Environment = LIVE
-) -> AsyncIterator[Outside]:
+) -> AsyncIterator[OutsideTransactions]:
     """Open what a transaction needs in a process in which the endpoint does not run.
 
     Raises SetupError, CommitFailed, OutcomeUnknown.
@@ -125,7 +125,7 @@ async def outside(
             with named(settings, "transport", settings.places.transport):
                 opened = open_transport(settings.places.transport, settings.name, environment=environment)
                 ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
-        yield Outside(settings, store, ways, environment)
+        yield OutsideTransactions(settings, store, ways, environment)
 
 
 def check_processed(settings: Settings, has: EndpointTraits) -> None:
@@ -174,7 +174,7 @@ def session_of(store: Location) -> type[Any] | None:
     return None
 
 
-async def dispatch_within(records: Sequence[Record], ports: Finishing, settings: Settings) -> None:
+async def dispatch_within(records: Sequence[Record], ports: FinishingPorts, settings: Settings) -> None:
     """Send what is committed on ports that are open."""
     if records:
         async with left_to_the_relay(settings):

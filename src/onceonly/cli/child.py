@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from onceonly.assembly import wire
 from onceonly.assembly.documents import TOLD
-from onceonly.cli.health import vitals_path
+from onceonly.cli.health import health_path
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
-from onceonly.cli.places import Instead
+from onceonly.cli.places import UrlOverrides
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
@@ -27,7 +27,7 @@ from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Traits
-from onceonly.runtime.observe.health_state import Vitals, keep_written, write_vitals
+from onceonly.runtime.observe.health_state import HealthObserver, keep_written, write_health
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.child import run_child
@@ -51,11 +51,11 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     @property
     def arguments(self) -> tuple[str, ...]:
         """The endpoints and the places, as the command line has them."""
-        return (*self.names, *Instead(self.store, self.transport).arguments)
+        return (*self.names, *UrlOverrides(self.store, self.transport).arguments)
 
     def load(self) -> list[tuple[Endpoint, Settings]]:
         """Import the endpoints, and give each with its settings. Raises SetupError."""
-        instead = Instead(self.store, self.transport)
+        instead = UrlOverrides(self.store, self.transport)
         return [(endpoint, self._settings(instead.settings(endpoint))) for endpoint in load_all(self.names)]
 
     def _settings(self, settings: Settings) -> Settings:
@@ -97,7 +97,7 @@ def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | N
     return handlers
 
 
-def work(index: int, board_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
+def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
     """Run in a child of the Supervisor, until it is told to stop; `told` is what its parent has logged about places."""
     log_to_stderr(json_lines=plan.json_logs)
     TOLD.update(told)
@@ -105,12 +105,12 @@ def work(index: int, board_path: str, plan: ChildPlan, told: Iterable[tuple[str,
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
-            async with _observed(plan, vitals_path(Path(board_path).parent, index)) as observer:
+            async with _observed(plan, health_path(Path(counters_path).parent, index)) as observer:
                 # each endpoint starts by itself: none waits for a server that another one needs
-                runs = [endpoint.run(stop, settings=settings, observer=observer, board=row) for endpoint, settings in loaded]
+                runs = [endpoint.run(stop, settings=settings, observer=observer, counters=row) for endpoint, settings in loaded]
                 await side_by_side(runs)
 
-        run_child(index, board_path, main)
+        run_child(index, counters_path, main)
     except SetupError as error:
         complain(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)
@@ -125,11 +125,11 @@ async def _observed(plan: ChildPlan, path: Path) -> AsyncIterator[Observer]:
     if not plan.tells:
         yield Logs()
         return
-    vitals = Vitals()
-    write_vitals(vitals, path)  # before the first tick: what the process before it left is of no worth
-    writing = asyncio.create_task(keep_written(vitals, path))
+    health_observer = HealthObserver()
+    write_health(health_observer, path)  # before the first tick: what the process before it left is of no worth
+    writing = asyncio.create_task(keep_written(health_observer, path))
     try:
-        yield vitals
+        yield health_observer
     finally:
         writing.cancel()
 
@@ -145,5 +145,5 @@ async def opened(
             opening = host_of(endpoint).opened_patiently(stop, settings=settings, observer=observer)
             ports = await stack.enter_async_context(opening)
             if ports is not None:
-                runners += host_of(endpoint).runners(ports, settings, board=row)
+                runners += host_of(endpoint).runners(ports, settings, counters=row)
         yield runners

@@ -10,17 +10,17 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
-from onceonly.assembly.opened import Cut
+from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import open_token_issuer
-from onceonly.cli.letters import HEAD_START_SECONDS, Chosen, Retried, WayBack, choose, find, moment, pages
+from onceonly.cli.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import (
     CommandTarget,
-    Instead,
     JsonOption,
     StoreOption,
     TransportOption,
+    UrlOverrides,
     looked_at,
     place_of,
     transport_of,
@@ -81,8 +81,8 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, the oldest first."""
-    where = place_of(place, Instead(store))
-    chosen = Chosen(filter=filter_of(where, endpoint, type_, reason))
+    where = place_of(place, UrlOverrides(store))
+    chosen = LetterSelection(filter=filter_of(where, endpoint, type_, reason))
     found, count = asyncio.run(_list(where, chosen, limit))
     if as_json:
         show_json([_summary(letter) for letter in found])
@@ -113,7 +113,7 @@ def show_(
     as_json: JsonOption = False,
 ) -> None:
     """Show one dead letter: its message, why it was given up, and what happened before."""
-    letter = asyncio.run(_show(place_of(place, Instead(store)), key))
+    letter = asyncio.run(_show(place_of(place, UrlOverrides(store)), key))
     if as_json:
         show_json(_details(letter))
         return
@@ -152,10 +152,10 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     """
     if anyway and not keys:
         raise SetupError("--anyway needs the keys of the letters: look at each of them, and be sure that it was not handled")
-    where = place_of(place, Instead(store, transport))
+    where = place_of(place, UrlOverrides(store, transport))
     everything = all_ or (bool(endpoint) and not keys)
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=everything)
-    done = Retried()
+    done = RetryTally()
     try:
         asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
     except RetryableError:
@@ -193,7 +193,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     The record of a finish-only letter stays in the store: its handler's work is committed, and the relay goes on trying to
     send what it sends until the broker takes it.
     """
-    where = place_of(place, Instead(store))
+    where = place_of(place, UrlOverrides(store))
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
     removed, finish_only = asyncio.run(_purge(where, chosen))
     if as_json:
@@ -204,7 +204,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
         say(f"warning: {finish_only} of {removed} finish-only: what they send stays in the store until the broker takes it")
 
 
-async def _list(place: CommandTarget, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
+async def _list(place: CommandTarget, chosen: LetterSelection, limit: int) -> tuple[list[DeadLetter], int]:
     async with _letters(looked_at(place.dead_letters)) as letters:
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
 
@@ -214,7 +214,7 @@ async def _show(place: CommandTarget, key: str) -> DeadLetter:
         return await find(letters, key)
 
 
-async def _retry(place: CommandTarget, chosen: Chosen, transport: str, done: Retried, *, anyway: bool) -> None:
+async def _retry(place: CommandTarget, chosen: LetterSelection, transport: str, done: RetryTally, *, anyway: bool) -> None:
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
     opening = open_transport(transport, place.name or "cli")
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
@@ -229,7 +229,7 @@ async def _retry(place: CommandTarget, chosen: Chosen, transport: str, done: Ret
             await asyncio.sleep(max(0.0, done.due - monotonic()))
 
 
-async def _cut_of(store: object) -> Cut | None:
+async def _cut_of(store: object) -> BucketClock | None:
     """Tell how a store cuts time; None where it does not, or cannot be asked now."""
     if not locate(store, "store").is_sql:
         return None
@@ -240,7 +240,7 @@ async def _cut_of(store: object) -> Cut | None:
         return None
 
 
-async def _purge(place: CommandTarget, chosen: Chosen) -> tuple[int, int]:
+async def _purge(place: CommandTarget, chosen: LetterSelection) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
     async with _letters(place.dead_letters) as letters:
         found = await choose(letters, chosen)
@@ -268,12 +268,12 @@ def filter_of(place: CommandTarget, endpoint: str, type_: str, reason: str) -> F
     return Filter(endpoint=endpoint or place.name, type=type_, reason=reason)
 
 
-def _chosen(keys: Sequence[str], chosen: Filter, *, everything: bool) -> Chosen:
+def _chosen(keys: Sequence[str], chosen: Filter, *, everything: bool) -> LetterSelection:
     if not keys and not everything and not chosen.type and not chosen.reason:
         raise SetupError("say which: give keys, --type, --reason, or --all")
     if keys and everything:
         refuse("keys and --all exclude each other", 2)
-    return Chosen(keys=tuple(keys), filter=chosen)
+    return LetterSelection(keys=tuple(keys), filter=chosen)
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from onceonly.assembly import open_dead_letters
 from onceonly.cli.dead import EndpointOption, PlaceArgument, ReasonOption, TypeOption, filter_of
 from onceonly.cli.events import BadItem
 from onceonly.cli.files import reading, writing
-from onceonly.cli.letter_lines import Imported, read_lines, write_lines
-from onceonly.cli.letters import Chosen, pages
+from onceonly.cli.letter_lines import ImportResult, read_lines, write_lines
+from onceonly.cli.letters import LetterSelection, pages
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
-from onceonly.cli.places import CommandTarget, Instead, JsonOption, StoreOption, looked_at, place_of
+from onceonly.cli.places import CommandTarget, JsonOption, StoreOption, UrlOverrides, looked_at, place_of
 from onceonly.cli.reaching import reached
 from onceonly.model.errors import RetryableError, SetupError
 
@@ -33,8 +33,8 @@ def export(  # noqa: PLR0913 - one parameter for each option
     """
     if as_json and file == "-":
         raise SetupError("--json tells how many there were, and standard output has the letters: name a FILE")
-    where = place_of(place, Instead(store))
-    count = asyncio.run(_export(where, Chosen(filter=filter_of(where, endpoint, type_, reason)), file))
+    where = place_of(place, UrlOverrides(store))
+    count = asyncio.run(_export(where, LetterSelection(filter=filter_of(where, endpoint, type_, reason)), file))
     if as_json:
         show_json({"exported": count, "file": file})
     else:
@@ -53,8 +53,8 @@ def import_(
     Importing a file again is safe: a letter is known by its key. Exit code 1 when a line is no dead letter: those before it
     are imported.
     """
-    where = place_of(place, Instead(store))
-    tally, problem = Imported(), ""
+    where = place_of(place, UrlOverrides(store))
+    tally, problem = ImportResult(), ""
     with reading(file) as stream:
         try:
             asyncio.run(_import(where, stream, tally))
@@ -73,7 +73,7 @@ def import_(
         raise typer.Exit(NEGATIVE)
 
 
-async def _export(place: CommandTarget, chosen: Chosen, file: str) -> int:
+async def _export(place: CommandTarget, chosen: LetterSelection, file: str) -> int:
     setting = looked_at(place.dead_letters)
     async with reached("dead_letters", setting, open_dead_letters(setting)) as letters:
         total = await letters.count(chosen.filter)
@@ -82,7 +82,7 @@ async def _export(place: CommandTarget, chosen: Chosen, file: str) -> int:
             return await write_lines(pages(letters, chosen), stream, tick=lambda count: bar.advance(task, count))
 
 
-async def _import(place: CommandTarget, stream: BinaryIO, tally: Imported) -> None:
+async def _import(place: CommandTarget, stream: BinaryIO, tally: ImportResult) -> None:
     async with reached("dead_letters", place.dead_letters, open_dead_letters(place.dead_letters)) as letters:
         with progress() as bar:
             task = bar.add_task("importing", total=None)

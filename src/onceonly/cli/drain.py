@@ -22,7 +22,7 @@ QUIET_SECONDS = 2.0
 """Seconds to wait without a word for what others hold."""
 
 
-class Elsewhere:
+class HeldElsewhereNotice:
     """Says once that all that is left is held by somebody else, when that lasts."""
 
     def __init__(self, patience: float = QUIET_SECONDS) -> None:
@@ -71,7 +71,7 @@ async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Co
             (settings.name, await stack.enter_async_context(open_transport(settings.transport, settings.name)))
             for settings in found
         ]
-        elsewhere = Elsewhere()
+        elsewhere = HeldElsewhereNotice()
         before = -1  # an empty look counts only if nothing was received since the one before it: one queue fills another
         while not stop.is_set():
             received = row.get(Column.RECEIVED)

@@ -16,7 +16,7 @@ from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, liveness, readiness
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.observe.health_state import read_vitals
+from onceonly.runtime.observe.health_state import read_health
 from onceonly.runtime.observe.http import HealthReply, serving
 
 HealthOption: TypeAlias = Annotated[
@@ -37,11 +37,17 @@ VitalsOf: TypeAlias = Callable[[int], Sequence[EndpointHealth]]
 _log = logging.getLogger("onceonly")
 
 
-class Desk:
+class HealthSource:
     """Knows how all processes are; `stopping` tells whether they are being stopped."""
 
     def __init__(
-        self, endpoints: Sequence[str], pulses: Pulses, vitals: VitalsOf, *, patience: float = 1.0, progress: float = inf
+        self,
+        endpoints: Sequence[str],
+        pulses: Pulses,
+        health_observer: VitalsOf,
+        *,
+        patience: float = 1.0,
+        progress: float = inf,
     ) -> None:
         """Answer for these endpoints.
 
@@ -50,7 +56,7 @@ class Desk:
         """
         self._endpoints = endpoints
         self._pulses = pulses
-        self._vitals = vitals
+        self._health_observer = health_observer
         self._patience = HangLimits(silent=patience, still=progress)
         self.stopping: Callable[[], bool] = bool
 
@@ -63,7 +69,7 @@ class Desk:
         if self.stopping():
             return _reply(HealthAssessment(status=Level.FAILING, reasons=("the processes are being stopped",)))
         processes = [
-            ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else tuple(self._vitals(pulse.process)))
+            ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else tuple(self._health_observer(pulse.process)))
             for pulse in self._pulses()
         ]
         if not processes:
@@ -83,10 +89,10 @@ class Desk:
 
 def vitals_in(folder: Path) -> VitalsOf:
     """Read what processes leave in a folder."""
-    return lambda process: read_vitals(vitals_path(folder, process))
+    return lambda process: read_health(health_path(folder, process))
 
 
-def vitals_path(folder: Path, process: int) -> Path:
+def health_path(folder: Path, process: int) -> Path:
     """Name the file in which a process leaves how it finds its endpoints."""
     return folder / f"vitals-{process}"
 

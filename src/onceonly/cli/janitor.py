@@ -9,12 +9,12 @@ from msgspec import Struct
 from onceonly.cli.child import wiring_of
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import NEGATIVE, say, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption
+from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
-from onceonly.model.journal import Done
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.model.journal import TaskRun
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.observe.logs import Logs
 
 
@@ -23,7 +23,7 @@ class MaintenanceRound(Struct, frozen=True, kw_only=True):
 
     endpoint: str
     state: str
-    chores: dict[str, Done] = {}
+    chores: dict[str, TaskRun] = {}
     troubles: tuple[str, ...] = ()
 
 
@@ -38,7 +38,7 @@ def janitor(
 
     Exit code 1 when a chore failed, a slot is late, or another process is at it just now.
     """
-    instead = Instead(store, transport)
+    instead = UrlOverrides(store, transport)
     rounds = asyncio.run(_clean_up([(endpoint, instead.settings(endpoint)) for endpoint in load_all(endpoints)]))
     if as_json:
         show_json(rounds)
@@ -61,9 +61,9 @@ async def _clean_up(found: list[tuple[Endpoint, Settings]]) -> list[MaintenanceR
 
 async def _one(endpoint: Endpoint, settings: Settings) -> MaintenanceRound:
     async with answering("store", settings.store, ANY_TIME), wiring_of(endpoint, settings, Logs()) as ports:
-        if not ports.upkeep.has_chores:
+        if not ports.upkeep.has_tasks:
             return MaintenanceRound(endpoint=endpoint.name, state="nothing to do")
-        journal = await Janitor(ports, grace=settings.worker.grace).clean_up()
+        journal = await MaintenanceLoop(ports, grace=settings.worker.grace).clean_up()
     if journal is None:
         return MaintenanceRound(endpoint=endpoint.name, state="busy")
     troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(journal.at))

@@ -16,7 +16,7 @@ from onceonly.ports.dead_letters import DeadLetters
 FORMAT = 1
 
 
-class Imported(Struct):
+class ImportResult(Struct):
     """What came of importing: how many letters are new, and how many were there already and stayed as they were."""
 
     new: int = 0
@@ -71,7 +71,7 @@ async def write_lines(
 
 
 async def read_lines(
-    lines: Iterable[bytes], letters: DeadLetters, *, tally: Imported, tick: Callable[[int], object] = int
+    lines: Iterable[bytes], letters: DeadLetters, *, tally: ImportResult, tick: Callable[[int], object] = int
 ) -> None:
     """Add the letters that are not there yet, in their order; `tally` is kept up to date, also when this raises.
 

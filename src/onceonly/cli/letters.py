@@ -7,7 +7,7 @@ from time import monotonic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.assembly.opened import Cut
+from onceonly.assembly.opened import BucketClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Send
@@ -25,14 +25,14 @@ HEAD_START_SECONDS = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
 
-class Chosen(Struct, frozen=True, kw_only=True):
+class LetterSelection(Struct, frozen=True, kw_only=True):
     """The letters a command is about: these keys (the beginning of a key is enough), or all that pass the filter."""
 
     keys: tuple[str, ...] = ()
     filter: Filter = Filter()
 
 
-class Retried(Struct):
+class RetryTally(Struct):
     """What came of retrying: how many were sent back, why letters stayed, and when the last one sent is due (monotonic).
 
     `early` are those sent that may be refused again, and why.
@@ -44,7 +44,7 @@ class Retried(Struct):
     due: float = 0.0
 
 
-async def nobody_knows() -> Cut | None:
+async def nobody_knows() -> BucketClock | None:
     """Tell that it is not known how the store of the letters' endpoint cuts time."""
     return None
 
@@ -60,10 +60,10 @@ class WayBack(Struct, frozen=True, kw_only=True):
     clock: Clock
     head_start: float = HEAD_START_SECONDS
     anyway: bool = False
-    cut: Callable[[], Awaitable[Cut | None]] = nobody_knows
+    cut: Callable[[], Awaitable[BucketClock | None]] = nobody_knows
 
 
-async def choose(letters: DeadLetters, chosen: Chosen, *, limit: int | None = None) -> list[DeadLetter]:
+async def choose(letters: DeadLetters, chosen: LetterSelection, *, limit: int | None = None) -> list[DeadLetter]:
     """Give the letters chosen, at most `limit`. Raises SetupError for a key that names none, or more than one."""
     if chosen.keys:
         return [await find(letters, key) for key in chosen.keys]
@@ -88,7 +88,7 @@ async def find(letters: DeadLetters, key: str) -> DeadLetter:
     raise SetupError(f"there is no dead letter with key {key!r}: `onceonly dead list` shows those there are")
 
 
-async def pages(letters: DeadLetters, chosen: Chosen) -> AsyncIterator[Sequence[DeadLetter]]:
+async def pages(letters: DeadLetters, chosen: LetterSelection) -> AsyncIterator[Sequence[DeadLetter]]:
     """Give the letters chosen that are there now, page by page; whoever reads may remove the page that was given.
 
     No letter comes twice, also when it was removed and is there again. Raises SetupError as `choose` does.
@@ -115,7 +115,7 @@ async def retry(
     letters: DeadLetters,
     way: WayBack,
     *,
-    tally: Retried,
+    tally: RetryTally,
     tick: Callable[[int], object] = int,
 ) -> None:
     """Send these messages back to their endpoint's queue, ids unchanged, and remove the letters of those that were taken.
@@ -130,7 +130,7 @@ async def retry(
             tick(len(some))
 
 
-async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
+async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: RetryTally) -> None:
     cut = await way.cut() if not way.anyway and any(letter.reason == Undecidable.TOO_NEW.value for letter in some) else None
     checked = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
     tally.kept.extend((letter.key, why) for letter, why in checked if why)
@@ -180,7 +180,7 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)
 
 
-def _hopeless(letter: DeadLetter, cut: Cut | None, *, anyway: bool) -> str:
+def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> str:
     if letter.message is None:
         return f"it has no identity ({letter.reason}): its sender has to send it again with one"
     if letter.reason == Undecidable.TOO_OLD.value and not anyway:
@@ -197,7 +197,7 @@ def _hopeless(letter: DeadLetter, cut: Cut | None, *, anyway: bool) -> str:
     return ""
 
 
-def _early(letter: DeadLetter, cut: Cut | None) -> str:
+def _early(letter: DeadLetter, cut: BucketClock | None) -> str:
     """Say of a message from the future that it may be refused again, where nobody knows when it will not."""
     instant = _instant_ahead(letter)
     return f"refused again unless its time, {moment(instant)}, is near by the clock of its store" if instant and not cut else ""

@@ -59,7 +59,7 @@ def _is_sqlite(url: str) -> bool:
     return scheme_of(url).startswith("sqlite")
 
 
-class Instead(NamedTuple):
+class UrlOverrides(NamedTuple):
     """The URLs given on the command line or in the environment, which take the place of an endpoint's own."""
 
     store: str | None = None
@@ -93,7 +93,7 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def place_of(text: str, instead: Instead) -> CommandTarget:
+def place_of(text: str, instead: UrlOverrides) -> CommandTarget:
     """Give the place that `module:endpoint` or the URL of a store names. Raises SetupError."""
     if is_url(text):
         return CommandTarget(name="", store=text, transport=instead.transport, dead_letters=text)

@@ -13,7 +13,7 @@ from onceonly.assembly import look_at_ring, measure, refuse_ring, shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import CommandTarget, Instead, StoreOption, is_url, looked_at, place_of
+from onceonly.cli.places import CommandTarget, StoreOption, UrlOverrides, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.config.deduplication import History
 from onceonly.config.location import locate
@@ -51,7 +51,7 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     since: int
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class CapacityPlan(Struct, frozen=True, kw_only=True):
     """What a rate takes: durations are in seconds, the sample in rows. `tables` are those there are, if they are in use.
 
     `advice` says what follows from these for the retention that is planned with.
@@ -95,7 +95,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     """
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
-    found = place_of(place, Instead(store))
+    found = place_of(place, UrlOverrides(store))
     if not locate(found.store, "store").is_sql:
         raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
     asked = _duration("--retention", retention) if retention is not None else None
@@ -109,7 +109,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
         _show(planned)
 
 
-def _show(planned: Planned) -> None:
+def _show(planned: CapacityPlan) -> None:
     rows = [(each.kind, each.rows, each.row_bytes, _size(each.bytes), _how(each), _cost(each)) for each in planned.kinds]
     cut = f"kept for {in_words(planned.retention)} in slices of {in_words(planned.slice)}"
     show_table(
@@ -138,7 +138,7 @@ def _refuse_what_a_start_would(place: str, found: CommandTarget, asked: timedelt
         host_of(endpoint).handlers(settings=settings)
 
 
-async def _plan(found: CommandTarget, wanted: PlanRequest) -> Planned:
+async def _plan(found: CommandTarget, wanted: PlanRequest) -> CapacityPlan:
     setting, asked = looked_at(found.store), wanted.retention
     async with answering("store", setting, ANY_TIME):
         cut = await look_at_ring(setting, found.settings)
@@ -149,7 +149,7 @@ async def _plan(found: CommandTarget, wanted: PlanRequest) -> Planned:
     own = found.settings.retention if found.settings is not None else None
     kept = asked or (_kept(slicing) if slicing is not None else own or History().retention)
     uses_tables = found.settings is not None and found.settings.plan.history is not None
-    return Planned(
+    return CapacityPlan(
         database=shown(setting),
         rate=wanted.rate,
         retention=kept.total_seconds(),

@@ -11,20 +11,20 @@ from typing import Annotated
 import typer
 
 from onceonly.assembly import open_finishing, require_records
-from onceonly.cli.health import Desk, HealthOption, address_of
+from onceonly.cli.health import HealthOption, HealthSource, address_of
 from onceonly.cli.loading import load_all
-from onceonly.cli.places import Instead, StoreOption, TransportOption
+from onceonly.cli.places import StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.run import LogFormat
 from onceonly.config.endpoint import Settings
 from onceonly.model.address import Address
 from onceonly.model.health import Pulse
 from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.observe.health_state import Silence, Vitals
+from onceonly.runtime.observe.health_state import HealthObserver, NoLogs
 from onceonly.runtime.observe.logs import log_to_stderr
 from onceonly.runtime.observe.observer import Point
 from onceonly.runtime.processes.child import run_here
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import side_by_side
@@ -53,7 +53,7 @@ def relay(
     their own is for `onceonly run`. Exit code 2 when the set-up is wrong.
     """
     log_to_stderr(json_lines=log_format is LogFormat.JSON)
-    instead = Instead(store, transport)
+    instead = UrlOverrides(store, transport)
     found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
     for settings in found:
         require_records(settings)
@@ -63,24 +63,24 @@ def relay(
 
 async def _relay_all(found: Sequence[Settings], stop: asyncio.Event, address: Address | None) -> None:
     """Relay for all of them; none waits for a server that another one needs."""
-    vitals = Vitals(Silence(), first=Point.TAKE) if address is not None else None
+    health_observer = HealthObserver(NoLogs(), first=Point.TAKE) if address is not None else None
     pulse = Pulse(process=0, pid=os.getpid(), runs=True)  # whoever is answered sees that its event loop turns
-    told = vitals.endpoints if vitals is not None else tuple
-    desk = Desk([settings.name for settings in found], lambda: (pulse,), lambda _process: told())
+    told = health_observer.endpoints if health_observer is not None else tuple
+    desk = HealthSource([settings.name for settings in found], lambda: (pulse,), lambda _process: told())
     desk.stopping = stop.is_set
     async with desk.open(address):
-        await side_by_side([_relay(settings, stop, vitals) for settings in found])
+        await side_by_side([_relay(settings, stop, health_observer) for settings in found])
 
 
-async def _relay(settings: Settings, stop: asyncio.Event, vitals: Vitals | None) -> None:
+async def _relay(settings: Settings, stop: asyncio.Event, health_observer: HealthObserver | None) -> None:
     async with AsyncExitStack() as stack:
         patience = StartupWait(stop, endpoint=settings.name)
-        ports = await patience.enter(stack, partial(open_finishing, settings, observer=vitals))
+        ports = await patience.enter(stack, partial(open_finishing, settings, observer=health_observer))
         if ports is None:
             return
-        if vitals is not None:
+        if health_observer is not None:
             await stack.enter_async_context(_looked_at(ports.transport))
-        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, doorbell=Doorbell())
+        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, notifier=Notifier())
         _log.info("relay started", extra={"endpoint": settings.name})
         await relay.run(stop)
     _log.info("relay stopped", extra={"endpoint": settings.name})

@@ -15,7 +15,7 @@ import typer
 from onceonly.assembly.documents import TOLD
 from onceonly.cli.child import ChildPlan, check, opened, work
 from onceonly.cli.drain import stop_when_drained, unsent_records
-from onceonly.cli.health import Desk, HealthOption, address_of, vitals_in
+from onceonly.cli.health import HealthOption, HealthSource, address_of, vitals_in
 from onceonly.cli.output import SETUP, refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
@@ -25,7 +25,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
-from onceonly.runtime.processes.counters import Board, Column
+from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.worker.worker import run_all
 
@@ -76,17 +76,17 @@ def run(  # noqa: PLR0913 - one parameter for each option
         health=health,
     )
     log_to_stderr(json_lines=plan.json_logs)
-    with TemporaryDirectory(prefix="onceonly-") as folder, Board.create(Path(folder) / "board", processes) as board:
+    with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
         if drain:
             left: list[str] = []
-            run_here(lambda stop: _drain(plan, stop, board, left))
+            run_here(lambda stop: _drain(plan, stop, counters, left))
             if left:
                 refuse(f"not all is done: {'; '.join(left)}")
         else:
-            raise typer.Exit(_supervise(plan, board, reload=reload))
+            raise typer.Exit(_supervise(plan, counters, reload=reload))
 
 
-def _supervise(plan: ChildPlan, board: Board, *, reload: bool) -> int:
+def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> int:
     loaded = plan.load()
     address = address_of(plan.health, loaded)
     plan = msgspec.structs.replace(plan, tells=address is not None)
@@ -96,14 +96,14 @@ def _supervise(plan: ChildPlan, board: Board, *, reload: bool) -> int:
     supervisor = Supervisor(
         work,
         (plan, TOLD),  # as it is when a child starts
-        processes=board.rows,
-        board=board,
+        processes=counters.rows,
+        counters=counters,
         watchdog=watchdog,
         grace=grace + CLOSE_SECONDS,
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
     names = [endpoint.name for endpoint, _ in loaded]
-    desk = Desk(names, supervisor.pulses, vitals_in(board.path.parent), patience=watchdog / HANGS, progress=watchdog)
+    desk = HealthSource(names, supervisor.pulses, vitals_in(counters.path.parent), patience=watchdog / HANGS, progress=watchdog)
 
     async def answering() -> int:
         async with desk.open(address):
@@ -114,7 +114,12 @@ def _supervise(plan: ChildPlan, board: Board, *, reload: bool) -> int:
 
 
 async def _until_signal(
-    loaded: Sequence[tuple[Endpoint, Settings]], supervisor: Supervisor, unfit: asyncio.Event, desk: Desk, *, reload: bool
+    loaded: Sequence[tuple[Endpoint, Settings]],
+    supervisor: Supervisor,
+    unfit: asyncio.Event,
+    desk: HealthSource,
+    *,
+    reload: bool,
 ) -> int:
     """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
     told, hurry = asyncio.Event(), asyncio.Event()
@@ -158,9 +163,9 @@ async def _change() -> None:
     _log.info("reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
-async def _drain(plan: ChildPlan, stop: asyncio.Event, board: Board, left: list[str]) -> None:
+async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
     """Work until the queues are empty; adds what is left all the same, in words."""
-    loaded, row = plan.load(), board.row(0)
+    loaded, row = plan.load(), counters.row(0)
     queues = [settings for _, settings in loaded]
     # checked in the event loop that does the work: an engine of the user's belongs to one loop
     if not await check(loaded, stop):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onceonly.assembly import blobs, documents, open_database, schemas, shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
+from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.cli.schema_parts import Component, SchemaPart, SchemaTarget, parts_of
 from onceonly.config.location import locate
@@ -60,7 +60,7 @@ def create_(
     as_json: JsonOption = False,
 ) -> None:
     """Create the tables, and the places in services, that are missing; harmless when they are there."""
-    _do(create, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
+    _do(create, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
 @app.command("upgrade")
@@ -73,7 +73,7 @@ def upgrade_(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the tables to the version of this onceonly; creates those that are missing."""
-    _do(upgrade, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
+    _do(upgrade, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
 @app.command("check")
@@ -86,7 +86,7 @@ def check_(
     as_json: JsonOption = False,
 ) -> None:
     """Tell whether all is there, and of the right version; exit code 1 when not."""
-    _do(check, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
+    _do(check, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
 @app.command("print")
@@ -98,7 +98,7 @@ def print_(
     transport: TransportOption = None,
 ) -> None:
     """Print the statements that create the tables, for review or for a migration tool. Connects to nothing."""
-    show("\n".join(asyncio.run(_render(SchemaTarget(place, component, Instead(store, transport))))))
+    show("\n".join(asyncio.run(_render(SchemaTarget(place, component, UrlOverrides(store, transport))))))
 
 
 def _do(act: Act, asked: SchemaTarget, *, as_json: bool) -> None:

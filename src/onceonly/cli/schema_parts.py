@@ -8,7 +8,7 @@ from onceonly.assembly import shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say
-from onceonly.cli.places import Instead, is_url
+from onceonly.cli.places import UrlOverrides, is_url
 from onceonly.config.location import Location, read_url
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
@@ -47,7 +47,7 @@ class SchemaTarget(NamedTuple):
 
     place: str
     components: Sequence[Component] | None
-    instead: Instead
+    instead: UrlOverrides
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def _of_url(url: str, asked: Sequence[Component]) -> Iterator[SchemaPart]:
         yield SchemaPart(Component.STORE, place)
 
 
-def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[SchemaPart]:
+def _of_endpoint(endpoint: Endpoint, instead: UrlOverrides) -> Iterator[SchemaPart]:
     settings = instead.settings(endpoint)
     places, plan = settings.places, settings.plan
     yield _store(places.store)

@@ -13,7 +13,7 @@ from onceonly.cli.events import BadItem, EventDefaults, read_items, to_message
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
-from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.places import JsonOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import SendTally, TokenIssuing, send_all
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
@@ -56,7 +56,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
     nothing of what it handled: name it as module:endpoint, and send to it once. Exit code 1 when a message was refused or is
     none.
     """
-    target = _target(to, Instead(transport=transport), event=event)
+    target = _target(to, UrlOverrides(transport=transport), event=event)
     form = EventDefaults(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
     tally, problem = SendTally(), ""
     with reading(file) as stream:
@@ -101,7 +101,7 @@ def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message]:
     return (to_message(item, form) for item in read_items(stream))
 
 
-def _target(to: str, instead: Instead, *, event: bool) -> Target:
+def _target(to: str, instead: UrlOverrides, *, event: bool) -> Target:
     if bool(to) == event:
         raise SetupError("say where to: --to ENDPOINT for commands, or --event for events")
     if ":" in to:

@@ -39,7 +39,7 @@ class SendTally(Struct):
     unknown: int = 0
 
 
-class Sender(Protocol):
+class SendPort(Protocol):
     """What sends: a transport, as far as it is needed here."""
 
     traits: Traits
@@ -51,7 +51,7 @@ class Sender(Protocol):
 class TokenIssuing:
     """A sender whose messages get tokens first: without one their endpoint would not handle them."""
 
-    def __init__(self, sender: Sender, issuer: TokenIssuer) -> None:
+    def __init__(self, sender: SendPort, issuer: TokenIssuer) -> None:
         self.traits = sender.traits
         self._sender = sender
         self._issuer = issuer
@@ -64,7 +64,7 @@ class TokenIssuing:
 
 
 async def send_all(
-    messages: Iterable[Message], transport: Sender, *, to: str, tally: SendTally, tick: Callable[[int], object]
+    messages: Iterable[Message], transport: SendPort, *, to: str, tally: SendTally, tick: Callable[[int], object]
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
@@ -93,7 +93,7 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
     return taken, None
 
 
-async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: SendTally) -> None:
+async def _send_some(batch: Sequence[Message], transport: SendPort, to: str, tally: SendTally) -> None:
     checked = [(message, _problem(message)) for message in batch]
     tally.refused += [RefusedMessage(message.id, message.source, problem) for message, problem in checked if problem]
     left = [Send(message=message, to=to) for message, problem in checked if not problem]
@@ -125,7 +125,7 @@ def _problem(message: Message) -> str | None:
     return type_problem(message.type) or too_long((*named, *message.extensions))
 
 
-def _reason(send: Send, transport: Sender) -> RefusedMessage:
+def _reason(send: Send, transport: SendPort) -> RefusedMessage:
     message, limit = send.message, transport.traits.max_body
     if len(message.body) > limit:
         reason = f"its body has {len(message.body)} bytes, and this transport takes {limit}"

@@ -13,9 +13,9 @@ from onceonly.assembly import look_at_store, open_dead_letters, open_transport
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import answers, say, show_json, table_of
-from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, looked_at, refuse_missing
+from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides, looked_at, refuse_missing
 from onceonly.cli.reaching import answering
-from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
+from onceonly.cli.upkeep import MaintenanceState, count_upkeep, read_maintenance
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings
 from onceonly.formats.escaping import escape
@@ -53,7 +53,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     marks: int | None = None
     attempts: int | None = None
     late_slots: int | None = None
-    janitor: JanitorState | None = None
+    janitor: MaintenanceState | None = None
     more: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ def status(
 
     With --watch and --json each look is one line; one that fails is a line with "error".
     """
-    found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
+    found = [UrlOverrides(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
 
     async def look() -> list[Status]:
         return [await _look_at_one(settings) for settings in found]
@@ -125,7 +125,7 @@ def _warnings(numbers: list[Status]) -> list[str]:
 
 def _cell(status: Status, name: str) -> object:
     value = getattr(status, name)
-    if isinstance(value, JanitorState):
+    if isinstance(value, MaintenanceState):
         return value.in_words()
     if value is None:
         return "not searched" if name == "records" else "-"
@@ -154,7 +154,7 @@ async def _look_at(settings: Settings) -> Status:
         oldest=oldest,
         dead_letters=await _count_letters(settings),
     )
-    return structs.replace(numbers, **await count_upkeep(settings), **await look_at_janitor(settings))
+    return structs.replace(numbers, **await count_upkeep(settings), **await read_maintenance(settings))
 
 
 async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onceonly.assembly import open_transport
 from onceonly.cli.loading import load, load_all
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.places import JsonOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import answering
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import Topology
@@ -26,7 +26,7 @@ EndpointsArgument: TypeAlias = Annotated[list[str], typer.Argument(metavar="MODU
 @app.command()
 def create(endpoints: EndpointsArgument, *, transport: TransportOption = None, as_json: JsonOption = False) -> None:
     """Declare what these endpoints need; harmless when it is there. `onceonly run` does so too."""
-    declared = asyncio.run(_declare(endpoints, Instead(transport=transport)))
+    declared = asyncio.run(_declare(endpoints, UrlOverrides(transport=transport)))
     _answer(declared, as_json=as_json)
 
 
@@ -53,7 +53,7 @@ def unsubscribe(
     topology = replace(found.topology(), gone=tuple(dict.fromkeys(types)))
     if handled := sorted({*topology.gone} & {*topology.events}):
         raise SetupError(f"{endpoint} handles {', '.join(handled)}, and would subscribe again: take the handler out first")
-    asyncio.run(_change(Instead(transport=transport).settings(found).transport, topology))
+    asyncio.run(_change(UrlOverrides(transport=transport).settings(found).transport, topology))
     _answer([topology], as_json=as_json)
     if not as_json:
         say(f"no longer subscribed: {', '.join(topology.gone)}")
@@ -64,7 +64,7 @@ async def _change(place: str, topology: Topology) -> None:
         await transport.declare([topology])
 
 
-async def _declare(names: list[str], instead: Instead) -> list[Topology]:
+async def _declare(names: list[str], instead: UrlOverrides) -> list[Topology]:
     declared = []
     for endpoint in load_all(names):
         await _change(instead.settings(endpoint).transport, endpoint.topology())

@@ -17,7 +17,7 @@ from onceonly.documents.dedup import DocumentDedupStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
-from onceonly.model.journal import Done, Journal
+from onceonly.model.journal import Journal, TaskRun
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.maintenance.tasks import late_slots
 
@@ -25,7 +25,7 @@ MOST = 1000
 """Documents are listed up to here: some services are paid by the page."""
 
 
-class JanitorState(Struct, frozen=True, kw_only=True):
+class MaintenanceState(Struct, frozen=True, kw_only=True):
     """How an endpoint's janitor is. `state` is "ok", "failing", "overdue" or "never"; `age` is for how many seconds it rests.
 
     `troubles` says what is wrong; `chores` how each of them went last.
@@ -34,14 +34,14 @@ class JanitorState(Struct, frozen=True, kw_only=True):
     state: str
     age: int | None = None
     troubles: tuple[str, ...] = ()
-    chores: dict[str, Done] = {}
+    chores: dict[str, TaskRun] = {}
 
     def in_words(self) -> str:
         """Say it in a few words."""
         return self.state if self.age is None else f"{self.state}, {in_words(self.age)} ago"
 
 
-async def look_at_janitor(settings: Settings) -> dict[str, Any]:
+async def read_maintenance(settings: Settings) -> dict[str, Any]:
     """Give the state of an endpoint's janitor, and how many slots are late; nothing where there is nothing to look after."""
     async with answering("store", settings.store), look_at_store(settings) as opened:
         journal = await opened.journals.read() if opened.journals is not None else None
@@ -51,7 +51,7 @@ async def look_at_janitor(settings: Settings) -> dict[str, Any]:
     sweeps = settings.plan.tokens is not None or settings.makes_things
     found: dict[str, Any] = {} if late is None else {"late_slots": len(late)}
     if journal is None and (late is not None or sweeps):
-        return found | {"janitor": JanitorState(state="never")}
+        return found | {"janitor": MaintenanceState(state="never")}
     if journal is None:
         return found
     now = LIVE.clock.now()
@@ -59,11 +59,11 @@ async def look_at_janitor(settings: Settings) -> dict[str, Any]:
     return found | {"janitor": _state(current, now)}
 
 
-def _state(journal: Journal, now: int) -> JanitorState:
+def _state(journal: Journal, now: int) -> MaintenanceState:
     troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(now))
     overdue = journal.overdue(now)
     state = "failing" if journal.is_failing() else "overdue" if overdue else "ok"
-    return JanitorState(state=state, age=max(0, now - journal.at) // 1000, troubles=troubles, chores=journal.chores)
+    return MaintenanceState(state=state, age=max(0, now - journal.at) // 1000, troubles=troubles, chores=journal.chores)
 
 
 async def count_upkeep(settings: Settings) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _Looked = TypeVar("_Looked")
 Look = Callable[[], Awaitable[_Looked]]
 
 
-class Screen:
+class WatchScreen:
     """Where what was seen is drawn anew; each look goes below the one before where nobody can draw."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ async def watch_on_screen(
 ) -> None:
     """Draw what each look gives; one that fails is told below what was seen last. As `watch_as_json`."""
     last: list[RenderableType] = []
-    with Screen() as screen:
+    with WatchScreen() as screen:
         async for seen in _looking(look, every, looks):
             if isinstance(seen, OnceOnlyError):
                 screen.show(*last, Text(escape(f"error: {seen}"), style="bold red"))

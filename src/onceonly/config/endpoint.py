@@ -20,7 +20,7 @@ from onceonly.config.deduplication import (
     plan_deduplication,
 )
 from onceonly.config.location import Location, locate, problem_of
-from onceonly.config.retention import Promised, control_problem, default_interval, interval_problem
+from onceonly.config.retention import RetentionPromise, control_problem, default_interval, interval_problem
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
 from onceonly.model.address import address_problem
@@ -199,7 +199,7 @@ class Settings:
             return
         if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY_SECONDS:
             return  # told elsewhere
-        promised = Promised(retry=policy, timeout=timeout, manual_retry=self.manual_retry, max_commit=self.max_commit)
+        promised = RetentionPromise(retry=policy, timeout=timeout, manual_retry=self.manual_retry, max_commit=self.max_commit)
         name = type(chosen).__name__
         if isinstance(chosen, Tokens):  # what is handled is known by its token, however late a copy comes
             yield from promised.commit_problems(name, chosen.retention)

@@ -14,7 +14,7 @@ LONGEST_INTERVAL = timedelta(minutes=1)
 """How long a janitor rests between two rounds unless something else is set: it looks at a few short tables."""
 
 
-class Promised(Struct, frozen=True, kw_only=True):
+class RetentionPromise(Struct, frozen=True, kw_only=True):
     """What an endpoint lets come late: copies by its retries, letters that a person retries, and commits of transactions."""
 
     retry: Retry

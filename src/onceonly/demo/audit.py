@@ -21,11 +21,11 @@ class JournalRow(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Who the message is; see `Sunk`."""
+        """Who the message is; see `SinkMessage`."""
         return _identity(self.source, self.id)
 
 
-class Sunk(msgspec.Struct, frozen=True):
+class SinkMessage(msgspec.Struct, frozen=True):
     """One message the sink saw on the wire."""
 
     source: str
@@ -58,7 +58,7 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-class Remains(msgspec.Struct, frozen=True, kw_only=True):
+class RunRemains(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a run left: read from its places once the queues are empty, the workers have stopped and it was swept.
 
     `marks` are what is kept of finished messages on purpose: claims, finished records, marks of a dedup store. The last two
@@ -66,7 +66,7 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     journal: Sequence[JournalRow]
-    sunk: Sequence[Sunk]
+    sunk: Sequence[SinkMessage]
     dead: Sequence[JournalRow]
     miles: Mapping[str, Mapping[str, int]]
     left: Leftovers
@@ -91,7 +91,7 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     wrong_totals: int
 
 
-def audit(flights: Sequence[Flight], remains: Remains) -> AuditFindings:
+def audit(flights: Sequence[Flight], remains: RunRemains) -> AuditFindings:
     """Compare a run's remains with the flights that were sent."""
     expected = {LEDGER: [(SOURCE, f.id) for f in flights], LOYALTY: [(LEDGER, f.announced_as) for f in flights]}
     handled = {name: _ids(remains.journal, name) for name in expected}
@@ -121,7 +121,7 @@ def differences(expected: Mapping[str, int], counted: Mapping[str, int]) -> dict
     return {carrier: pair for carrier, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _missing(flights: Sequence[Flight], remains: Remains) -> int:
+def _missing(flights: Sequence[Flight], remains: RunRemains) -> int:
     """Count the announced receipts that are not there, and the flights whose wanted receipt nobody announced."""
     announced = {(message.identity[1], message.said.receipt) for message in remains.sunk if message.said.receipt}
     unsaid = {flight.announced_as for flight in flights if flight.body.receipt} - {id_ for id_, _ in announced}

@@ -8,12 +8,12 @@ from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 
 
-def serve(index: int, board_path: str, place: DemoUrls) -> None:
+def serve(index: int, counters_path: str, place: DemoUrls) -> None:
     """Work until told to stop, or killed."""
 
     async def main(stop: asyncio.Event, row: CounterRow) -> None:
         async with asyncio.TaskGroup() as group:
             for endpoint in make(place):
-                group.create_task(endpoint.run(stop, board=row))
+                group.create_task(endpoint.run(stop, counters=row))
 
-    run_child(index, board_path, main)
+    run_child(index, counters_path, main)

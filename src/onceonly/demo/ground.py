@@ -14,7 +14,7 @@ from onceonly.config.location import read_url
 from onceonly.demo.audit import JournalRow
 from onceonly.demo.books import Books
 from onceonly.demo.flights import LEDGER, LOYALTY
-from onceonly.demo.legs import Counted, counted
+from onceonly.demo.legs import EndpointCounts, counted
 from onceonly.demo.options import Deduplication
 from onceonly.demo.place import DemoUrls, has_prefix
 from onceonly.formats.documents import EntityDocument, decode_entity
@@ -32,7 +32,7 @@ TRIES = 10
 class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the store: what endpoints counted, what deduplication left, and the marks that it keeps on purpose."""
 
-    counted: Counted
+    counted: EndpointCounts
     records: int
     attempts: int
     claims: int = 0
@@ -70,7 +70,7 @@ class TablesDemoStore:
             marks=claims if self._keeps_claims else 0,
         )
 
-    async def _counted(self) -> Counted:
+    async def _counted(self) -> EndpointCounts:
         books = self._books
         async with self._database.reading() as connection:
             rows = await connection.execute(select(books.journal).order_by(books.journal.c.line))
@@ -79,7 +79,7 @@ class TablesDemoStore:
                 name: {row.carrier: row.miles for row in await connection.execute(select(table.c.carrier, table.c.miles))}
                 for name, table in ((LEDGER, books.ledger), (LOYALTY, books.loyalty))
             }
-        return Counted(journal, miles)
+        return EndpointCounts(journal, miles)
 
     async def _count(self, table: Table) -> int:
         async with self._database.reading() as connection:

@@ -29,7 +29,7 @@ class Credit(Leg):
 _decode = msgspec.json.Decoder(Leg).decode
 
 
-class Counted(NamedTuple):
+class EndpointCounts(NamedTuple):
     """What the endpoints wrote: the journal, and the miles by endpoint and carrier."""
 
     journal: Sequence[JournalRow]
@@ -57,7 +57,7 @@ def keep_legs(ledger: Endpoint, loyalty: Endpoint) -> None:
         return mark
 
 
-def counted(states: Sequence[bytes]) -> Counted:
+def counted(states: Sequence[bytes]) -> EndpointCounts:
     """Read what the entities say; their miles are added up, nothing else."""
     miles: dict[str, Counter[str]] = {LEDGER: Counter(), LOYALTY: Counter()}
     journal: list[JournalRow] = []
@@ -65,4 +65,4 @@ def counted(states: Sequence[bytes]) -> Counted:
         leg = _decode(state)
         journal += leg.journal
         miles[leg.journal[0].endpoint][leg.carrier] += leg.miles
-    return Counted(journal, miles)
+    return EndpointCounts(journal, miles)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from onceonly.demo.audit import AuditFindings, Remains, audit
+from onceonly.demo.audit import AuditFindings, RunRemains, audit
 from onceonly.demo.child import serve
 from onceonly.demo.flights import LEDGER, Flight, sends, with_receipts
 from onceonly.demo.options import Options
@@ -22,7 +22,7 @@ from onceonly.demo.stage import DemoSession, staged
 from onceonly.demo.view import ViewState
 from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth
-from onceonly.runtime.processes.counters import Board, Column
+from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import Supervisor
 
 GRACE_SECONDS = 5.0
@@ -33,7 +33,7 @@ SETTLE_SECONDS = 10.0  # for a broker to notice that processes have ended
 KILLING_SHARE = 0.9  # the kills are spread over this share of the work
 
 
-class Looking(Protocol):
+class SettlingView(Protocol):
     """What can be seen of a stage while it comes to rest."""
 
     async def drain_sink(self) -> None:
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     kills: int
     findings: AuditFindings
     seconds: float
-    remains: Remains
+    remains: RunRemains
 
     def numbers(self) -> dict[str, int | float]:
         """Give the numbers flat, as `--json` prints them."""
@@ -69,22 +69,22 @@ async def run(flights: list[Flight], options: Options, show: Callable[[ViewState
     messages = sends(flights, options.seed)
     with (
         TemporaryDirectory(prefix="onceonly-demo-") as folder,
-        Board.create(Path(folder) / "board", options.processes) as board,
+        SharedCounters.create(Path(folder) / "board", options.processes) as counters,
     ):
         place = place_of(options, Path(folder))
         async with staged(place) as stage:
             await stage.fill(messages)
             started = time.monotonic()
-            async with _supervised(place, options, board) as supervisor:
-                killer = Killer(supervisor, board, options, len(messages))
-                await _until_done(stage, killer, board, show)
+            async with _supervised(place, options, counters) as supervisor:
+                killer = Killer(supervisor, counters, options, len(messages))
+                await _until_done(stage, killer, counters, show)
             seconds = time.monotonic() - started
             await until_quiet(stage)
             remains = await stage.remains()
         return Result(
             messages=len(flights),
-            deliveries=board.total(Column.RECEIVED),
-            duplicates=board.total(Column.KNOWN),
+            deliveries=counters.total(Column.RECEIVED),
+            duplicates=counters.total(Column.KNOWN),
             kills=killer.kills,
             findings=audit(flights, remains),
             seconds=seconds,
@@ -95,10 +95,10 @@ async def run(flights: list[Flight], options: Options, show: Callable[[ViewState
 class Killer:
     """Kills processes, spread evenly over the work, each at a moment when it holds unacknowledged messages."""
 
-    def __init__(self, supervisor: Supervisor, board: Board, options: Options, work: int) -> None:
+    def __init__(self, supervisor: Supervisor, counters: SharedCounters, options: Options, work: int) -> None:
         """`work` is how many deliveries `ledger` gets."""
         self._supervisor = supervisor
-        self._board = board
+        self._counters = counters
         self._wanted = options.kills
         self._work = work
         self._chance = random.Random(options.seed)  # noqa: S311 - which process dies is no secret
@@ -116,20 +116,20 @@ class Killer:
         """Say of each process whether it runs and how much it holds."""
         pids = self._supervisor.pids()
         return [
-            f"[{index}] {self._board.row(index).get(Column.HELD)} held" if index in pids else f"[{index}] dead"
-            for index in range(self._board.rows)
+            f"[{index}] {self._counters.row(index).get(Column.HELD)} held" if index in pids else f"[{index}] dead"
+            for index in range(self._counters.rows)
         ]
 
     def _kill(self, index: int, pid: int) -> bool:
         """Stop the process first, so that what it holds cannot change between the look and the kill."""
         os.kill(pid, signal.SIGSTOP)
-        if self._board.row(index).get(Column.HELD) > 0:
+        if self._counters.row(index).get(Column.HELD) > 0:
             return self._supervisor.kill(index)
         os.kill(pid, signal.SIGCONT)
         return False
 
 
-async def _until_done(stage: DemoSession, killer: Killer, board: Board, show: Callable[[ViewState], None]) -> None:
+async def _until_done(stage: DemoSession, killer: Killer, counters: SharedCounters, show: Callable[[ViewState], None]) -> None:
     """Return when every queue is empty, or nothing has happened for long: the audit says what is missing then."""
     seen, end = (0, 0), time.monotonic() + QUIET_SECONDS
     while time.monotonic() < end:
@@ -144,8 +144,8 @@ async def _until_done(stage: DemoSession, killer: Killer, board: Board, show: Ca
                 left=left,
                 sunk=len({message.id for message in stage.sunk}),
                 kills=killer.kills,
-                deliveries=board.total(Column.RECEIVED),
-                duplicates=board.total(Column.KNOWN),
+                deliveries=counters.total(Column.RECEIVED),
+                duplicates=counters.total(Column.KNOWN),
                 processes=killer.states(),
             )
         )
@@ -158,7 +158,7 @@ async def _until_done(stage: DemoSession, killer: Killer, board: Board, show: Ca
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def until_quiet(stage: Looking, patience: float = SETTLE_SECONDS) -> None:
+async def until_quiet(stage: SettlingView, patience: float = SETTLE_SECONDS) -> None:
     """Wait for what stopped processes still hold in the broker's eyes; what is left after `patience` seconds is left over."""
     end = time.monotonic() + patience
     while True:
@@ -172,12 +172,12 @@ async def until_quiet(stage: Looking, patience: float = SETTLE_SECONDS) -> None:
 
 
 @asynccontextmanager
-async def _supervised(place: DemoUrls, options: Options, board: Board) -> AsyncIterator[Supervisor]:
+async def _supervised(place: DemoUrls, options: Options, counters: SharedCounters) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(
         serve,
         (place,),
         processes=options.processes,
-        board=board,
+        counters=counters,
         watchdog=None,
         grace=GRACE_SECONDS,
         on_event=lambda _: None,

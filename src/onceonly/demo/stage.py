@@ -14,7 +14,7 @@ from onceonly.assembly.blobs import create as create_blobs
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer, with_token
 from onceonly.config.location import scheme_of
-from onceonly.demo.audit import JournalRow, Leftovers, Remains, Sunk
+from onceonly.demo.audit import JournalRow, Leftovers, RunRemains, SinkMessage
 from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
 from onceonly.demo.ground import DemoStore, count_keys, open_dedup, open_ground
@@ -39,7 +39,7 @@ EVERYTHING = 10**9
 FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that nothing was stored after
 
 
-class Scenery(Struct, frozen=True, kw_only=True):
+class DemoResources(Struct, frozen=True, kw_only=True):
     """What a run uses, as seen by the parent process. `dedup_documents` has tokens or marks; `issuer` makes tokens live."""
 
     ground: DemoStore
@@ -53,13 +53,13 @@ class Scenery(Struct, frozen=True, kw_only=True):
 class DemoSession:
     """One run's queues and places, seen from the parent process, which nobody kills."""
 
-    def __init__(self, place: DemoUrls, scenery: Scenery) -> None:
+    def __init__(self, place: DemoUrls, scenery: DemoResources) -> None:
         """Stand on what `staged` opened."""
         self._place = place
         self._scenery = scenery
         self._sink = scenery.sink
         self._swept_tokens = self._swept_attempts = 0
-        self.sunk: list[Sunk] = []
+        self.sunk: list[SinkMessage] = []
 
     async def fill(self, sends: Sequence[Send]) -> None:
         """Send the messages to `ledger`, all tokens before any message. Raises RuntimeError when the queue refuses one."""
@@ -83,14 +83,14 @@ class DemoSession:
         """Count what is left in each queue."""
         return {name: await self._sink.depth(name) for name in (LEDGER, LOYALTY, SINK)}
 
-    async def remains(self) -> Remains:
+    async def remains(self) -> RunRemains:
         """Sweep, then collect what the run left; connections that a server ended while nobody used them show only now."""
         for _ in range(LOOKS - 1):
             with suppress(RetryableError):
                 return await self._remains()
         return await self._remains()
 
-    async def _remains(self) -> Remains:
+    async def _remains(self) -> RunRemains:
         await self._sweep()
         found = await self._scenery.ground.look()
         prepared, live, marks = await self._count_dedup()
@@ -103,7 +103,7 @@ class DemoSession:
             attempts=found.attempts,
         )
         blobs = self._scenery.blobs
-        return Remains(
+        return RunRemains(
             journal=found.counted.journal,
             sunk=self.sunk,
             dead=await self._dead(),
@@ -159,7 +159,8 @@ async def staged(place: DemoUrls) -> AsyncIterator[DemoSession]:
         if place.deduplication is Deduplication.TOKENS:
             issuer = await stack.enter_async_context(open_token_issuer(endpoints[0].settings))
         yield DemoSession(
-            place, Scenery(ground=ground, ports=ports, sink=sink, dedup_documents=dedup_documents, issuer=issuer, blobs=blobs)
+            place,
+            DemoResources(ground=ground, ports=ports, sink=sink, dedup_documents=dedup_documents, issuer=issuer, blobs=blobs),
         )
 
 
@@ -179,6 +180,6 @@ async def _delete_all(blobs: ArtifactStore) -> None:
         await blobs.delete(name)
 
 
-def _sunk(delivery: Delivery) -> Sunk:
+def _sunk(delivery: Delivery) -> SinkMessage:
     event = take_apart(delivery.headers, delivery.body)
-    return Sunk(event.attributes["source"], event.attributes["id"], event.body)
+    return SinkMessage(event.attributes["source"], event.attributes["id"], event.body)

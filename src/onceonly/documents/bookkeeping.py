@@ -12,7 +12,7 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.journal import Journal
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
 
 _encode = msgspec.json.Encoder().encode
 
@@ -110,11 +110,11 @@ class DocumentStarts:
         self._clock = clock
         self._tokens: dict[str, str] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return nothing: a document store sees no process die."""
         return NO_DEATHS
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Record that a run begins; see the port."""
         key = self._key(identity)
         token = self._tokens[key] = uuid4().hex
@@ -128,9 +128,9 @@ class DocumentStarts:
                 started = BEGUN
                 return Change(key=key, body=_encode(DocumentRun(attempts, token, now + self._lasts)), expected=expected)
             if found.until > now:
-                started = Started(wait=(found.until - now) / 1000)
+                started = StartResult(wait=(found.until - now) / 1000)
                 return None
-            started = Started(died=found.attempts)
+            started = StartResult(died=found.attempts)
             return Change(key=key, body=None, expected=expected)
 
         await compare_and_set(self._documents, [key], begun)

@@ -30,7 +30,7 @@ class WriteConflict(CommitFailed):
     """Definite: nothing happened, because other workers changed a document first each time."""
 
 
-class Settled(Struct, frozen=True):
+class WriteResult(Struct, frozen=True):
     """What became of the documents: as each was when it was decided on last, and the new versions of those written."""
 
     seen: Mapping[str, Document | None]
@@ -44,7 +44,7 @@ async def compare_and_set(
     *,
     guesses: Mapping[str, Document | None] = _NO_GUESSES,
     before: Before | None = None,
-) -> Settled:
+) -> WriteResult:
     """Bring each of these documents to where `decide` leaves it as it is; not atomic across documents.
 
     A guess saves the first load of a document that would be written if it is right. A wrong one costs a load later, never
@@ -60,12 +60,12 @@ async def compare_and_set(
     try:
         for _ in range(TRIES):
             if not left:
-                return Settled(seen, versions)
+                return WriteResult(seen, versions)
             found = await _load(documents, left, known)
             seen |= found
             changes = [change for key in left if (change := decide(key, found[key]))]
             if not changes:
-                return Settled(seen, versions)
+                return WriteResult(seen, versions)
             if before is not None:
                 await before(changes)
             answers = zip(changes, await documents.save(changes), strict=True)
@@ -74,7 +74,7 @@ async def compare_and_set(
             left = [change.key for change in changes if change.key not in written]
             known = {}
         if not left:
-            return Settled(seen, versions)
+            return WriteResult(seen, versions)
     except CommitFailed as error:
         if versions:
             raise OutcomeUnknown(f"some documents were written, and then: {error}") from error

@@ -14,7 +14,7 @@ from msgspec import Struct
 from onceonly.documents.compare_and_set import Decide, compare_and_set, listed
 from onceonly.model.errors import ConflictError, SchemaTooNew
 from onceonly.model.identity import Identity
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 
@@ -89,10 +89,10 @@ class DocumentTokens:
         """Remove tokens that are still prepared; see the port."""
         await self._set(tokens, _discard)
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List tokens, in the order of their keys; see the port. It reads live ones on the way too."""
 
-        def read(name: str, document: Document) -> Prepared | None:
+        def read(name: str, document: Document) -> PreparedToken | None:
             body = _read(name, document)
             return _prepared(name, body) if body.state == "prepared" and body.at < older_than else None
 
@@ -158,6 +158,6 @@ def _read(name: str, document: Document) -> Body:
         raise SchemaTooNew(f"{name!r} is no token that this onceonly can read ({error}); upgrade this process") from error
 
 
-def _prepared(name: str, body: Body) -> Prepared:
+def _prepared(name: str, body: Body) -> PreparedToken:
     endpoint, _, token_id = name.removeprefix(_PREFIX).partition("/")
-    return Prepared(Token(token_id, endpoint), Owner(body.endpoint, body.unit, Identity(body.source, body.id)), body.at)
+    return PreparedToken(Token(token_id, endpoint), Owner(body.endpoint, body.unit, Identity(body.source, body.id)), body.at)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from onceonly.config.deduplication import is_endpoint_name
 from onceonly.endpoint.blobs import BlobPlace, Blobs
 from onceonly.endpoint.message_builder import Delay, MessageBuilder, Origin, SendOptions
-from onceonly.endpoint.reading import Received
+from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
@@ -64,7 +64,7 @@ class Context(Sending):
     @property
     def attempts(self) -> int:
         """How often this message failed before, as far as this copy knows."""
-        return self._message.attempts if isinstance(self._message, Received) else 0
+        return self._message.attempts if isinstance(self._message, ReceivedMessage) else 0
 
     @property
     def endpoint(self) -> str:

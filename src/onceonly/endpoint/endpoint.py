@@ -296,14 +296,16 @@ class Endpoint:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: "Observer | None" = None,
-        board: "CounterRow | None" = None,
+        counters: "CounterRow | None" = None,
         ready: asyncio.Event | None = None,
     ) -> None:
         """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
 
         A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
         """
-        await self._host.run(stop, settings=settings, environment=environment, observer=observer, board=board, ready=ready)
+        await self._host.run(
+            stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready
+        )
 
     @asynccontextmanager
     async def running(
@@ -312,7 +314,7 @@ class Endpoint:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: "Observer | None" = None,
-        board: "CounterRow | None" = None,
+        counters: "CounterRow | None" = None,
     ) -> "AsyncIterator[Background]":
         """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
 
@@ -323,7 +325,7 @@ class Endpoint:
         from onceonly.runtime.background import in_background  # noqa: PLC0415 - when it runs
 
         def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
-            return self.run(stop, settings=settings, environment=environment, observer=observer, board=board, ready=ready)
+            return self.run(stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready)
 
         async with in_background(run, name=f"onceonly {self.name}") as background:
             yield background

@@ -25,10 +25,10 @@ from onceonly.model.remote import Response
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.observe.crash import Crashed
+from onceonly.runtime.observe.crash import ProcessCrash
 
 CANCELLED = "the handler was cancelled from inside: it cancelled its own task, or waited for one that was cancelled"
-_PASSES = (Exception, asyncio.CancelledError, Crashed)
+_PASSES = (Exception, asyncio.CancelledError, ProcessCrash)
 """What leaves a handler as it is: `_take` judges the first two. Everything else that a handler raises is its own failure."""
 
 

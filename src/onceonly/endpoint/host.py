@@ -27,11 +27,11 @@ from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.background import in_background
 from onceonly.runtime.environment import LIVE, Environment
-from onceonly.runtime.maintenance.dropped import CountedWorker
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.maintenance.dropped import DroppedCounter
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.counters import CounterRow
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, Worker, run_all
@@ -44,7 +44,7 @@ MAX_BODY = 256 * 1024
 _Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
 
 
-class Running(Struct, eq=False):
+class OpenEndpoint(Struct, eq=False):
     """What holds while the endpoint is open in this process, in one event loop; `means` once a transaction has asked."""
 
     settings: Settings
@@ -53,7 +53,7 @@ class Running(Struct, eq=False):
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
     means: TransactionContext | None = None
-    board: CounterRow | None = None
+    counters: CounterRow | None = None
 
 
 class Host:
@@ -61,11 +61,11 @@ class Host:
 
     def __init__(self, endpoint: "Endpoint", registered: Registrations, lifespan: "Lifespan | None") -> None:
         self.settings = endpoint.settings
-        self.doorbell = Doorbell()
+        self.notifier = Notifier()
         self._endpoint = endpoint
         self._registered = registered
         self._lifespan = lifespan
-        self._running: list[Running] = []
+        self._running: list[OpenEndpoint] = []
 
     @property
     def name(self) -> str:
@@ -148,7 +148,7 @@ class Host:
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
-        patience = StartupWait(stop, endpoint=self.name, environment=environment, away=away, doorbell=self.doorbell)
+        patience = StartupWait(stop, endpoint=self.name, environment=environment, away=away, notifier=self.notifier)
         async with AsyncExitStack() as stack:
             wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, environment, observer=observer)
             ports = await patience.enter(stack, wired)
@@ -157,20 +157,20 @@ class Host:
             yield ports
 
     def runners(
-        self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, board: CounterRow | None = None
+        self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, counters: CounterRow | None = None
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
-        self._use_board(ports, board)
-        janitor = Janitor(ports, grace=grace, environment=environment) if upkeep.has_chores else None
+        self._use_counters(ports, counters)
+        janitor = MaintenanceLoop(ports, grace=grace, environment=environment) if upkeep.has_tasks else None
         ask = janitor.ask if janitor is not None else lambda: None
-        worker: Runner = (working := Worker(ports, settings.worker, environment=environment, board=board, ask=ask))
+        worker: Runner = (working := Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask))
         if upkeep.drops is not None:
             in_store = upkeep.tokens is None
-            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, environment=environment)
+            worker = DroppedCounter(working, upkeep.drops, endpoint=self.name, in_store=in_store, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
-            runners.append(Relay(searched, after=after, grace=grace, doorbell=self.doorbell, environment=environment))
+            runners.append(Relay(searched, after=after, grace=grace, notifier=self.notifier, environment=environment))
         if janitor is not None:
             runners.append(janitor)
         return tuple(runners)
@@ -182,7 +182,7 @@ class Host:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: Observer | None = None,
-        board: CounterRow | None = None,
+        counters: CounterRow | None = None,
         ready: asyncio.Event | None = None,
     ) -> None:
         """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
@@ -194,7 +194,7 @@ class Host:
         async with opening as ports:
             if ports is None:
                 return
-            runners = self.runners(ports, chosen, environment=environment, board=board)
+            runners = self.runners(ports, chosen, environment=environment, counters=counters)
             if ready is not None:
                 ready.set()
             await run_all(runners, stop)
@@ -225,8 +225,8 @@ class Host:
 
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
-        running = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)
-        enlisted = enlist(running.settings, session, self.doorbell.ring)
+        running = self._running[-1] if self._running else OpenEndpoint(self.settings, MAX_BODY, LIVE)
+        enlisted = enlist(running.settings, session, self.notifier.notify)
         return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.environment.clock)
 
     @contextmanager
@@ -237,7 +237,7 @@ class Host:
         """
         chosen = settings or (self._running[-1].settings if self._running else self.settings)
         max_body = ports.transport.traits.max_body
-        running = Running(chosen, max_body, environment, ports, asyncio.get_running_loop())
+        running = OpenEndpoint(chosen, max_body, environment, ports, asyncio.get_running_loop())
         self._running.append(running)
         try:
             yield
@@ -249,18 +249,18 @@ class Host:
         running = self._bound_here()
         return None if running is None else running.ports
 
-    def board_here(self) -> CounterRow | None:
-        """Give the row of this process on the board; None where no supervisor watches it."""
+    def counters_here(self) -> CounterRow | None:
+        """Give the row of this process in the shared counters; None where no supervisor watches it."""
         running = self._bound_here()
-        return None if running is None else running.board
+        return None if running is None else running.counters
 
-    def _use_board(self, ports: Ports, board: CounterRow | None) -> None:
-        """Have what runs on these ports marked on the board."""
+    def _use_counters(self, ports: Ports, counters: CounterRow | None) -> None:
+        """Have what runs on these ports marked in the shared counters."""
         for running in self._running:
             if running.ports is ports:
-                running.board = board
+                running.counters = counters
 
-    def _bound_here(self) -> Running | None:
+    def _bound_here(self) -> OpenEndpoint | None:
         loop = asyncio.get_running_loop()
         bound = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
         return next(bound, None)
@@ -277,14 +277,14 @@ class Host:
         running.means = running.means or self._bound_means(running, running.ports)
         return running.means
 
-    def _bound_means(self, running: Running, ports: Ports) -> TransactionContext:
+    def _bound_means(self, running: OpenEndpoint, ports: Ports) -> TransactionContext:
         transactions = required(ports.transactions, running.settings)
         ways = TransactionPorts(transactions, ports.admission, ports.controls, ports.transport)
         return self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
 
     @asynccontextmanager
     async def _own_means(self) -> AsyncIterator[TransactionContext]:
-        chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
+        chosen = self._running[-1] if self._running else OpenEndpoint(self.settings, MAX_BODY, LIVE)  # of another event loop
         has = EndpointTraits(
             handlers=bool(self._registered.handlers),
             entities=any(each.entity is not None for each in self._registered.handlers),
@@ -292,7 +292,7 @@ class Host:
         async with outside(chosen.settings, has, environment=chosen.environment) as opened:
             yield self._means_of(chosen, opened.ways, opened.dispatch)
 
-    def _means_of(self, running: Running, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
+    def _means_of(self, running: OpenEndpoint, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
         """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
@@ -302,8 +302,8 @@ class Host:
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
         """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
-        if self.doorbell.is_heard or self.doorbell.is_expected:
-            self.doorbell.ring(records)
+        if self.notifier.is_heard or self.notifier.is_expected:
+            self.notifier.notify(records)
         else:
             await directly(records)
 

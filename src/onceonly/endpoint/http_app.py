@@ -24,12 +24,12 @@ from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, R
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
 from onceonly.model.sizes import too_long
-from onceonly.model.transaction import Decided, TransactionAttempt
+from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.worker.responders import CrowdedCalls, MarkedResponders
+from onceonly.runtime.worker.responders import GatedRequests, MarkedResponders
 
 if TYPE_CHECKING:
     from onceonly.endpoint.endpoint import Endpoint
@@ -55,7 +55,7 @@ _NOT_KEPT = frozenset(
 _log = logging.getLogger("onceonly.http")
 
 
-class Answered(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What goes back over the wire."""
 
     status: int
@@ -63,12 +63,12 @@ class Answered(NamedTuple):
     headers: Mapping[str, str] = {}
 
     @classmethod
-    def words(cls, status: int, words: str) -> "Answered":
+    def words(cls, status: int, words: str) -> "HttpAnswer":
         """Answer with words for people."""
         return cls(status, f"{words}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
 
 
-NO_DEADLINE = Answered.words(400, f"{DEADLINE} must be an instant in milliseconds since 1970, a day ahead at most")
+NO_DEADLINE = HttpAnswer.words(400, f"{DEADLINE} must be an instant in milliseconds since 1970, a day ahead at most")
 
 
 class ProtocolRequest(NamedTuple):
@@ -113,28 +113,32 @@ class HttpApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answered:
+    async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
         """Answer; whatever is no answer of the protocol's makes the caller ask again."""
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(PROTOCOL) != VERSION:
-            return Answered.words(501, f"this is for services that speak {PROTOCOL}: {VERSION}")
+            return HttpAnswer.words(501, f"this is for services that speak {PROTOCOL}: {VERSION}")
         id_ = str(scope["path"]).rpartition("/")[2]
         if not _ID.fullmatch(id_):
-            return Answered.words(400, "the last part of the path must name a request, by letters, digits and . _ ~ -")
+            return HttpAnswer.words(400, "the last part of the path must name a request, by letters, digits and . _ ~ -")
         who = self._principal(scope) if self._principal is not None else ""
         if who is None:
-            return Answered.words(401, "nobody knows who calls")._replace(headers={"www-authenticate": "Bearer", PROTOCOL: ""})
+            return HttpAnswer.words(401, "nobody knows who calls")._replace(
+                headers={"www-authenticate": "Bearer", PROTOCOL: ""}
+            )
         return await self._settle(ProtocolRequest(scope["method"], id_, f"{who}\0{id_}", headers), receive)
 
-    async def _settle(self, asked: ProtocolRequest, receive: Receive) -> Answered:
+    async def _settle(self, asked: ProtocolRequest, receive: Receive) -> HttpAnswer:
         """Serve what can be served here; what nobody can tell for sure is asked again."""
         ports = host_of(self._endpoint).bound_ports()
         if ports is None or ports.calls is None or ports.responders is None:
             _log.error("an HTTP request came, and the endpoint is not open here, or has no responders")
-            return Answered.words(503, "not open here: serve this application with its lifespan, or within endpoint.running()")
-        row, responders = host_of(self._endpoint).board_here(), ports.responders
+            return HttpAnswer.words(
+                503, "not open here: serve this application with its lifespan, or within endpoint.running()"
+            )
+        row, responders = host_of(self._endpoint).counters_here(), ports.responders
         marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
-        here = Here(ports, CrowdedCalls(ports.calls), marked, host_of(self._endpoint).surroundings_here())
+        here = ServingContext(ports, GatedRequests(ports.calls), marked, host_of(self._endpoint).surroundings_here())
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:
@@ -144,12 +148,12 @@ class HttpApp:
                 extra={"endpoint": ports.endpoint, "request": asked.id, "reason": error.failure.reason},
                 exc_info=None if later else error.__cause__ or error,
             )
-            return Answered.words(503 if later else 500, "nothing happened; ask again")
+            return HttpAnswer.words(503 if later else 500, "nothing happened; ask again")
         except (ConflictError, RetryableError) as error:
             _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})
-            return Answered.words(503, "not for sure; ask again")
+            return HttpAnswer.words(503, "not for sure; ask again")
 
-    async def _serve(self, asked: ProtocolRequest, receive: Receive, here: "Here") -> Answered:
+    async def _serve(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
         now = here.environment.clock.now()
         match asked.method:
             case "PUT":
@@ -158,28 +162,28 @@ class HttpApp:
                 return await _post(asked, here)
             case "GET":
                 kept = await here.calls.kept(asked.key)
-                return _as_read(kept.answer) if kept and kept.answer is not None else Answered.words(404, "no response")
+                return _as_read(kept.answer) if kept and kept.answer is not None else HttpAnswer.words(404, "no response")
             case "DELETE":
                 deadline = _deadline(asked, now)
                 if deadline is None:
                     return NO_DEADLINE
                 await bury(asked.key, here.calls, until=max(deadline, now) + TOMBSTONE_MARGIN_MS)
-                return Answered(204)
+                return HttpAnswer(204)
             case _:
-                answered = Answered.words(405, "there is PUT, POST, GET and DELETE")
+                answered = HttpAnswer.words(405, "there is PUT, POST, GET and DELETE")
                 return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
-    async def _put(self, asked: ProtocolRequest, receive: Receive, here: "Here") -> Answered:
+    async def _put(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
         operation, known = asked.headers.get(OPERATION, ""), host_of(self._endpoint).operations()
         deadline = _deadline(asked, here.environment.clock.now())
         if deadline is None:
             return NO_DEADLINE
         if operation not in known:
-            return Answered.words(404, f"no responder executes {operation!r:.100}; there is {', '.join(known)}")
+            return HttpAnswer.words(404, f"no responder executes {operation!r:.100}; there is {', '.join(known)}")
         try:
             body = await _body(receive)
         except TooLarge as error:
-            return Answered.words(413, str(error))
+            return HttpAnswer.words(413, str(error))
         sent: Headers = tuple(
             (name, value)
             for name, value in sorted(asked.headers.items())
@@ -188,13 +192,13 @@ class HttpApp:
         kind = asked.headers.get("content-type", "application/octet-stream")
         request = Request(operation=operation, body=body, content_type=kind, headers=sent)
         if await keep(asked.key, request, here.calls, deadline=deadline, now=here.environment.clock.now()):
-            return Answered(204)
-        return Answered.words(
+            return HttpAnswer(204)
+        return HttpAnswer.words(
             410, "too late: its deadline is over, or it was deleted before it came, or is there with another body"
         )
 
 
-class Here(NamedTuple):
+class ServingContext(NamedTuple):
     """What requests are served with."""
 
     ports: Ports
@@ -203,7 +207,7 @@ class Here(NamedTuple):
     environment: Environment
 
 
-async def _post(asked: ProtocolRequest, here: Here) -> Answered:
+async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
     opening = TransactionAttempt(
         endpoint=here.ports.endpoint,
         attempt=here.environment.ids.new_id(),
@@ -211,9 +215,9 @@ async def _post(asked: ProtocolRequest, here: Here) -> Answered:
         key=asked.key,
     )
 
-    async def run(request: Request, resources: Resources) -> Decided:
+    async def run(request: Request, resources: Resources) -> BlockDecision:
         left, decision = await here.responders.respond(_message(asked, request), resources)
-        return Decided(decision.effects, encode_response(response_for(left)))
+        return BlockDecision(decision.effects, encode_response(response_for(left)))
 
     try:
         answer = await execute(opening, run, here.calls, here.ports)
@@ -221,14 +225,14 @@ async def _post(asked: ProtocolRequest, here: Here) -> Answered:
         if error.failure.kind is not FailureKind.REJECTED:
             raise
         answer = await execute(opening, _refusing(error.failure.reason), here.calls, here.ports)
-    return Answered.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
+    return HttpAnswer.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
 
 
-def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[Decided]]:
+def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[BlockDecision]]:
     """Execute nothing, and answer why: what the responder did before it said so was given up."""
 
-    async def refuse(_request: Request, _resources: Resources) -> Decided:
-        return Decided((), encode_response(rejection(reason)))
+    async def refuse(_request: Request, _resources: Resources) -> BlockDecision:
+        return BlockDecision((), encode_response(rejection(reason)))
 
     return refuse
 
@@ -269,13 +273,13 @@ def _message(asked: ProtocolRequest, request: Request) -> Message:
     )
 
 
-def _as_answered(response: Response) -> Answered:
-    return Answered(response.status, response.body, {"content-type": response.content_type} if response.body else {})
+def _as_answered(response: Response) -> HttpAnswer:
+    return HttpAnswer(response.status, response.body, {"content-type": response.content_type} if response.body else {})
 
 
-def _as_read(stored: bytes) -> Answered:
+def _as_read(stored: bytes) -> HttpAnswer:
     response = decode_response(stored)
-    return Answered(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
+    return HttpAnswer(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
 
 
 def _deadline(asked: ProtocolRequest, now: int) -> int | None:
@@ -298,7 +302,7 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _send(send: Send, answered: Answered) -> None:
+async def _send(send: Send, answered: HttpAnswer) -> None:
     headers = {PROTOCOL: VERSION, "content-length": str(len(answered.body)), **answered.headers}
     if answered.status == 204:  # noqa: PLR2004 - it has no body
         del headers["content-length"]

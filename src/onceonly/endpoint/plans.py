@@ -13,7 +13,7 @@ from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, take
 from onceonly.endpoint.message_builder import Subscribers
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
-from onceonly.endpoint.signatures import Flavour, Function, Parameter, words
+from onceonly.endpoint.signatures import CallStyle, Function, Parameter, words
 from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import is_operation
@@ -39,7 +39,7 @@ class HandlerPlan(NamedTuple):
     @property
     def is_async(self) -> bool:
         """Whether it is awaited; otherwise it runs with the unit's synchronous resources."""
-        return self.function.flavour is Flavour.COROUTINE
+        return self.function.flavour is CallStyle.COROUTINE
 
 
 class Plans(NamedTuple):
@@ -120,7 +120,7 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     function = registered.function
     signature = function.signature()
     wrong = list(signature.problems)
-    if function.flavour in (Flavour.GENERATOR, Flavour.ASYNC_GENERATOR):
+    if function.flavour in (CallStyle.GENERATOR, CallStyle.ASYNC_GENERATOR):
         wrong.append("a handler must not `yield`; use context.send or context.publish")
     if registered.retry is not None:
         wrong += registered.retry.problems()
@@ -128,7 +128,7 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
         wrong.append(f"timeout must be a number of seconds above 0, not {registered.timeout}")
     type_, codec = (None, None) if signature.problems else _plan_body(signature.parameters, registered.type, wrong)
     others = () if signature.problems else signature.parameters[1:]
-    is_async = function.flavour is Flavour.COROUTINE
+    is_async = function.flavour is CallStyle.COROUTINE
     rule, entity = EntityRule(registered.entity, registered.key), None
     if rule != EntityRule(None, None) and codec is not None:
         message = signature.parameters[0].annotation

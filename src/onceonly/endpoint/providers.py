@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.registration import RegisteredProvider, Scope
-from onceonly.endpoint.signatures import Flavour, Function, words
+from onceonly.endpoint.signatures import CallStyle, Function, words
 from onceonly.model.wording import an
 from onceonly.systems import Offer
 
 _YIELDING = {
-    Flavour.GENERATOR: (Iterator, Iterable, Generator),
-    Flavour.ASYNC_GENERATOR: (AsyncIterator, AsyncIterable, AsyncGenerator),
+    CallStyle.GENERATOR: (Iterator, Iterable, Generator),
+    CallStyle.ASYNC_GENERATOR: (AsyncIterator, AsyncIterable, AsyncGenerator),
 }
 
 
@@ -40,13 +40,13 @@ class ProviderPlan(NamedTuple):
         arguments = {name: find(kind) for name, kind in self.arguments.items()}
         call = self.function.call
         match self.function.flavour:
-            case Flavour.ASYNC_GENERATOR:
+            case CallStyle.ASYNC_GENERATOR:
                 return await stack.enter_async_context(asynccontextmanager(call)(**arguments))
-            case Flavour.GENERATOR:
+            case CallStyle.GENERATOR:
                 return stack.enter_context(contextmanager(call)(**arguments))
-            case Flavour.COROUTINE:
+            case CallStyle.COROUTINE:
                 return await call(**arguments)
-            case Flavour.PLAIN:
+            case CallStyle.PLAIN:
                 return call(**arguments)
 
 

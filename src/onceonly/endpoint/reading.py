@@ -15,7 +15,7 @@ UNENTITLED = (
 )
 
 
-class Received(Message, frozen=True, kw_only=True):
+class ReceivedMessage(Message, frozen=True, kw_only=True):
     """A message as it arrived: it also knows how often this copy's message failed before."""
 
     attempts: int = 0
@@ -52,7 +52,7 @@ def read(
         fields["type"] = types[0]
     if by_rule:
         fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
-    message = Received(**fields, attempts=delivery.attempts)
+    message = ReceivedMessage(**fields, attempts=delivery.attempts)
     message.__dict__["identity"] = found  # known already: the property need not make it again
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)

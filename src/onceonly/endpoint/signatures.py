@@ -14,7 +14,7 @@ POSSIBLE_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class Flavour(Enum):
+class CallStyle(Enum):
     """How a function must be called."""
 
     PLAIN = "def"
@@ -55,13 +55,13 @@ class Function:
         self._frame = None
 
     @cached_property
-    def flavour(self) -> Flavour:
+    def flavour(self) -> CallStyle:
         """How to call it."""
         if inspect.isasyncgenfunction(self.call):
-            return Flavour.ASYNC_GENERATOR
+            return CallStyle.ASYNC_GENERATOR
         if inspect.isgeneratorfunction(self.call):
-            return Flavour.GENERATOR
-        return Flavour.COROUTINE if inspect.iscoroutinefunction(self.call) else Flavour.PLAIN
+            return CallStyle.GENERATOR
+        return CallStyle.COROUTINE if inspect.iscoroutinefunction(self.call) else CallStyle.PLAIN
 
     def signature(self) -> Signature:
         """Take the signature apart; call it when everything is defined."""

@@ -19,7 +19,7 @@ from onceonly.formats.bodies import BodyError
 from onceonly.model.durations import in_words
 from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.record import Effect, Record
-from onceonly.model.transaction import LONGEST_KEY, Decided, IdempotencyEntry, TransactionAttempt, scoped_key
+from onceonly.model.transaction import LONGEST_KEY, BlockDecision, IdempotencyEntry, TransactionAttempt, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.environment import Environment
@@ -190,7 +190,7 @@ class Transaction(Sending):
     async def run(self, function: "Callable[[Transaction], Awaitable[object]]") -> Any:
         """Do what `Endpoint.transact` says."""
 
-        async def block(opened: OpenTransaction) -> Decided:
+        async def block(opened: OpenTransaction) -> BlockDecision:
             self._use(opened)
             answer = await function(self)
             if answer is not None:
@@ -242,7 +242,7 @@ class Transaction(Sending):
     def _use(self, opened: OpenTransaction) -> None:
         self._opened, self._resources, self._held = opened, opened.resources, HeldEntities(opened)
 
-    async def _leave(self) -> Decided:
+    async def _leave(self) -> BlockDecision:
         """Leave the block; what cannot be kept ends it as if the block had raised that."""
         try:
             decided = self._decided()
@@ -252,7 +252,7 @@ class Transaction(Sending):
         await self._enclosed.__aexit__(None, None, None)
         return decided
 
-    async def _complete(self, opened: OpenTransaction, decided: Decided) -> None:
+    async def _complete(self, opened: OpenTransaction, decided: BlockDecision) -> None:
         self._stage = _Stage.OVER
         done = await complete(self._opening, opened, decided, self._means.ways)
         if done.is_known:
@@ -264,9 +264,9 @@ class Transaction(Sending):
         if self._stack is not None:
             await self._stack.aclose()
 
-    def _decided(self) -> Decided:
+    def _decided(self) -> BlockDecision:
         self._held.save()
-        return Decided(tuple(self._effects), self._answer)
+        return BlockDecision(tuple(self._effects), self._answer)
 
     def _capture(self, body: object, wish: SendOptions) -> None:
         self._check()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.idempotency_key import NAME
-from onceonly.integrations.requests import SAFE, Principal, Terms, attempt_of, by_authorization, transaction_of
+from onceonly.integrations.requests import SAFE, Principal, RequestTerms, attempt_of, by_authorization, transaction_of
 from onceonly.integrations.starlette import lifespan
 from onceonly.model.errors import DriverMissing, SetupError
 
@@ -54,7 +54,7 @@ class OnceOnlyRoute(APIRoute):
     cannot take part.
     """
 
-    terms: ClassVar[Terms | None] = None
+    terms: ClassVar[RequestTerms | None] = None
 
     @classmethod
     def of(  # noqa: PLR0913 - one parameter for each option
@@ -68,8 +68,8 @@ class OnceOnlyRoute(APIRoute):
         wait: float = 2.0,
         max_commit: timedelta | None = None,
     ) -> type[Self]:
-        """Give the class of routes for this endpoint's transactions. The options are those of `Terms`."""
-        terms = Terms(
+        """Give the class of routes for this endpoint's transactions. The options are those of `RequestTerms`."""
+        terms = RequestTerms(
             endpoint=endpoint,
             key_required=key_required,
             principal=principal,

@@ -56,7 +56,7 @@ def by_authorization(request: Request) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class RequestTerms:
     """On what terms an endpoint's requests are served.
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
@@ -123,7 +123,7 @@ class Terms:
 class RequestAttempt:
     """One request that is being served, and its transaction, which is opened when it is first asked for."""
 
-    def __init__(self, terms: Terms, request: Request, key: str | None, body: bytes) -> None:
+    def __init__(self, terms: RequestTerms, request: Request, key: str | None, body: bytes) -> None:
         self._terms = terms
         self._request = request
         self._key = key

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceonly.endpoint import Endpoint, Transaction
-from onceonly.integrations.requests import Principal, Terms, by_authorization, transaction_of
+from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, transaction_of
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
 """A request handler that works in the transaction it is given."""
@@ -48,9 +48,9 @@ def once(  # noqa: PLR0913 - one parameter for each option
     """Have a function serve each request once: `@once(shop)` above `async def place(request, tx)`.
 
     It gets the open transaction; what it returns is committed with it before the first byte is sent, and given to every retry
-    with the same `Idempotency-Key`. What it raises rolls back. The options are those of `Terms`.
+    with the same `Idempotency-Key`. What it raises rolls back. The options are those of `RequestTerms`.
     """
-    terms = Terms(
+    terms = RequestTerms(
         endpoint=endpoint,
         key_required=key_required,
         principal=principal,

@@ -13,7 +13,7 @@ RETRY_SECONDS = 60.0
 """Seconds after which a chore that failed is done again, at the latest."""
 
 
-class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one chore went last: when it ended, how many milliseconds it took, and how much it did.
 
     `failing_since` is 0 unless it failed; `reason` says why. Instants are milliseconds since 1970.
@@ -49,7 +49,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     interval: int
     retention: int = 0
     by: str = ""
-    chores: dict[str, Done] = {}
+    chores: dict[str, TaskRun] = {}
     late: tuple[LateSlot, ...] = ()
 
     def is_due(self, chore: str, every: float, now: int) -> bool:

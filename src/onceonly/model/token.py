@@ -23,7 +23,7 @@ class Owner(NamedTuple):
     identity: Identity
 
 
-class Prepared(NamedTuple):
+class PreparedToken(NamedTuple):
     """A token that is not live yet, as the sweeper finds it; `at` is in milliseconds since 1970."""
 
     token: Token

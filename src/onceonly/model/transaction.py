@@ -42,7 +42,7 @@ def longest_commit(unit: str) -> int | None:
     return int(unit.removeprefix(_ATTEMPT)) if unit.startswith(_ATTEMPT) else None
 
 
-class Decided(Struct, frozen=True):
+class BlockDecision(Struct, frozen=True):
     """What the block decided, beside the changes that sit in its resources: messages in order, and the answer to keep."""
 
     effects: tuple[Effect, ...] = ()

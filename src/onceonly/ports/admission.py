@@ -8,7 +8,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 
 
-class Admitted(NamedTuple):
+class AdmissionResult(NamedTuple):
     """Which messages may be handled or finished normally. All others are done elsewhere, and only cleaned up.
 
     But mismatched ones: under their identity another body was handled, or their token belongs to another body.
@@ -25,7 +25,7 @@ class Admission(Protocol):
     another system answer through the same five calls. Reads must be linearizable with writes.
     """
 
-    async def admits(self, messages: Sequence[Message]) -> Admitted:
+    async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
         """Tell which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:

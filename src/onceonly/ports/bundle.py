@@ -55,7 +55,7 @@ class Ports(NamedTuple):
         return RelayPorts(self.endpoint, self.store, self.pending, self.admission, self.effects, self.transport)
 
 
-class Finishing(Protocol):
+class FinishingPorts(Protocol):
     """The ports that finish what is committed: all of `Ports`, those of a relay, or only these."""
 
     @property

@@ -8,7 +8,7 @@ from msgspec import Struct
 from onceonly.model.identity import Identity
 
 
-class Started(Struct, frozen=True, kw_only=True):
+class StartResult(Struct, frozen=True, kw_only=True):
     """The answer to `begin`. Both fields at their defaults mean that the run has begun.
 
     `died` is the attempt count of an earlier run whose process ended during it. `wait` is for how many seconds another run
@@ -19,10 +19,10 @@ class Started(Struct, frozen=True, kw_only=True):
     wait: float = 0.0
 
 
-BEGUN = Started()
+BEGUN = StartResult()
 
 
-class Deaths(Struct, frozen=True, kw_only=True):
+class DeadRuns(Struct, frozen=True, kw_only=True):
     """The answer to `died`: the attempt counts with which those runs began whose process died.
 
     `explained`: the supervisor of this host saw its recent deaths, and each had one handler running at most. So other messages
@@ -33,7 +33,7 @@ class Deaths(Struct, frozen=True, kw_only=True):
     explained: bool = False
 
 
-NO_DEATHS = Deaths()
+NO_DEATHS = DeadRuns()
 
 
 class Starts(Protocol):
@@ -43,10 +43,10 @@ class Starts(Protocol):
     n raises the count to n + 1, however often it is found. Evidence is removed when it is returned.
     """
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return which runs the supervisor of this process saw die, and whether that explains why messages came again."""
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Record durably that a run begins that has its process to itself. Raises CommitFailed, OutcomeUnknown.
 
         Returns what is known of an earlier run instead when that run died with at least `attempts`, or may still be running.
@@ -72,11 +72,11 @@ class Starts(Protocol):
 class NoStarts:
     """Starts where nothing is recorded, so no death of a process is ever counted."""
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return nothing."""
         return NO_DEATHS
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Record nothing."""
         return BEGUN
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 
 
 class TokenStore(Protocol):
@@ -33,7 +33,7 @@ class TokenStore(Protocol):
     async def discard(self, tokens: Sequence[Token]) -> None:
         """Remove those of these that are still prepared; a live one stays. Not atomic. Raises CommitFailed, OutcomeUnknown."""
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List tokens that were prepared before `older_than` (milliseconds since 1970) and are not live; may be stale.
 
         Raises CommitFailed, OutcomeUnknown.

@@ -95,7 +95,7 @@ class Upkeep(NamedTuple):
     leads: bool = True
 
     @property
-    def has_chores(self) -> bool:
+    def has_tasks(self) -> bool:
         """Tell whether there is anything to look after from time to time."""
         return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys))
 

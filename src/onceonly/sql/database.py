@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, Unsafe
 from onceonly.ports.environment import Clock
-from onceonly.sql.dialect import Dialect, Purpose, Said, State, checked_isolation
+from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, State, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
-from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
+from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad
 from onceonly.sql.urls import DatabaseAddress, read_url
 from onceonly.systems import system_of, systems
 
@@ -56,7 +56,9 @@ class Database:
         self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
         self._own = own
         self._known: tuple[type[Exception], ...] = (OnceOnlyError, SQLAlchemyError, OSError, *dialect.errors)
-        self._translating: dict[tuple[type[OnceOnlyError], type[OnceOnlyError], type[OnceOnlyError], bool], Translating] = {}
+        self._translating: dict[
+            tuple[type[OnceOnlyError], type[OnceOnlyError], type[OnceOnlyError], bool], ErrorTranslator
+        ] = {}
         self._durable = durable
         self._prepared = False
         self._next_look = 0.0
@@ -136,25 +138,28 @@ class Database:
         refused: type[OnceOnlyError] = CommitFailed,
         unknown: type[OnceOnlyError] = OutcomeUnknown,
         committing: bool = False,
-    ) -> Translating:
+    ) -> ErrorTranslator:
         """Enclose driver calls: their errors come out as `locked`, `refused`, `unknown` or CommitFailed. See `translated`."""
         asked = (locked, refused, unknown, committing)
         found = self._translating.get(asked)
         if found is None:
-            found = Translating(self.dialect, locked=locked, refused=refused, unknown=unknown, committing=committing)
+            found = ErrorTranslator(self.dialect, locked=locked, refused=refused, unknown=unknown, committing=committing)
             self._translating[asked] = found
         return found
 
     def is_refused(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
         cause = error.__cause__
-        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.FORBIDDEN, Said.STATEMENT}
+        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {
+            DatabaseFailure.FORBIDDEN,
+            DatabaseFailure.STATEMENT,
+        }
 
     def is_locked(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether another transaction was in the way."""
         cause = error.__cause__
         return isinstance(cause, TurnNotHad) or (
-            isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.LOCKED, Said.HELD}
+            isinstance(cause, DBAPIError) and self.dialect.said(cause) in {DatabaseFailure.LOCKED, DatabaseFailure.HELD}
         )
 
     async def settle(self) -> None:

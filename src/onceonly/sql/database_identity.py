@@ -10,7 +10,7 @@ PORTS = {"postgresql": 5432, "mysql": 3306}
 FILE_URI = "file:"
 
 
-class Whereabouts(Struct, frozen=True):
+class DatabaseIdentity(Struct, frozen=True):
     """A database on a server, or in a file; what is only in memory is equal to nothing that can be told by a name."""
 
     system: str
@@ -19,18 +19,18 @@ class Whereabouts(Struct, frozen=True):
     database: str
 
 
-def whereabouts(url: URL) -> Whereabouts | None:
+def whereabouts(url: URL) -> DatabaseIdentity | None:
     """Tell where a URL leads, whatever its driver; this machine by any of its names is one. None for SQLite in memory."""
     system = url.get_backend_name().replace("mariadb", "mysql")
     if system == "sqlite":
         path = (url.database or "").removeprefix(FILE_URI)
         is_memory = path in {"", ":memory:"} or url.query.get("mode") == "memory"
-        return None if is_memory else Whereabouts(system, "", 0, str(Path(path).resolve()))
+        return None if is_memory else DatabaseIdentity(system, "", 0, str(Path(path).resolve()))
     host = url.host or _text(url.query.get("host", ""))
     port = int(url.port or PORTS.get(system, 0))
     is_local = host.lower() in LOCAL or host.startswith("/")  # a path is a socket's
     database = url.database or url.username or ""
-    return Whereabouts(system, "localhost" if is_local else host.lower(), port, database)
+    return DatabaseIdentity(system, "localhost" if is_local else host.lower(), port, database)
 
 
 def written(url: URL) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import SetupError
 from onceonly.sql.maintenance import RingMaintenance
-from onceonly.sql.statement_events import Looks
+from onceonly.sql.statement_events import StatementListener
 
 KEPT_OPEN = 32
 """Connections that a pool keeps once they were needed; one more than that is closed after each use, which costs far more."""
@@ -21,7 +21,7 @@ BATCH_LOCK_SECONDS = 1.0
 """Seconds for which a unit of several messages waits for a lock: the others in it must not wait long for one."""
 
 
-class Said(Enum):
+class DatabaseFailure(Enum):
     """What a database said for sure when it raised an error. Nothing of the statement happened, but for NOTHING."""
 
     LOCKED = "another transaction is in the way"
@@ -96,7 +96,7 @@ class Dialect(Protocol):
     errors: tuple[type[Exception], ...]
     """What the driver raises past SQLAlchemy; all of it is OutcomeUnknown."""
 
-    looks: Looks
+    looks: StatementListener
     """What looks at each statement."""
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -240,7 +240,7 @@ class Dialect(Protocol):
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Let one transaction at a time create or upgrade the tables of this name."""
 
-    def said(self, error: DBAPIError) -> Said:
+    def said(self, error: DBAPIError) -> DatabaseFailure:
         """Classify a driver's error by allow-list."""
 
 
@@ -251,7 +251,7 @@ class QueueTaking(Protocol):
         """Take, and give the `returning` columns of what was taken, in any order."""
 
 
-class OneUpdate:
+class SingleStatementTaking:
     """Taking by one statement that updates and returns."""
 
     def __init__(self, statement: Any) -> None:

@@ -13,7 +13,7 @@ CAREFUL_FOR = 200
 """Number of units after those that wait for `BATCH_LOCK_SECONDS` at most."""
 
 
-class Wait(Enum):
+class LockWait(Enum):
     """How long the handlers of a unit wait for a lock."""
 
     FULL = "as long as the unit's own time-out"
@@ -29,18 +29,18 @@ class LongLocks:
         self._careful = 0
         self._next = FIRST
 
-    def wait(self, *, isolated: bool) -> Wait:
+    def wait(self, *, isolated: bool) -> LockWait:
         """Return how long the next unit waits, and count it. An isolated unit repeats another one and is not counted."""
         if self._impatient and not isolated:
             self._impatient -= 1
         elif self._careful and not isolated:
             self._careful -= 1
         if self._impatient:
-            return Wait.NONE
+            return LockWait.NONE
         if self._careful:
-            return Wait.BRIEF
+            return LockWait.BRIEF
         self._next = FIRST
-        return Wait.FULL
+        return LockWait.FULL
 
     def met(self) -> None:
         """Note a lock time-out of a handler's statement, in a unit that waited."""

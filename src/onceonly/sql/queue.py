@@ -65,7 +65,7 @@ class SqlTransport:
         self._endpoint = endpoint
         self._clock = clock
         self._sql = Statements(database, moves_time=clock is not None)
-        self._bell = _BELLS.setdefault(database, Bell())
+        self._bell = _BELLS.setdefault(database, QueueNotifier())
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
 
@@ -240,7 +240,7 @@ class Routes(Struct, frozen=True):
         return not send.to or send.to in self.known
 
 
-class Bell:
+class QueueNotifier:
     """Wakes the receivers of this process when something comes into their queue."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ class Bell:
                 rung.set()
 
 
-_BELLS: WeakKeyDictionary[Database, Bell] = WeakKeyDictionary()
+_BELLS: WeakKeyDictionary[Database, QueueNotifier] = WeakKeyDictionary()
 """One bell for each database of this process; losing it costs time, never a message."""
 
 

@@ -15,14 +15,14 @@ Look = Callable[[Connection, str], None]
 """Is given a connection and a statement."""
 
 
-class Looks(NamedTuple):
+class StatementListener(NamedTuple):
     """What looks at statements: what `before` raises is raised instead of executing one; `after`, when one has not failed."""
 
     before: tuple[Look, ...] = ()
     after: tuple[Look, ...] = ()
 
 
-def look_at_statements(engine: AsyncEngine, looks: Looks, *, own: bool) -> None:
+def look_at_statements(engine: AsyncEngine, looks: StatementListener, *, own: bool) -> None:
     """Have these called for each statement of an engine, which is this library's `own` or a user's; once for an engine.
 
     What SQLAlchemy asks a server itself, when it first connects an engine of this library's own, is left out.
@@ -45,7 +45,7 @@ def _listening(look: Look) -> Callable[..., None]:
     return lambda connection, _cursor, statement, *_: look(connection, statement)
 
 
-def _executing(name: str, looks: Looks) -> Callable[..., bool]:
+def _executing(name: str, looks: StatementListener) -> Callable[..., bool]:
     """Make what executes a statement in the dialect's stead, and says that it did."""
 
     def execute(cursor: object, statement: str, *rest: Any) -> bool:

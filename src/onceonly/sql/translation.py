@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
-from onceonly.sql.dialect import Dialect, Said
+from onceonly.sql.dialect import DatabaseFailure, Dialect
 from onceonly.sql.urls import USE_POOLED
 
 _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
@@ -51,16 +51,18 @@ def translated(
         return CommitFailed(f"cannot connect: {error}")
     if isinstance(error, PoolTimeout):
         return CommitFailed(f"no connection was free: {text}")
-    said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
+    said = (
+        dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else DatabaseFailure.NOTHING
+    )
     held = LockTimeout if locked is ConflictError else locked
-    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.HELD: held}
-    definite |= {Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
+    definite: dict[DatabaseFailure, type[OnceOnlyError]] = {DatabaseFailure.LOCKED: locked, DatabaseFailure.HELD: held}
+    definite |= {DatabaseFailure.CONSTRAINT: refused, DatabaseFailure.ABORTED: CommitRefused}
     if not committing:
-        definite |= {Said.STATEMENT: refused, Said.UNABLE: Unable, Said.FORBIDDEN: Unable}
+        definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: Unable, DatabaseFailure.FORBIDDEN: Unable}
     return definite.get(said, unknown)(text)
 
 
-class Translating:
+class ErrorTranslator:
     """Encloses driver calls, and raises what `translated` gives. It keeps nothing, so any number may be enclosed at once."""
 
     __slots__ = ("_committing", "_dialect", "_drivers", "_locked", "_refused", "_unknown")

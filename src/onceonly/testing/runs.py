@@ -30,7 +30,7 @@ from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observed import observed
 from onceonly.testing.environment import CountedIdGenerator, FixedRandomSource, RunClock
 from onceonly.testing.peers import Posted, SimulatedPeers
@@ -233,7 +233,7 @@ class EndpointRun:
                 if not batch:
                     break
                 report += await deliver(batch, ports)
-            except Crashed:
+            except ProcessCrash:
                 self.crashes += 1
                 await self.restart()
         else:

@@ -85,7 +85,7 @@ async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ..
     await unit.commit([Record(each.identity, decided) for each in unit.found.new])
 
 
-class Fenced(Enum):
+class FenceResult(Enum):
     """How a fence ended."""
 
     OUT = "no attempt that began earlier can be committed"
@@ -93,13 +93,13 @@ class Fenced(Enum):
     NOT = "an attempt is under way"
 
 
-async def fence(subject: StoreSubject, unit: str) -> Fenced:
+async def fence(subject: StoreSubject, unit: str) -> FenceResult:
     """Fence the message in this unit, as a process of its own."""
     try:
         found = await (await subject.store()).fence(unit, message().identity, message())
     except ConflictError:
-        return Fenced.NOT
-    return Fenced.OUT if found is None else Fenced.COMMITTED
+        return FenceResult.NOT
+    return FenceResult.OUT if found is None else FenceResult.COMMITTED
 
 
 async def unit_of(subject: StoreSubject) -> str:

@@ -12,7 +12,7 @@ from onceonly.testing.store_subject import (
     LATER,
     MOMENT_SECONDS,
     ONE_EFFECT,
-    Fenced,
+    FenceResult,
     StoreSubject,
     cancel,
     compete,
@@ -125,20 +125,20 @@ class StoreSuite(Suite):
             won = await wins(first, Record(message().identity, ONE_EFFECT))
             first.abandon()
             async with asyncio.timeout(self.patience):
-                assert await second is not Fenced.OUT or not won
+                assert await second is not FenceResult.OUT or not won
             assert len((await look(subject, message())).pending) == won
 
     async def test_a_fence_finds_a_record(self) -> None:
         """What is committed is not given up."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await fence(subject, await unit_of(subject)) is Fenced.COMMITTED
+            assert await fence(subject, await unit_of(subject)) is FenceResult.COMMITTED
             assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_fence_leaves_a_message_new(self) -> None:
         """A person may retry it."""
         async with self.open_store() as subject:
-            assert await fence(subject, await unit_of(subject)) is Fenced.OUT
+            assert await fence(subject, await unit_of(subject)) is FenceResult.OUT
             assert await look(subject, message()) == BeginResult(new=(message(),))
             await handle(subject, message(), decided=ONE_EFFECT)
             assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)

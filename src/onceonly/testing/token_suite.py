@@ -6,7 +6,7 @@ from typing import Protocol
 
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.cutting import cut_off, returns
 from onceonly.testing.documents_subject import Moment
@@ -69,7 +69,7 @@ class TokenSuite(Suite):
             after = subject.now()
             await self._listed(subject, token())
             (found,) = await (await subject.tokens()).prepared(LATER, 10)
-            assert found == Prepared(token(), RICH_OWNER, found.at)
+            assert found == PreparedToken(token(), RICH_OWNER, found.at)
             assert before <= found.at <= after
 
     async def test_an_owner_may_have_no_entity(self) -> None:
@@ -393,7 +393,7 @@ class TokenSuite(Suite):
         self, subject: TokenSubject, *expected: Token, owner: Owner | None = None, older_than: int = LATER
     ) -> None:
         """Wait until these and no others are listed, each once: a list may be some seconds old."""
-        found: tuple[Prepared, ...] = ()
+        found: tuple[PreparedToken, ...] = ()
         try:
             async with asyncio.timeout(self.patience):
                 found = await _prepared(subject, older_than)
@@ -419,5 +419,5 @@ async def _live(subject: TokenSubject, *tokens: Token) -> set[Token]:
     return set(await (await subject.tokens()).live(tokens))
 
 
-async def _prepared(subject: TokenSubject, older_than: int) -> tuple[Prepared, ...]:
+async def _prepared(subject: TokenSubject, older_than: int) -> tuple[PreparedToken, ...]:
     return await (await subject.tokens()).prepared(older_than, 1000)

@@ -7,7 +7,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.adapters.mariadb import watch as mariadb_watch
-from onceonly.adapters.mariadb.watch import MariaDBConnectionState, Side
+from onceonly.adapters.mariadb.watch import MariaDBConnectionState, SideConnections
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -151,7 +151,7 @@ async def test_behind_a_proxy_with_numbers_of_its_own_nobody_is_asked_or_ended(
     """The number may be another client's there; a statement has a fixed limit instead."""
     monkeypatch.setattr(mariadb_watch, "LONGEST_STATEMENT_SECONDS", 0.5)
     asked: list[str] = []
-    monkeypatch.setattr(Side, "end", lambda *_: asked.append("end"))
+    monkeypatch.setattr(SideConnections, "end", lambda *_: asked.append("end"))
     async with swallowing(url) as (swallower, through), opened(place(through)) as through_it:
         mine = SqlStore(through_it, "shop")
         await handle(mine, B)
@@ -168,7 +168,7 @@ async def test_behind_a_proxy_with_numbers_of_its_own_nobody_is_asked_or_ended(
 
 async def test_a_server_that_refuses_the_check_is_alive(url: str) -> None:
     """It has too many connections, say: no reason to give up those that it serves."""
-    side = Side()
+    side = SideConnections()
     server = make_url(url)
     wrong = {"host": server.host, "port": server.port, "user": "nobody", "password": b"wrong"}
     assert await side.check(wrong, 1) is MariaDBConnectionState.BUSY

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import make_url
 
 from onceonly import Endpoint
-from onceonly.cli.health import Desk
+from onceonly.cli.health import HealthSource
 from onceonly.endpoint.host import host_of
 from onceonly.model.health import HealthAssessment, Pulse
 from onceonly.model.message import Message, Send
-from onceonly.runtime.observe.health_state import Vitals
+from onceonly.runtime.observe.health_state import HealthObserver
 from onceonly.runtime.observe.observer import PortCall
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database
@@ -32,7 +32,7 @@ class Order:
     id: str
 
 
-class ObservedVitals(Vitals):
+class ObservedVitals(HealthObserver):
     """Vitals that wake up who waits, after each call."""
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class ObservedVitals(Vitals):
         self.changed.set()
 
 
-async def until(vitals: ObservedVitals, holds: Callable[[], bool]) -> None:
+async def until(health_observer: ObservedVitals, holds: Callable[[], bool]) -> None:
     """Return once it holds: looked at after each call of the endpoint."""
     async with asyncio.timeout(60):
         while not holds():
-            vitals.changed.clear()
-            await vitals.changed.wait()
+            health_observer.changed.clear()
+            await health_observer.changed.wait()
 
 
 @asynccontextmanager
@@ -78,8 +78,8 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
         async def note(order: Order) -> None:
             handled.append(order.id)
 
-        vitals = ObservedVitals()
-        desk = Desk(["shop"], lambda: (HERE,), lambda _process: vitals.endpoints())
+        health_observer = ObservedVitals()
+        desk = HealthSource(["shop"], lambda: (HERE,), lambda _process: health_observer.endpoints())
 
         def is_ready() -> bool:
             return desk.ready().status is HTTPStatus.OK
@@ -90,12 +90,12 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
             assert ports is not None
             await ports.transport.send([Send(message=message, to="shop")])
 
-        async with shop.running(observer=vitals):
+        async with shop.running(observer=health_observer):
             await send("before")
-            await until(vitals, lambda: is_ready() and handled == ["before"])
+            await until(health_observer, lambda: is_ready() and handled == ["before"])
             await on_postgresql(f"ALTER ROLE {mine} SET synchronous_commit = off", url=url)
             await send("meanwhile")
-            await until(vitals, lambda: not is_ready())
+            await until(health_observer, lambda: not is_ready())
             status, verdict = desk.ready()
             assert status is HTTPStatus.SERVICE_UNAVAILABLE
             assert isinstance(verdict, HealthAssessment)
@@ -104,4 +104,4 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
             )
             assert handled == ["before"]
             await on_postgresql(f"ALTER ROLE {mine} RESET synchronous_commit", url=url)
-            await until(vitals, lambda: is_ready() and handled == ["before", "meanwhile"])
+            await until(health_observer, lambda: is_ready() and handled == ["before", "meanwhile"])

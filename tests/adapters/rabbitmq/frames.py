@@ -5,7 +5,7 @@ from pamqp.body import ContentBody
 from pamqp.frame import marshal
 from pamqp.header import ContentHeader
 
-from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
 
 
@@ -16,9 +16,9 @@ def frames(*bodies: bytes, properties: spec.Basic.Properties | None = None, chan
     return [marshal(frame, channel) for frame in (deliver, header, *map(ContentBody, bodies))]
 
 
-def taking() -> tuple[FrameReader, list[Delivered]]:
+def taking() -> tuple[FrameReader, list[ConsumedMessage]]:
     """Make a reader whose channel 1 is taken from."""
-    reader, taken = FrameReader(), list[Delivered]()
+    reader, taken = FrameReader(), list[ConsumedMessage]()
     reader.bring(1, taken.append)
     return reader, taken
 

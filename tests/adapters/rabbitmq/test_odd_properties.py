@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pamqp import commands as spec
 
 from onceonly import Header
-from onceonly.adapters.rabbitmq.decoding import Arrived, Delivered, read_properties
+from onceonly.adapters.rabbitmq.decoding import ConsumedMessage, MessageProperties, read_properties
 from onceonly.adapters.rabbitmq.wire import headers_of
 from onceonly.endpoint.reading import read
 from onceonly.formats.cloudevents import RAW_PROPERTIES, UNREADABLE, arrival
@@ -144,9 +144,9 @@ def test_two_different_byte_strings_are_never_one_identity(first: bytes, second:
         assert identities[0] != identities[1]
 
 
-def delivered(found: Arrived, problem: str, frame: bytes) -> Delivered:
+def delivered(found: MessageProperties, problem: str, frame: bytes) -> ConsumedMessage:
     """Make a delivery."""
-    return Delivered(
+    return ConsumedMessage(
         consumer_tag="", delivery_tag=1, redelivered=False, properties=found, body=b"", frame=frame, problem=problem
     )
 

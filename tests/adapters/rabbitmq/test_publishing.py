@@ -10,7 +10,7 @@ from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish
-from onceonly.adapters.rabbitmq.publishing import OwnProperties, Parcel, PublishOutcome
+from onceonly.adapters.rabbitmq.publishing import OwnProperties, PublishOutcome, PublishRequest
 from onceonly.runtime.environment import SystemRandomSource
 from tests.adapters.rabbitmq.harness import opened
 
@@ -37,7 +37,7 @@ async def test_a_lone_message_leaves_in_the_turn_of_the_loop_that_publishes_it()
     async with opened() as broker:
         link = Link(read_address(broker.url), SystemRandomSource())
         channel = await link.channel(confirms=True)
-        parcel = Parcel(
+        parcel = PublishRequest(
             routing_key=broker.names.queue("shop"),
             properties=OwnProperties(app_id="test", content_type=None, headers={}),
             body=b"x" * 300_000,

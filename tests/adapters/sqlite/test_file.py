@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import Endpoint
-from onceonly.adapters.sqlite.file import DatabaseFile, Moved
+from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
 from onceonly.model.errors import OutcomeUnknown, RetryableError
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
@@ -273,5 +273,5 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(tmp_path: Path, m
     watched = DatabaseFile(file)
     watched.open().connection.close()
     monkeypatch.setattr(sqlite3, "connect", replaced)
-    with pytest.raises(Moved, match="was replaced"):
+    with pytest.raises(FileReplaced, match="was replaced"):
         watched.open()

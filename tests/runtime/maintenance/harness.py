@@ -16,7 +16,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.ring import Rotation, Slot
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from tests.runtime.harness import SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer, record_of
 
@@ -87,10 +87,10 @@ class JanitorHarness:
         chosen = Upkeep(**(given | upkeep))  # type: ignore[arg-type] # a test's own doubles
         return self.simulated.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
 
-    def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> Janitor:
+    def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> MaintenanceLoop:
         """Make a janitor, as another process would."""
         environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=timer or self.timer)
-        return Janitor(ports or self.ports(), grace=5.0, environment=environment)
+        return MaintenanceLoop(ports or self.ports(), grace=5.0, environment=environment)
 
     async def round(self) -> Journal:
         """Have a janitor do all its chores once."""
@@ -98,7 +98,7 @@ class JanitorHarness:
         assert journal is not None
         return journal
 
-    async def run(self, *janitors: Janitor, until: Callable[[], bool]) -> None:
+    async def run(self, *janitors: MaintenanceLoop, until: Callable[[], bool]) -> None:
         """Run janitors beside each other until a condition holds when one looks at the ring."""
 
         async def looked() -> None:

@@ -9,7 +9,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentCounter
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.maintenance.dropped import CountedWorker
+from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer
@@ -43,7 +43,7 @@ async def run(simulated: SimulatedEndpoint, meter: Meter, stop: asyncio.Event) -
     worker = simulated.worker(FAST)
     environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
     async with asyncio.timeout(20):
-        await CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
+        await DroppedCounter(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
     return worker
 
 
@@ -147,7 +147,9 @@ async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> Non
 
     worker = WorkerThatOpens(simulated.ports, FAST, environment=simulated.environment)
     environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
-    running = asyncio.create_task(CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop))
+    running = asyncio.create_task(
+        DroppedCounter(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
+    )
     await meter.begun.wait()
     await simulated.send("m1")
     await simulated.settled()

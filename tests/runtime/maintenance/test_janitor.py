@@ -8,7 +8,7 @@ import pytest
 
 from onceonly.model.errors import CommitFailed
 from onceonly.model.health import Trouble
-from onceonly.model.journal import OVERDUE_MS, Done, Journal
+from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
@@ -191,7 +191,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     assert journal.chores["removing expired claims"].count == 1
     assert list(journal.troubles(harness.clock.now())) == [
         Trouble(
-            part="janitor", reason="rotation slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
+            part="janitor", reason="recycling slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
         )
     ]
     since = harness.clock.now()
@@ -325,8 +325,8 @@ async def forever(_seconds: float) -> None:
 
 def test_nothing_to_look_after_needs_no_janitor() -> None:
     """A counter alone is nobody's work."""
-    assert not Upkeep().has_chores
-    assert Upkeep(keys=object()).has_chores  # type: ignore[arg-type] # looked at for being there
+    assert not Upkeep().has_tasks
+    assert Upkeep(keys=object()).has_tasks  # type: ignore[arg-type] # looked at for being there
 
 
 def test_a_janitor_that_has_not_come_for_long_is_told() -> None:
@@ -336,5 +336,5 @@ def test_a_janitor_that_has_not_come_for_long_is_told() -> None:
     (trouble,) = journal.troubles(NOW + OVERDUE_MS + 1)
     assert (trouble.part, trouble.since, trouble.stops) == ("janitor", NOW, False)
     assert "due every 1 min" in trouble.reason
-    ahead = Journal(at=NOW, interval=60_000, chores={"any": Done(at=NOW)})
+    ahead = Journal(at=NOW, interval=60_000, chores={"any": TaskRun(at=NOW)})
     assert [ahead.is_due("any", 60.0, now) for now in (NOW - 1, NOW, NOW + 59_999, NOW + 60_000)] == [True, False, False, True]

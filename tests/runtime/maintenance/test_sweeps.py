@@ -18,11 +18,11 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, SystemIdGenerator
-from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SHOP, FixedRandomSource
 from tests.runtime.relay.harness import PassingTimer
@@ -67,7 +67,7 @@ class Attic:
         ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
         environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
         async with asyncio.timeout(20):
-            await Janitor(ports, grace=5.0, environment=environment).run(stop)
+            await MaintenanceLoop(ports, grace=5.0, environment=environment).run(stop)
 
     async def left(self) -> list[str]:
         """List the tokens there are."""
@@ -87,7 +87,7 @@ class WatchedTokens(DocumentTokens):
         self.failures = 0
         self.looked: Callable[[], object] = lambda: None
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List, or fail."""
         self.looks.append(older_than)
         self.looked()

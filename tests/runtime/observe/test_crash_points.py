@@ -10,7 +10,7 @@ from onceonly.model.errors import ConflictError, SetupError
 from onceonly.model.message import FailureKind, Message
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, Crashed
+from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import Point
 from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
@@ -51,7 +51,7 @@ async def test_effects_happen_once_whatever_the_crash_point(point: str) -> None:
     """Crash there once; a new worker finishes, and nothing is lost, doubled or left over."""
     simulated = await a_house_where_everything_happens().open("good", "fails-first", "rejected")
     trap = CrashAt(point)
-    with pytest.raises(Crashed, match=point):
+    with pytest.raises(ProcessCrash, match=point):
         await simulated.worker(FAST, trap).run(asyncio.Event())
     await simulated.bury_the_dead()
     await simulated.work()
@@ -83,6 +83,6 @@ async def test_a_trap_goes_off_at_the_time_it_was_set_for() -> None:
     for name in "bc":
         await simulated.work(also=[trap])
         await simulated.send(name)
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrash):
         await simulated.work(also=[trap])
     assert simulated.noted() == ["a", "b"]

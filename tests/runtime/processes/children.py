@@ -10,7 +10,7 @@ from typing import Any
 
 from onceonly.model.errors import SchemaMissing
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.counters import HANDLED, Board, CounterRow
+from onceonly.runtime.processes.counters import HANDLED, CounterRow, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02
@@ -18,47 +18,47 @@ KEY = b"k" * 16
 """A claim's key."""
 
 
-def idle(index: int, board_path: str, *names: str) -> None:
+def idle(index: int, counters_path: str, *names: str) -> None:
     """Count that it is up, then wait for the stop."""
 
     async def main(stop: asyncio.Event, row: CounterRow) -> None:
         row.add(HANDLED, 1 + len(names))
         await stop.wait()
 
-    run_child(index, board_path, main, tick=TICK)
+    run_child(index, counters_path, main, tick=TICK)
 
 
-def stuck(index: int, board_path: str) -> None:
+def stuck(index: int, counters_path: str) -> None:
     """Tick once, then hold the event loop for ever, as an endless loop in a handler does."""
 
     async def main(_stop: asyncio.Event, _row: CounterRow) -> None:
         await asyncio.sleep(2 * TICK)
         threading.Event().wait()
 
-    run_child(index, board_path, main, tick=TICK)
+    run_child(index, counters_path, main, tick=TICK)
 
 
-def stubborn(index: int, board_path: str) -> None:
+def stubborn(index: int, counters_path: str) -> None:
     """Hear the stop, and go on all the same."""
 
     async def main(_stop: asyncio.Event, row: CounterRow) -> None:
         row.add(HANDLED)
         await asyncio.Event().wait()
 
-    run_child(index, board_path, main, tick=TICK)
+    run_child(index, counters_path, main, tick=TICK)
 
 
-def broken(_index: int, _board_path: str) -> None:
+def broken(_index: int, _counters_path: str) -> None:
     """Die at once, every time."""
     os._exit(3)
 
 
-def misconfigured(_index: int, _board_path: str) -> None:
+def misconfigured(_index: int, _counters_path: str) -> None:
     """Find that the set-up is wrong."""
     raise SchemaMissing("run `onceonly schema create`")
 
 
-def halted(index: int, board_path: str) -> None:
+def halted(index: int, counters_path: str) -> None:
     """Have a handler stop the event loop, once."""
 
     async def main(stop: asyncio.Event, row: CounterRow) -> None:
@@ -72,7 +72,7 @@ def halted(index: int, board_path: str) -> None:
                 row.leave(KEY, 2)
         await stop.wait()
 
-    run_child(index, board_path, main, tick=TICK)
+    run_child(index, counters_path, main, tick=TICK)
 
 
 def tell(event: ChildEvent) -> None:
@@ -82,7 +82,7 @@ def tell(event: ChildEvent) -> None:
     sys.stdout.flush()
 
 
-def announced(index: int, board_path: str) -> None:
+def announced(index: int, counters_path: str) -> None:
     """Print that it is up, then wait for the stop; print that it stops."""
 
     async def main(stop: asyncio.Event, _row: CounterRow) -> None:
@@ -90,7 +90,7 @@ def announced(index: int, board_path: str) -> None:
         await stop.wait()
         os.write(1, b'{"kind": "stopping"}\n')
 
-    run_child(index, board_path, main, tick=TICK)
+    run_child(index, counters_path, main, tick=TICK)
 
 
 class HoldsPipes:
@@ -109,8 +109,8 @@ class HoldsPipes:
 
 
 if __name__ == "__main__":
-    with Board.create(sys.argv[1], 2) as board:
+    with SharedCounters.create(sys.argv[1], 2) as counters:
         hear = HoldsPipes() if "--held" in sys.argv else tell
-        supervisor = Supervisor(announced, (), processes=2, board=board, watchdog=20.0, grace=10.0, on_event=hear)
+        supervisor = Supervisor(announced, (), processes=2, counters=counters, watchdog=20.0, grace=10.0, on_event=hear)
         code = supervisor.main()
     sys.exit(code)

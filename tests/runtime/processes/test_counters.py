@@ -1,4 +1,4 @@
-"""The board: counters that outlive the process that counted."""
+"""the shared counters: counters that outlive the process that counted."""
 
 import signal
 import subprocess
@@ -17,14 +17,14 @@ from onceonly.runtime.processes.counters import (
     SINCE,
     TICK,
     WIDTH,
-    Board,
     Column,
+    SharedCounters,
 )
 
 
 def test_rows_are_independent_and_everyone_who_opens_the_file_sees_them(tmp_path: Path) -> None:
     """Each child has its own numbers; a second mapping shows them at once."""
-    with Board.create(tmp_path / "board", 3) as written, Board.open(str(tmp_path / "board")) as read:
+    with SharedCounters.create(tmp_path / "board", 3) as written, SharedCounters.open(str(tmp_path / "board")) as read:
         written.row(0).add(HANDLED, 5)
         written.row(2).add(HANDLED)
         written.row(2).set(KNOWN, -1)
@@ -39,8 +39,8 @@ def test_rows_are_independent_and_everyone_who_opens_the_file_sees_them(tmp_path
 
 def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """Counting beyond the end would be counting for somebody else."""
-    with Board.create(tmp_path / "board", 1) as board, pytest.raises(IndexError, match="1 rows"):
-        board.row(1)
+    with SharedCounters.create(tmp_path / "board", 1) as counters, pytest.raises(IndexError, match="1 rows"):
+        counters.row(1)
 
 
 def test_every_column_fits_its_row() -> None:
@@ -51,7 +51,7 @@ def test_every_column_fits_its_row() -> None:
 
 def test_a_death_names_the_one_handler_that_was_running(tmp_path: Path) -> None:
     """Its message's key and attempt count, found once, in whatever process."""
-    with Board.create(tmp_path / "board", 2) as written, Board.open(tmp_path / "board") as read:
+    with SharedCounters.create(tmp_path / "board", 2) as written, SharedCounters.open(tmp_path / "board") as read:
         row = written.row(0)
         row.enter(b"a" * 16, 3)
         row.enter(b"b" * 16, 5)
@@ -64,8 +64,8 @@ def test_a_death_names_the_one_handler_that_was_running(tmp_path: Path) -> None:
 
 def test_no_death_is_counted_for_one_of_several_handlers_or_for_none(tmp_path: Path) -> None:
     """Two were running: either may have ended the process. None was: the message was only held."""
-    with Board.create(tmp_path / "board", 1) as board:
-        row = board.row(0)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
         row.enter(b"a" * 16, 0)
         row.enter(b"b" * 16, 0)
         assert not row.died(seen=True)
@@ -77,8 +77,8 @@ def test_no_death_is_counted_for_one_of_several_handlers_or_for_none(tmp_path: P
 
 def test_a_handler_that_does_not_end_is_named_whatever_else_was_running(tmp_path: Path) -> None:
     """Its process was killed because of it."""
-    with Board.create(tmp_path / "board", 1) as board:
-        row = board.row(0)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
         for key in (b"a" * 16, b"b" * 16):
             row.enter(key, 1)
         row.is_stuck(b"b" * 16, 1)
@@ -90,8 +90,8 @@ def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch
     """A list of a fixed size; evidence whose message did not come again in time says nothing about a later run."""
     now = 1_000_000_000
     monkeypatch.setattr("onceonly.runtime.processes.counters._now", lambda: now)
-    with Board.create(tmp_path / "board", 1) as board:
-        row = board.row(0)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
         for number in range(DEATHS + 1):
             now += 1
             row.enter(number.to_bytes(16), 0)
@@ -106,8 +106,8 @@ def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: p
     """A death of one handler or none does; one of several handlers does not, and neither do deaths of long ago."""
     now = 1_000_000_000
     monkeypatch.setattr("onceonly.runtime.processes.counters._now", lambda: now)
-    with Board.create(tmp_path / "board", 2) as board:
-        row, other = board.row(0), board.row(1)
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row, other = counters.row(0), counters.row(1)
         row.died(seen=False)
         assert not other.explains()
         row.died(seen=True)
@@ -128,12 +128,12 @@ def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: p
 
 def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     """The process kills itself right after counting, without closing anything."""
-    Board.create(tmp_path / "board", 1).close()
+    SharedCounters.create(tmp_path / "board", 1).close()
     program = (
         "import os, signal, sys; from onceonly.runtime.processes.counters import *; "
-        "Board.open(sys.argv[1]).row(0).add(HANDLED, 42); os.kill(os.getpid(), signal.SIGKILL)"
+        "SharedCounters.open(sys.argv[1]).row(0).add(HANDLED, 42); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "board")], check=False)
-    with Board.open(tmp_path / "board") as board:
-        assert (ended.returncode, board.row(0).get(HANDLED)) == (-signal.SIGKILL, 42)
+    with SharedCounters.open(tmp_path / "board") as counters:
+        assert (ended.returncode, counters.row(0).get(HANDLED)) == (-signal.SIGKILL, 42)
     assert (tmp_path / "board").stat().st_size == (WIDTH + DEATHS * FIELDS + SINCE) * BYTES

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceonly.runtime.processes.child import stopping_on_signals
-from onceonly.runtime.processes.counters import HANDLED, HELD, Board
+from onceonly.runtime.processes.counters import HANDLED, HELD, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from tests import ROOT
 from tests.runtime.processes import children
@@ -24,9 +24,9 @@ HURRIED = ChildEventKind.HURRIED
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def counters(tmp_path: Path) -> SharedCounters:
     """A board with two rows."""
-    with Board.create(tmp_path / "board", 2) as made:
+    with SharedCounters.create(tmp_path / "board", 2) as made:
         yield made
 
 
@@ -34,7 +34,13 @@ class Watched:
     """A running supervisor whose events can be waited for."""
 
     def __init__(
-        self, target: Callable[..., None], board: Board, *, processes: int = 1, grace: float = 10.0, watchdog: float = 20.0
+        self,
+        target: Callable[..., None],
+        counters: SharedCounters,
+        *,
+        processes: int = 1,
+        grace: float = 10.0,
+        watchdog: float = 20.0,
     ) -> None:
         self.events: list[ChildEvent] = []
         self.news: asyncio.Queue[ChildEvent] = asyncio.Queue()
@@ -43,7 +49,7 @@ class Watched:
             target,
             ("a", "b") if target is idle else (),
             processes=processes,
-            board=board,
+            counters=counters,
             watchdog=watchdog,
             grace=grace,
             on_event=self._heard,
@@ -77,16 +83,16 @@ class Watched:
             self.exit_code = await task
 
 
-async def up(board: Board, number: int) -> None:
+async def up(counters: SharedCounters, number: int) -> None:
     """Return when the children have counted this much."""
-    while board.total(HANDLED) < number:  # noqa: ASYNC110 - a mapped file tells nobody that it changed
+    while counters.total(HANDLED) < number:  # noqa: ASYNC110 - a mapped file tells nobody that it changed
         await asyncio.sleep(0.01)
 
 
-async def test_children_run_and_stop_when_asked(board: Board) -> None:
-    """Both count on the board, both stop within the grace time, and the exit code says so."""
-    async with Watched(idle, board, processes=2).running() as watched:
-        await up(board, 6)
+async def test_children_run_and_stop_when_asked(counters: SharedCounters) -> None:
+    """Both count in the shared counters, both stop within the grace time, and the exit code says so."""
+    async with Watched(idle, counters, processes=2).running() as watched:
+        await up(counters, 6)
         pids = watched.supervisor.pids()
     assert sorted(pids) == [0, 1]
     assert watched.kinds() == [STARTED, STARTED, STOPPED, STOPPED]
@@ -94,44 +100,46 @@ async def test_children_run_and_stop_when_asked(board: Board) -> None:
     assert watched.supervisor.pids() == {}
 
 
-async def test_a_stop_during_the_start_is_not_missed(board: Board) -> None:
+async def test_a_stop_during_the_start_is_not_missed(counters: SharedCounters) -> None:
     """SIGTERM reaches a child that is still importing its program; it answers as soon as it can."""
-    async with Watched(idle, board).running() as watched:
+    async with Watched(idle, counters).running() as watched:
         await watched.until(STARTED)
     assert watched.kinds() == [STARTED, STOPPED]
     assert watched.exit_code == 0
 
 
-async def test_a_killed_child_is_replaced_and_its_counts_survive(board: Board) -> None:
-    """SIGKILL leaves no time to say anything; what it had counted stands on the board, what it held is no longer held."""
-    async with Watched(idle, board).running() as watched:
-        await up(board, 3)
-        board.row(0).set(HELD, 5)
+async def test_a_killed_child_is_replaced_and_its_counts_survive(counters: SharedCounters) -> None:
+    """SIGKILL leaves no time to clean up. Its counts stay in the shared counters; what it held is no longer held."""
+    async with Watched(idle, counters).running() as watched:
+        await up(counters, 3)
+        counters.row(0).set(HELD, 5)
         assert [watched.supervisor.kill(0), watched.supervisor.kill(0)] == [True, False]
         died, replaced = await watched.until(DIED), await watched.until(REPLACED)
-        await up(board, 6)
+        await up(counters, 6)
     assert (died.exitcode, died.delay) == (-signal.SIGKILL, 0.0)
     assert replaced.pid != died.pid
-    assert board.row(0).get(HELD) == 0
+    assert counters.row(0).get(HELD) == 0
     assert watched.exit_code == 0
 
 
 async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(
-    board: Board, capfd: pytest.CaptureFixture[str]
+    counters: SharedCounters, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """No task is cancelled first: that would remove the mark of the running handler."""
-    watched = Watched(halted, board)
+    watched = Watched(halted, counters)
     async with watched.running():
         death = await watched.until(DIED)
         await watched.until(REPLACED)
-        assert board.row(0).take_death(KEY) == 2
+        assert counters.row(0).take_death(KEY) == 2
     assert death.exitcode == 1
     assert "the event loop was stopped" in capfd.readouterr().err
 
 
-async def test_the_watchdog_kills_a_child_that_does_not_tick(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_watchdog_kills_a_child_that_does_not_tick(
+    counters: SharedCounters, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A handler that never ends holds the loop: the child shows where it hangs, is killed and replaced."""
-    async with Watched(stuck, board, watchdog=0.3, grace=0.05).running() as watched:
+    async with Watched(stuck, counters, watchdog=0.3, grace=0.05).running() as watched:
         unresponsive, died = await watched.until(UNRESPONSIVE), await watched.until(DIED)
         await watched.until(REPLACED)
     assert unresponsive.pid == died.pid
@@ -139,35 +147,35 @@ async def test_the_watchdog_kills_a_child_that_does_not_tick(board: Board, capfd
     assert died.exitcode == -signal.SIGKILL
 
 
-async def test_a_child_that_dies_at_once_is_replaced_more_and_more_slowly(board: Board) -> None:
+async def test_a_child_that_dies_at_once_is_replaced_more_and_more_slowly(counters: SharedCounters) -> None:
     """A program that cannot start does not burn the machine."""
-    async with Watched(broken, board).running() as watched:
+    async with Watched(broken, counters).running() as watched:
         await watched.until(DIED, 3)
     delays = [event.delay for event in watched.events if event.kind is DIED]
     assert delays[:3] == [0.1, 0.2, 0.4]
     assert all(event.exitcode == 3 for event in watched.events if event.kind is DIED)
 
 
-async def test_a_child_that_outstays_the_grace_time_is_killed(board: Board) -> None:
+async def test_a_child_that_outstays_the_grace_time_is_killed(counters: SharedCounters) -> None:
     """The exit code tells that not all ended well."""
-    async with Watched(stubborn, board, grace=0.05).running() as watched:
-        await up(board, 1)
+    async with Watched(stubborn, counters, grace=0.05).running() as watched:
+        await up(counters, 1)
     assert watched.kinds() == [STARTED, KILLED]
     assert watched.exit_code == 1
 
 
-async def test_a_child_that_is_killed_for_a_second_signal_did_not_outstay_anything(board: Board) -> None:
+async def test_a_child_that_is_killed_for_a_second_signal_did_not_outstay_anything(counters: SharedCounters) -> None:
     """What is told is the truth: somebody was in a hurry."""
-    async with Watched(stubborn, board, grace=60.0).running() as watched:
-        await up(board, 1)
+    async with Watched(stubborn, counters, grace=60.0).running() as watched:
+        await up(counters, 1)
         watched.hurry.set()
     assert watched.kinds() == [STARTED, HURRIED]
     assert watched.exit_code == 1
 
 
-async def test_a_wrong_set_up_in_a_child_is_said_in_words(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_wrong_set_up_in_a_child_is_said_in_words(counters: SharedCounters, capfd: pytest.CaptureFixture[str]) -> None:
     """No traceback: a person has to change something, not to debug."""
-    async with Watched(misconfigured, board).running() as watched:
+    async with Watched(misconfigured, counters).running() as watched:
         died = await watched.until(DIED)
     err = capfd.readouterr().err
     assert died.exitcode == 1
@@ -175,13 +183,13 @@ async def test_a_wrong_set_up_in_a_child_is_said_in_words(board: Board, capfd: p
     assert "Traceback" not in err
 
 
-async def test_a_failing_listener_leaves_no_child_behind(board: Board) -> None:
+async def test_a_failing_listener_leaves_no_child_behind(counters: SharedCounters) -> None:
     """Whatever ends the supervisor, its children end with it."""
 
     def fail(event: ChildEvent) -> None:
         raise ValueError(event.kind)
 
-    supervisor = Supervisor(idle, (), processes=1, board=board, watchdog=None, grace=1.0, on_event=fail)
+    supervisor = Supervisor(idle, (), processes=1, counters=counters, watchdog=None, grace=1.0, on_event=fail)
     with pytest.raises(ValueError, match="started"):
         await supervisor.run(asyncio.Event())
     assert supervisor.pids() == {}

@@ -13,7 +13,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import CallTally, Observer, Observers, Point, PortCall
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SHOP, SINK, FixedRandomSource, SimulatedEndpoint, StopWhen
@@ -97,7 +97,7 @@ class RelayHarness:
     def __init__(self, timer: Timer | None = None) -> None:
         self.simulated = SimulatedEndpoint()
         self.timer = timer or PassingTimer(self.simulated.clock)
-        self.doorbell = Doorbell()
+        self.notifier = Notifier()
         self.tally = CallTally()
         self.stop = asyncio.Event()
 
@@ -121,7 +121,7 @@ class RelayHarness:
         environment = Environment(clock=self.simulated.clock, chance=FixedRandomSource(), timer=self.timer)
         searched = watched.for_relay()
         assert searched is not None
-        return Relay(searched, after=AFTER, grace=5.0, doorbell=self.doorbell, environment=environment)
+        return Relay(searched, after=AFTER, grace=5.0, notifier=self.notifier, environment=environment)
 
     async def run(self, *observers: Observer, until: Callable[[], bool] | None = None) -> None:
         """Run a relay until a condition holds after some call; until all is sent and forgotten, when none is given."""

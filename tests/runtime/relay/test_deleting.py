@@ -9,7 +9,7 @@ import pytest
 
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import Observer, Point, PortCall
 from onceonly.runtime.relay.relay import PAGE
 from tests.runtime.harness import SHOP, HastyTimer
@@ -60,7 +60,7 @@ async def started(harness: RelayHarness, *observers: Observer) -> asyncio.Task[N
 async def tell(harness: RelayHarness, *names: str, old: bool = False) -> None:
     """Commit, tell of it, and wait until it is sent."""
     before = len(harness.wire())
-    harness.doorbell.ring(await harness.commit(*names, old=old))
+    harness.notifier.notify(await harness.commit(*names, old=old))
     await until(lambda: len(harness.wire()) == before + len(names))
 
 
@@ -121,7 +121,7 @@ async def test_what_is_on_its_way_out_of_the_store_is_not_found_by_a_look() -> N
     running = await started(harness)
     await tell(harness, "a", old=True)
     timer.now = 1000.0
-    harness.doorbell.ring([Identity(SHOP, "another")])
+    harness.notifier.notify([Identity(SHOP, "another")])
     await until(harness.looked(2))
     assert (harness.left(), len(harness.wire())) == ([], 1)
     harness.stop.set()
@@ -133,7 +133,7 @@ async def test_a_relay_that_dies_while_it_forgets_is_dead() -> None:
     harness = await RelayHarness(HastyTimer()).open()
     running = await started(harness, CrashAt("before-forget"))
     await tell(harness, "a")
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrash):
         await asyncio.wait_for(running, 10)
     assert harness.left() == ["a"]
 

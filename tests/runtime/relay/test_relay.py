@@ -13,10 +13,10 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
-from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
 from tests.runtime.harness import SHOP, HastyTimer, StopWhen
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer, UnsureTransport, record_of
@@ -57,13 +57,13 @@ async def test_wherever_a_relay_dies_another_one_finishes(point: str, side: str)
     """Crash here, at every call: 1 the record is there or done, 2 another relay sends it under the same id."""
     harness = await RelayHarness().open()
     (identity,) = await harness.commit("a")
-    harness.doorbell = (told := Doorbell())
+    harness.notifier = (told := Notifier())
     dying = harness.relay(CrashAt(f"{side}-{point}"))
     running = asyncio.create_task(dying.run(asyncio.Event()))
     if point == "find":
         await asyncio.sleep(0)
-        told.ring([identity])
-    with pytest.raises(Crashed):
+        told.notify([identity])
+    with pytest.raises(ProcessCrash):
         await running
     if harness.left():
         await harness.run()
@@ -74,7 +74,7 @@ async def test_a_handlers_record_is_finished_and_its_message_only_acknowledged()
     """Crash here, "after-commit": 1 a worker died, 2 a relay sends, 3 the message comes again, 4 its claim answers "done"."""
     harness = await RelayHarness().open()
     await harness.simulated.send("m1")
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrash):
         await harness.simulated.work(also=[CrashAt("after-commit")], until=lambda: False)
     await harness.simulated.bury_the_dead()
     await harness.run()
@@ -139,7 +139,7 @@ async def test_what_a_relay_had_taken_when_it_died_is_sent_when_the_lease_is_ove
     """Crash here, "before-dispatch": 1 taken, 2 nothing sent, 3 the lease ends, 4 another relay takes it."""
     harness = await RelayHarness().open()
     (identity,) = await harness.commit("a")
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrash):
         await harness.relay(CrashAt("before-dispatch")).run(asyncio.Event())
     await harness.run(until=harness.looked(2))
     assert harness.left() == ["a"]
@@ -188,7 +188,7 @@ async def test_a_commit_wakes_it_and_only_what_is_committed_is_sent() -> None:
     harness = await RelayHarness(HastyTimer()).open()
     running = asyncio.create_task(harness.run())
     identities = await harness.commit("a", old=False)
-    harness.doorbell.ring([*identities, Identity(SHOP, "rolled back")])
+    harness.notifier.notify([*identities, Identity(SHOP, "rolled back")])
     await running
     assert harness.wire() == [outgoing_id(SHOP, identities[0], 0)]
 
@@ -198,7 +198,7 @@ async def test_many_commits_are_sent_some_at_a_time() -> None:
     harness = await RelayHarness(HastyTimer()).open()
     running = asyncio.create_task(harness.run())
     identities = await harness.commit(*(f"m{number}" for number in range(2 * PAGE + 1)), old=False)
-    harness.doorbell.ring(identities)
+    harness.notifier.notify(identities)
     await running
     assert (len(harness.wire()), harness.tally.calls[Point.DISPATCH], harness.tally.calls[Point.TAKE]) == (2 * PAGE + 1, 3, 1)
 
@@ -216,21 +216,21 @@ async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
             """Ring."""
             yield
             if call.point is Point.FIND:
-                harness.doorbell.ring([Identity(SHOP, "another")])
+                harness.notifier.notify([Identity(SHOP, "another")])
                 await harness.timer.sleep(1.0)
 
     running = asyncio.create_task(harness.run(RingsAgain(), until=lambda: bool(harness.wire())))
     await asyncio.sleep(0)
-    harness.doorbell.ring([Identity(SHOP, "one")])
+    harness.notifier.notify([Identity(SHOP, "one")])
     await harness.commit("left behind")
     await running
 
 
 async def test_a_ring_is_heard_in_the_listeners_own_thread() -> None:
     """Whichever thread rings."""
-    bell, heard = Doorbell(), asyncio.get_running_loop().create_future()
+    bell, heard = Notifier(), asyncio.get_running_loop().create_future()
     with bell.listen(lambda _: heard.set_result(threading.get_ident())):
-        thread = threading.Thread(target=bell.ring, args=([],))
+        thread = threading.Thread(target=bell.notify, args=([],))
         thread.start()
         assert await heard == threading.get_ident()
         thread.join()
@@ -243,7 +243,7 @@ async def test_a_commit_in_another_thread_wakes_it() -> None:
     relay_, stop = harness.relay(StopWhen(harness.stop, harness.is_empty)), harness.stop
     running = asyncio.create_task(relay_.run(stop))
     await asyncio.sleep(0)
-    thread = threading.Thread(target=harness.doorbell.ring, args=(identities,))
+    thread = threading.Thread(target=harness.notifier.notify, args=(identities,))
     thread.start()
     await running
     thread.join()
@@ -252,12 +252,12 @@ async def test_a_commit_in_another_thread_wakes_it() -> None:
 
 async def test_a_bell_that_nobody_hears_is_no_error() -> None:
     """Nobody listens, or a loop that is closed; the record is found by looking."""
-    bell = Doorbell()
-    bell.ring([Identity(SHOP, "a")])
+    bell = Notifier()
+    bell.notify([Identity(SHOP, "a")])
     over = asyncio.new_event_loop()
     over.close()
     bell._listening.append((over, lambda _: None))
-    bell.ring([Identity(SHOP, "a")])
+    bell.notify([Identity(SHOP, "a")])
 
 
 async def test_a_stop_sends_what_was_told_just_before() -> None:
@@ -266,7 +266,7 @@ async def test_a_stop_sends_what_was_told_just_before() -> None:
     identities = await harness.commit("a", old=False)
     running = asyncio.create_task(harness.relay(StopWhen(looked, harness.looked(1))).run(harness.stop))
     await looked.wait()
-    harness.doorbell.ring(identities)
+    harness.notifier.notify(identities)
     harness.stop.set()
     await running
     assert harness.left() == []
@@ -322,7 +322,7 @@ async def test_what_a_commit_announced_in_an_outage_goes_out_when_it_is_over() -
     identities = await harness.commit("a", old=False)
     running = asyncio.create_task(harness.run(FailsAt(Point.DISPATCH, *[CommitFailed("away")] * 3)))
     await asyncio.sleep(0)
-    harness.doorbell.ring(identities)
+    harness.notifier.notify(identities)
     await running
     assert set(harness.wire()) == {outgoing_id(SHOP, identities[0], 0)}
 
@@ -334,7 +334,7 @@ async def test_a_second_outage_is_waited_out_as_the_first_one_was() -> None:
     failing = FailsAt(Point.DISPATCH, CommitFailed("away"), CommitFailed("away"), None, CommitFailed("away"))
     running = asyncio.create_task(harness.run(failing, until=lambda: len(harness.wire()) == 2 and not harness.left()))
     for name in ("a", "b"):
-        harness.doorbell.ring(await harness.commit(name, old=False))
+        harness.notifier.notify(await harness.commit(name, old=False))
         while harness.left():  # noqa: ASYNC110 - the store is a value, and tells nobody that it changed
             await asyncio.sleep(0)
     await running
@@ -347,7 +347,7 @@ async def test_commits_in_an_outage_do_not_make_it_try_more_often() -> None:
     running = asyncio.create_task(harness.relay(FailsAt(Point.DISPATCH, *[CommitFailed("away")] * 9)).run(harness.stop))
     await asyncio.sleep(0)
     for name in "abcde":
-        harness.doorbell.ring(await harness.commit(name, old=False))
+        harness.notifier.notify(await harness.commit(name, old=False))
         for _ in range(50):
             await asyncio.sleep(0)
     harness.stop.set()
@@ -365,7 +365,7 @@ async def test_what_was_told_and_not_answered_for_sure_is_tried_again() -> None:
     identities = await harness.commit("a", old=False)
     running = asyncio.create_task(relay_.run(harness.stop))
     await asyncio.sleep(0)
-    harness.doorbell.ring(identities)
+    harness.notifier.notify(identities)
     await running
     assert harness.wire() == [outgoing_id(SHOP, identities[0], 0)] * 4
 

@@ -13,13 +13,13 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind, Message, Send
-from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Point, PortCall
-from onceonly.runtime.processes.counters import Board, Column
-from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
+from onceonly.runtime.processes.counters import Column, SharedCounters
+from onceonly.runtime.worker.alone import AloneStarts, GateMember, UnitGate
 from onceonly.runtime.worker.worker import Worker, run_all
 from tests.conformance.starts_contract import MESSAGE
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
@@ -50,38 +50,38 @@ class NoWait:
         await asyncio.sleep(0)
 
 
-def alone(starts: MemoryStarts, presence: Presence | None = None, board: Board | None = None) -> AloneStarts:
+def alone(starts: MemoryStarts, presence: GateMember | None = None, counters: SharedCounters | None = None) -> AloneStarts:
     """Enclose them."""
     environment = LIVE._replace(timer=NoWait())
-    row = board.row(0) if board is not None else None
-    return AloneStarts(starts, presence or Presence(), endpoint="shop", environment=environment, row=row)
+    row = counters.row(0) if counters is not None else None
+    return AloneStarts(starts, presence or GateMember(), endpoint="shop", environment=environment, row=row)
 
 
 async def test_one_that_is_alone_waits_for_all_others_and_keeps_new_ones_out() -> None:
     """Of whatever endpoint: one crowd is all units of the process."""
-    crowd, said = Crowd(), list[str]()
-    await crowd.enter()
-    await crowd.enter()
+    gate, said = UnitGate(), list[str]()
+    await gate.enter()
+    await gate.enter()
 
     async def by_itself() -> None:
-        await crowd.clear()
+        await gate.clear()
         said.append("alone")
         await asyncio.sleep(0)
         said.append("over")
-        crowd.reopen()
+        gate.reopen()
 
     async def another() -> None:
-        await crowd.enter()
+        await gate.enter()
         said.append("another")
-        crowd.leave()
+        gate.leave()
 
     first, second = asyncio.create_task(by_itself()), asyncio.create_task(by_itself())
     await asyncio.sleep(0)
     third = asyncio.create_task(another())
     await asyncio.sleep(0)
     assert said == []
-    crowd.leave()
-    crowd.leave()
+    gate.leave()
+    gate.leave()
     await asyncio.gather(first, second, third)
     assert said.index("another") not in {1, said.index("over", 2)}
     assert said.count("alone") == said.count("over") == 2
@@ -90,13 +90,13 @@ async def test_one_that_is_alone_waits_for_all_others_and_keeps_new_ones_out() -
 
 async def test_one_that_is_cancelled_while_it_waits_lets_others_in() -> None:
     """A stop must not leave the process closed."""
-    crowd = Crowd()
-    await crowd.enter()
-    waiting = asyncio.create_task(crowd.clear())
+    gate = UnitGate()
+    await gate.enter()
+    waiting = asyncio.create_task(gate.clear())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await crowd.enter()
+    await gate.enter()
 
 
 async def test_no_handler_runs_beside_one_that_is_alone() -> None:
@@ -158,19 +158,19 @@ async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.Mo
 
     async def order(fair: float) -> list[str]:
         monkeypatch.setattr("onceonly.runtime.worker.alone.FAIR_SECONDS", fair)
-        crowd, said = Crowd(), list[str]()
+        gate, said = UnitGate(), list[str]()
 
         async def one_after_another() -> None:
             for _ in range(3):
-                await crowd.clear()
+                await gate.clear()
                 said.append("alone")
                 await asyncio.sleep(0)
-                crowd.reopen()
+                gate.reopen()
 
         async def another() -> None:
-            await crowd.enter()
+            await gate.enter()
             said.append("another")
-            crowd.leave()
+            gate.leave()
 
         first = asyncio.create_task(one_after_another())
         await asyncio.sleep(0)
@@ -210,11 +210,13 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
                 sends.extend(call.items)
             return nullcontext()
 
-    with Board.create(tmp_path / "board", 1) as board:
-        board.row(0).died(seen=seen)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        counters.row(0).died(seen=seen)
         stop = asyncio.Event()
         ports = observed(simulated.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
-        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, board=board.row(0))
+        worker = Worker(
+            ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, counters=counters.row(0)
+        )
         working = asyncio.create_task(worker.run(stop))
         await simulated.settled()
         stop.set()
@@ -227,8 +229,8 @@ async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_pat
     """In a worker that marked it before with the count it had then: its next death would be its last."""
     message = Message(id="1", source="test", type="order", body=b"{}")
     marked: list[int] = []
-    with Board.create(tmp_path / "board", 1) as board:
-        row = board.row(0)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
 
         async def script(_message: Message, _resources: Resources) -> None:
             marked.append(row.get(Column.COUNTED))
@@ -237,7 +239,7 @@ async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_pat
 
         simulated = await SimulatedEndpoint(ScriptedHandlers(script)).open()
         stop = asyncio.Event()
-        worker = Worker(simulated.ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, board=row)
+        worker = Worker(simulated.ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, counters=row)
         worker._loops = worker._loops[:1]  # both deliveries come to the same one
         working = asyncio.create_task(worker.run(stop))
         for attempts in (7, 0):
@@ -254,7 +256,7 @@ async def _nothing(_message: Message, _resources: Resources) -> None:
 
 async def test_a_record_is_removed_however_long_that_takes() -> None:
     """An outage that keeps it there would be counted as a death."""
-    starts, presence = Unsteady(Live(), "shop", lasts=3600), Presence()
+    starts, presence = Unsteady(Live(), "shop", lasts=3600), GateMember()
     mine = alone(starts, presence)
     assert await mine.begin(MESSAGE, 0) == BEGUN
     assert presence.is_alone
@@ -265,7 +267,7 @@ async def test_a_record_is_removed_however_long_that_takes() -> None:
 
 async def test_what_a_bug_left_open_is_closed() -> None:
     """Before its delivery is given back."""
-    starts, presence = MemoryStarts(Live(), "shop", lasts=3600), Presence()
+    starts, presence = MemoryStarts(Live(), "shop", lasts=3600), GateMember()
     mine = alone(starts, presence)
     await mine.begin(MESSAGE, 0)
     await mine.close()
@@ -276,38 +278,38 @@ async def test_what_a_bug_left_open_is_closed() -> None:
 async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> None:
     """And it is counted once, although the record is there as well."""
     starts = MemoryStarts(Live(), "shop", lasts=3600)
-    with Board.create(tmp_path / "board", 1) as board:
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
         assert await starts.begin(MESSAGE, 0) == BEGUN
-        row = board.row(0)
+        row = counters.row(0)
         row.enter(claim_key("shop", MESSAGE), 0)
         assert row.died(seen=True)
-        presence = Presence()
-        assert await alone(starts, presence, board).begin(MESSAGE, 0) == Started(died=0)
+        presence = GateMember()
+        assert await alone(starts, presence, counters).begin(MESSAGE, 0) == StartResult(died=0)
         assert not presence.is_alone
-        assert await alone(starts, board=board).begin(MESSAGE, 1) == BEGUN
+        assert await alone(starts, counters=counters).begin(MESSAGE, 1) == BEGUN
 
 
 async def test_a_dead_letter_that_is_sent_again_runs_alone_with_no_deaths(tmp_path: Path) -> None:
     """The death that it was given up for was seen by the supervisor; the record of that run is not found as another one."""
     starts = MemoryStarts(Live(), "shop", lasts=0)
-    with Board.create(tmp_path / "board", 1) as board:
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
         assert await starts.begin(MESSAGE, 2) == BEGUN
-        row = board.row(0)
+        row = counters.row(0)
         row.enter(claim_key("shop", MESSAGE), 2)
         assert row.died(seen=True)
-        assert await alone(starts, board=board).begin(MESSAGE, 2) == Started(died=2)
-        assert await alone(starts, board=board).begin(MESSAGE, 0) == BEGUN
+        assert await alone(starts, counters=counters).begin(MESSAGE, 2) == StartResult(died=2)
+        assert await alone(starts, counters=counters).begin(MESSAGE, 0) == BEGUN
 
 
 async def test_a_suspect_of_a_first_run_is_counted_by_the_board_alone(tmp_path: Path) -> None:
     """Without one nothing is known."""
     starts = MemoryStarts(Live(), "shop")
-    with Board.create(tmp_path / "board", 1) as board:
-        row = board.row(0)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
         row.enter(claim_key("shop", MESSAGE), 4)
         row.died(seen=True)
-        assert await alone(starts, board=board).died([MESSAGE, Identity("upstream", "other")]) == Deaths(
+        assert await alone(starts, counters=counters).died([MESSAGE, Identity("upstream", "other")]) == DeadRuns(
             counted={MESSAGE: 4}, explained=True
         )
-        assert await alone(starts, board=board).died([MESSAGE]) == Deaths(explained=True)
+        assert await alone(starts, counters=counters).died([MESSAGE]) == DeadRuns(explained=True)
     assert await alone(starts).died([MESSAGE]) == NO_DEATHS

@@ -13,8 +13,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
-from onceonly.runtime.worker.alone import Presence
-from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
+from onceonly.runtime.worker.alone import GateMember
+from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, BatchedDelete
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 from tests.runtime.harness import HastyTimer, SimulatedEndpoint
@@ -148,7 +148,7 @@ async def test_records_are_forgotten_together_while_a_statement_is_under_way() -
     simulated = SimulatedEndpoint()
     slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, simulated.timer, enough=9)
+    store = BatchedDelete(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
@@ -164,7 +164,7 @@ async def test_who_forgets_first_waits_for_others_to_join() -> None:
     slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
     slow.opened.set()
-    store = ForgettingTogether(slow, simulated.timer, enough=9)
+    store = BatchedDelete(slow, simulated.timer, enough=9)
     await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
     assert simulated.timer.slept == [WINDOW_SECONDS]
@@ -176,7 +176,7 @@ async def test_enough_callers_wait_for_nobody_else() -> None:
     slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
     slow.opened.set()
-    store = ForgettingTogether(slow, NeverTimer(), enough=3)
+    store = BatchedDelete(slow, NeverTimer(), enough=3)
     await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
 
@@ -187,7 +187,7 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
     simulated = SimulatedEndpoint()
     slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, simulated.timer, enough=9)
+    store = BatchedDelete(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
@@ -206,7 +206,7 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     simulated = SimulatedEndpoint()
     slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, simulated.timer, enough=9)
+    store = BatchedDelete(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     second = asyncio.create_task(store.forget([Record(Identity("s", "b"))]))
@@ -223,7 +223,7 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     simulated = SimulatedEndpoint()
     turns = asyncio.Semaphore(1)
     first, second = LoopTurn(turns), LoopTurn(turns)
-    store = TurningStore(simulated.store, first, Presence(), forgets=simulated.store)
+    store = TurningStore(simulated.store, first, GateMember(), forgets=simulated.store)
     await first.take()
     unit = await store.begin([])
     await unit.commit([])

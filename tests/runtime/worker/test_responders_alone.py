@@ -15,9 +15,9 @@ from onceonly import Endpoint, Reject
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message, Send
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.processes.counters import Board, Column, CounterRow
+from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 from onceonly.runtime.worker import responders
-from onceonly.runtime.worker.alone import crowd
+from onceonly.runtime.worker.alone import gate
 from tests.endpoint.asgi_client import FAR, Got, ask
 
 SOON = 10.0
@@ -90,11 +90,11 @@ async def payments() -> AsyncIterator[Payments]:
 async def alone() -> AsyncIterator[None]:
     """Have the process to oneself."""
     async with asyncio.timeout(SOON):
-        await crowd().clear()
+        await gate().clear()
     try:
         yield
     finally:
-        crowd().reopen()
+        gate().reopen()
 
 
 async def turns() -> None:
@@ -120,14 +120,14 @@ async def test_a_message_that_is_to_run_alone_waits_for_executions(payments: Pay
     await payments.put()
     posting = asyncio.create_task(payments.post())
     await payments.at_work.wait()
-    clearing = asyncio.create_task(crowd().clear())
+    clearing = asyncio.create_task(gate().clear())
     await turns()
     assert not clearing.done()
     payments.let_go.set()
     async with asyncio.timeout(SOON):
         assert (await posting).status == 204
         await clearing
-    crowd().reopen()
+    gate().reopen()
 
 
 async def test_a_caller_is_answered_in_time_however_long_a_message_runs_alone(
@@ -208,9 +208,9 @@ async def test_no_responder_is_at_work_beside_a_message_that_runs_alone() -> Non
 async def test_a_death_while_a_responder_is_at_work_is_not_that_of_a_handler_beside_it(tmp_path: Path) -> None:
     """The supervisor finds two marks, and counts none; of a responder alone it finds one that is no message's."""
     payments = Payments()
-    with Board.create(tmp_path / "board", 2) as board:
-        row, dead = board.row(0), board.row(1)
-        async with payments.endpoint.running(board=row):
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row, dead = counters.row(0), counters.row(1)
+        async with payments.endpoint.running(counters=row):
             await payments.put()
             posting = asyncio.create_task(payments.post())
             await payments.at_work.wait()

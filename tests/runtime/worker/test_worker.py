@@ -11,9 +11,9 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import CallTally, Point
-from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
+from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, SharedCounters
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
@@ -99,10 +99,10 @@ async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
     handlers = ScriptedHandlers(script)
     simulated = await SimulatedEndpoint(handlers).open("a", "bad", "slow")
     await simulated.send("a")
-    with Board.create(f"{tmp_path}/board", 1) as board:
+    with SharedCounters.create(f"{tmp_path}/board", 1) as counters:
         stop = asyncio.Event()
-        row = board.row(0)
-        worker = Worker(simulated.ports, FAST, environment=simulated.environment, board=row)
+        row = counters.row(0)
+        worker = Worker(simulated.ports, FAST, environment=simulated.environment, counters=row)
         running = asyncio.create_task(worker.run(stop))
         await simulated.settled()
         stop.set()
@@ -366,7 +366,7 @@ async def test_a_crash_in_one_loop_ends_them_all() -> None:
     """A process dies as a whole: no loop of it goes on."""
     simulated = await SimulatedEndpoint().open("a", "b")
     workers = [simulated.worker(WorkerSettings(concurrency=3, wait=0.05), CrashAt("after-commit")), simulated.worker()]
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrash):
         await run_all(workers, asyncio.Event())
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -15,7 +15,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.runtime.observe.observer import CallTally
-from onceonly.runtime.processes.counters import Board
+from onceonly.runtime.processes.counters import SharedCounters
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
@@ -77,9 +77,9 @@ async def test_a_call_passes_one_wrapper_of_its_port(observer: CallTally | None,
     await simulated.transport.send([Send(message=suspect, to="shop", alone=True)])
     whole, passed = simulated.ports._replace(starts=MemoryStarts(Live(), "shop")), Passed(set)
     ports = whole._replace(**{name: Probed(name, getattr(whole, name), passed) for name in PROBED})
-    with Board.create(tmp_path / "board", 1) as board:
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
         stop, settings = asyncio.Event(), WorkerSettings(wait=0.05, grace=5.0)
-        worker = Worker(ports, settings, environment=simulated.environment, board=board.row(0), observer=observer)
+        worker = Worker(ports, settings, environment=simulated.environment, counters=counters.row(0), observer=observer)
         working = asyncio.create_task(worker.run(stop))
         await simulated.settled()
         stop.set()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, OnceOnlyError
-from onceonly.model.transaction import Decided, TransactionAttempt
+from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly_verify.beside import asked
 from onceonly_verify.programs import Programs
@@ -51,7 +51,7 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
     request = client.request.encode() if client.key else b""
     opening = TransactionAttempt(endpoint=ports.endpoint, attempt=attempt, max_commit=1, key=client.key, fingerprint=request)
 
-    async def block(opened: Any) -> Decided:
+    async def block(opened: Any) -> BlockDecision:
         if not ports.controls:
             opened.resources.get(programs.stores.Notebook).write(client.name, attempt)
         elif client.entity:
@@ -59,7 +59,7 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
             entities = opened.resources.get(Entities)
             rows = decode_rows(entities.read(client.entity))
             entities.write(client.entity, encode_rows((*rows, (client.name, attempt))))
-        return Decided(handlers.effects(opening.identity, client.name, attempt), attempt.encode())
+        return BlockDecision(handlers.effects(opening.identity, client.name, attempt), attempt.encode())
 
     with suppress(OnceOnlyError):  # the client is told
         ways = programs.transaction.TransactionPorts(ports.transactions, ports.admission, ports.controls, ports.transport)

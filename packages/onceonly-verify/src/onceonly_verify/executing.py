@@ -11,7 +11,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Decided, TransactionAttempt
+from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly_verify.programs import Programs
@@ -84,9 +84,9 @@ async def _post(key: str, programs: Programs, ports: Ports, calls: Any) -> None:
     mark = mark_text(handlers.driver.token())
     opening = TransactionAttempt(endpoint=ports.endpoint, attempt=mark, max_commit=SOON, key=key)
 
-    async def run(_request: Request, resources: Resources) -> Decided:
+    async def run(_request: Request, resources: Resources) -> BlockDecision:
         notebook: Any = resources.get(programs.stores.Notebook)
         notebook.write(key, mark)
-        return Decided(handlers.effects(Identity(ports.endpoint, mark), key, mark), mark.encode())
+        return BlockDecision(handlers.effects(Identity(ports.endpoint, mark), key, mark), mark.encode())
 
     await programs.execution.execute(opening, run, calls, ports)

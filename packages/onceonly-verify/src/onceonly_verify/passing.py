@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.ring import Dial, PendingEntry, RingWorld
+from onceonly.adapters.memory.ring import PendingEntry, RingSettings, RingWorld
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
@@ -37,7 +37,7 @@ class TimedRing(RingWorld, frozen=True):
 
 def first_ring(programs: Programs) -> Any:
     """Give what a store knows at the beginning: nothing, with all slots labelled."""
-    return programs.ring.look(TimedRing(), programs.ring.Dial(SLICING, START))[0]
+    return programs.ring.look(TimedRing(), programs.ring.RingSettings(SLICING, START))[0]
 
 
 def tick(world: TimedRing) -> tuple[TimedRing, None]:
@@ -45,7 +45,9 @@ def tick(world: TimedRing) -> tuple[TimedRing, None]:
     return replace(world, now=min(world.now + WIDTH, END)), None
 
 
-def claimed_before(world: Any, messages: Sequence[Message], decided: Mapping[Identity, tuple[Effect, ...]], dial: Dial) -> Any:
+def claimed_before(
+    world: Any, messages: Sequence[Message], decided: Mapping[Identity, tuple[Effect, ...]], dial: RingSettings
+) -> Any:
     """Do what an older version did: claim each message by the instant in its header, and owe what was decided for it."""
     for message in messages:
         number, start = dial.slicing.slot(message.former_instant), dial.former_slice_of(message)
@@ -82,7 +84,7 @@ class OnTime:
 @cache
 def _on_time(function: Callable[..., Any]) -> Callable[..., Any]:
     def at_its_time(world: TimedRing, *arguments: Any) -> Any:
-        dial: Dial = arguments[-1]
+        dial: RingSettings = arguments[-1]
         return function(world, *arguments[:-1], replace(dial, now=world.now))
 
     return at_its_time

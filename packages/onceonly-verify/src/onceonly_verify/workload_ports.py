@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Stored, StoreWorld
+from onceonly.adapters.memory.store import StoredRecord, StoreWorld
 from onceonly.adapters.memory.world import WorldDriver, WorldPart
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
@@ -162,16 +162,16 @@ def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
     handlers = CheckedHandlers(workload, Asking(None), programs=programs, endpoint=endpoint)
     messages = {each.message().identity: each.message() for each in workload.arrivals}
     decided = {who: handlers.effects(who, each.body.decode(), mark) for who, each in messages.items()}
-    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.Dial(SLICING, world.now))
+    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.RingSettings(SLICING, world.now))
     return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
 
 
 def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     subscribers: dict[str, tuple[str, ...]] = {}
     if workload.deduplication is DeduplicationMode.DEDUP:
-        return programs.admission.Deduplicated(endpoint, programs.dedup.MemoryDedupStore(driver))
+        return programs.admission.DedupStoreAdmission(endpoint, programs.dedup.MemoryDedupStore(driver))
     if workload.deduplication in SWEPT_TOKENS:
-        return programs.admission.Tokenized(endpoint, tokens_of(programs, driver), subscribers, CheckedIdGenerator(driver))
+        return programs.admission.TokenAdmission(endpoint, tokens_of(programs, driver), subscribers, CheckedIdGenerator(driver))
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.admission.TokensInStore(subscribers, CheckedIdGenerator(driver))
     return programs.admission.StoreAdmission()
@@ -228,7 +228,7 @@ class Views:
         claims = {claim for held in world.slots for claim in held.claims} | {claim for claim, _ in world.arrivals}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in world.notes}
         claims |= {(identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies}
-        records = tuple(Stored(each.record, each.at) for each in world.records)
+        records = tuple(StoredRecord(each.record, each.at) for each in world.records)
         return StoreWorld(frozenset(claims), records, world.notes, tuple(world.open))
 
     def _database(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
@@ -236,7 +236,7 @@ class Views:
         world = worlds[self._places[endpoint]]
         notes = tuple((key, value) for owner, key, value in world.notes if owner == endpoint)
         mine = [each for each in world.records if each.endpoint == endpoint]
-        records = tuple(Stored(each.record, 0) for each in mine)
+        records = tuple(StoredRecord(each.record, 0) for each in mine)
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
         claims = frozenset(
             (identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies
@@ -248,7 +248,7 @@ class Views:
         keys: list[tuple[str, IdempotencyEntry]] = []
         claims: set[tuple[Identity, bytes]] = set()
         notes: list[tuple[str, str]] = []
-        records: list[Stored] = []
+        records: list[StoredRecord] = []
         for each in worlds[self._places[endpoint]].written:
             if each.body is None or each.key.startswith(LISTED):
                 continue
@@ -262,12 +262,12 @@ class Views:
                 identity = self._attempts.get(bytes.fromhex(key)) or names[bytes.fromhex(key)]
                 if identity in self._attempts.values():
                     pending = kept.record(identity, each.key)
-                    records += [Stored(pending, 0)] if pending.effects else []
+                    records += [StoredRecord(pending, 0)] if pending.effects else []
                     continue
                 claims.add((identity, bytes.fromhex(kept.body)))
                 record = kept.record(identity, each.key)
                 if record.is_pending or self._workload.deduplication is not DeduplicationMode.HISTORY:
-                    records.append(Stored(record, 0))
+                    records.append(StoredRecord(record, 0))
         recorded = {identity for identity, _ in claims}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
         for identity, name in self._names[endpoint].items():

@@ -62,7 +62,7 @@ Answer: TypeAlias = Mapping[str, Any]
 ServiceError: TypeAlias = ClientError
 
 
-class Definite(Struct, frozen=True, kw_only=True):
+class DefiniteError(Struct, frozen=True, kw_only=True):
     """What one service says when it did not carry out a request: `refused` for what is in it, `failed` for other reasons."""
 
     refused: frozenset[str] = frozenset()
@@ -146,7 +146,7 @@ def request_id(answer: Answer) -> str:
 
 
 @contextmanager
-def translated(what: str, definite: Definite) -> Iterator[None]:
+def translated(what: str, definite: DefiniteError) -> Iterator[None]:
     """Translate the driver's errors into this library's.
 
     Raises CommitRefused, CommitFailed, and OutcomeUnknown for all that is not on the list of definite errors.
@@ -158,7 +158,7 @@ def translated(what: str, definite: Definite) -> Iterator[None]:
 
 
 @contextmanager
-def told_at_start(what: str, missing: Mapping[str, str], definite: Definite) -> Iterator[None]:
+def told_at_start(what: str, missing: Mapping[str, str], definite: DefiniteError) -> Iterator[None]:
     """Turn errors at start into SetupError where a person must act; `missing` tells what to do about some of them, by name."""
     try:
         yield
@@ -174,7 +174,7 @@ def told_at_start(what: str, missing: Mapping[str, str], definite: Definite) -> 
         raise _meaning(error, what, definite) from error
 
 
-def _meaning(error: Exception, what: str, definite: Definite) -> OnceOnlyError:
+def _meaning(error: Exception, what: str, definite: DefiniteError) -> OnceOnlyError:
     if isinstance(error, ClientError):
         code = code_of(error)
         said = f"{what}: {error.response.get('Error', {}).get('Message', '') or 'no reason given'} ({code})"

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from onceonly.adapters.aws.address import DynamoDBAddress
-from onceonly.adapters.aws.client import Answer, Client, Definite, ServiceError, code_of, connected, told_at_start
+from onceonly.adapters.aws.client import Answer, Client, DefiniteError, ServiceError, code_of, connected, told_at_start
 from onceonly.model.errors import RetryableError, SetupError
 
 SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
 """The attributes of an item. The first two are its primary key."""
-DEFINITE = Definite(
+DEFINITE = DefiniteError(
     refused=frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"}),
     failed=frozenset(
         {

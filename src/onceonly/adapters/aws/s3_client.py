@@ -8,11 +8,11 @@ from uuid import uuid4
 from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
 
 from onceonly.adapters.aws.address import S3Address
-from onceonly.adapters.aws.client import Client, Definite, ServiceError, code_of, connected, told_at_start, translated
+from onceonly.adapters.aws.client import Client, DefiniteError, ServiceError, code_of, connected, told_at_start, translated
 from onceonly.model.errors import SetupError
 
 LONGEST_ENCODED = 3  # bytes that one byte of a key may take
-DEFINITE = Definite(
+DEFINITE = DefiniteError(
     refused=frozenset({"EntityTooLarge", "KeyTooLongError", "InvalidRequest", "InvalidArgument"}),
     failed=frozenset({"ConditionalRequestConflict", "NoSuchBucket", "OperationAborted"}),
 )

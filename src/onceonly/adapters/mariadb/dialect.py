@@ -22,12 +22,12 @@ from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
-from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, QueueTaking, Said, State
+from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, State
 from onceonly.sql.maintenance import RingMaintenance
-from onceonly.sql.statement_events import Looks
+from onceonly.sql.statement_events import StatementListener
 
 if TYPE_CHECKING:
-    from onceonly.adapters.mariadb.watch import Side
+    from onceonly.adapters.mariadb.watch import SideConnections
 
 OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
@@ -45,16 +45,20 @@ _OFF = (0, "0", "OFF")
 
 # https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
 _SAID = {
-    **dict.fromkeys((1020, 1213), Said.LOCKED),
-    **dict.fromkeys((1205, 3572), Said.HELD),
+    **dict.fromkeys((1020, 1213), DatabaseFailure.LOCKED),
+    **dict.fromkeys((1205, 3572), DatabaseFailure.HELD),
     **dict.fromkeys(
-        (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), Said.CONSTRAINT
+        (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), DatabaseFailure.CONSTRAINT
     ),
-    **dict.fromkeys((1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1142, 1143, 1146), Said.STATEMENT),
-    **dict.fromkeys((1227, 1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1370, 1406, 1411), Said.STATEMENT),
-    **dict.fromkeys((1416, 1525, 1644, 1690, 1792, 3140, 4078), Said.STATEMENT),
-    1153: Said.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
-    **dict.fromkeys((1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 1836, 2003), Said.UNABLE),
+    **dict.fromkeys(
+        (1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1142, 1143, 1146), DatabaseFailure.STATEMENT
+    ),
+    **dict.fromkeys((1227, 1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1370, 1406, 1411), DatabaseFailure.STATEMENT),
+    **dict.fromkeys((1416, 1525, 1644, 1690, 1792, 3140, 4078), DatabaseFailure.STATEMENT),
+    1153: DatabaseFailure.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
+    **dict.fromkeys(
+        (1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 1836, 2003), DatabaseFailure.UNABLE
+    ),
 }
 
 _LEVELS = {Purpose.WRITING: "READ COMMITTED", Purpose.READING: "REPEATABLE READ"}  # units get what the user chose
@@ -80,10 +84,10 @@ class MariaDB(Dialect):
     gapless: str | None = "READ COMMITTED"
     maintenance: RingMaintenance = MariaDBMaintenance()
     errors: tuple[type[Exception], ...] = ()
-    looks = Looks(before=(refuse,), after=(mended,))
+    looks = StatementListener(before=(refuse,), after=(mended,))
 
     def __init__(self) -> None:
-        self._side: Side | None = None
+        self._side: SideConnections | None = None
         self._idle = 0
         self._locks = Locks()
 
@@ -91,10 +95,10 @@ class MariaDB(Dialect):
         """Make an engine. A lock is waited for `timeout` seconds, rounded up to whole ones, which is all the server knows."""
         if not url.database:
             raise SetupError("name a database in the URL: mysql://user@host/database")
-        from onceonly.adapters.mariadb.watch import Side, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
+        from onceonly.adapters.mariadb.watch import SideConnections, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
 
         waits = max(1, math.ceil(timeout))
-        self._side = Side()
+        self._side = SideConnections()
         self._locks = Locks(waits)
         engine = create_async_engine(
             url.set(drivername="mysql+asyncmy"),
@@ -282,10 +286,10 @@ class MariaDB(Dialect):
         if not lock(connection, name, wait="@@lock_wait_timeout"):
             raise CommitFailed("another process has been changing the schema for too long: try again when it has ended")
 
-    def said(self, error: DBAPIError) -> Said:
+    def said(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by the server's error code."""
         code = code_of(error)
-        return _SAID.get(code, Said.NOTHING) if code is not None else Said.NOTHING
+        return _SAID.get(code, DatabaseFailure.NOTHING) if code is not None else DatabaseFailure.NOTHING
 
 
 class _SelectAndUpdate:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS, Purpose
-from onceonly.sql.long_locks import LongLocks, Wait
+from onceonly.sql.long_locks import LockWait, LongLocks
 
 LOCK_TIMEOUT = 1205
 _WAITS, _TELLS = "onceonly_waits", "onceonly_lock_timeout_tells"
@@ -39,10 +39,10 @@ class Locks:
     def caution(self, connection: Connection, *, isolated: bool) -> str:
         """Return the statement that is sent before the handlers run; empty for none."""
         wait = self._long_locks.wait(isolated=isolated)
-        connection.info[_TELLS] = wait is not Wait.NONE
-        if self._waits is None or wait is Wait.FULL:
+        connection.info[_TELLS] = wait is not LockWait.NONE
+        if self._waits is None or wait is LockWait.FULL:
             return ""
-        return self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if wait is Wait.BRIEF else 0)
+        return self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if wait is LockWait.BRIEF else 0)
 
     def _set(self, connection: Connection, seconds: int) -> str:
         if connection.info.get(_WAITS, self._waits) == seconds:

@@ -52,7 +52,7 @@ class MariaDBConnectionState(Enum):
     """The server did not answer."""
 
 
-class Side:
+class SideConnections:
     """Makes second connections to the server of an engine, to check or to end what a first one does."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class WatchedConnection(Connection):
     _connected: bool
     _doubting: asyncio.Future[None] | None = None
 
-    def __init__(self, side: Side, parameters: dict[str, Any]) -> None:
+    def __init__(self, side: SideConnections, parameters: dict[str, Any]) -> None:
         """Prepare; `parameters` are asyncmy's."""
         self._side = side
         self._plain = {name: value for name, value in parameters.items() if name != "init_command"}
@@ -215,7 +215,7 @@ class WatchedConnection(Connection):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def connecting(side: Side) -> Callable[..., Awaitable[WatchedConnection]]:
+def connecting(side: SideConnections) -> Callable[..., Awaitable[WatchedConnection]]:
     """Make what opens the connections of an engine."""
 
     async def connect(**parameters: Any) -> WatchedConnection:

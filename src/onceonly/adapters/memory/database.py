@@ -22,14 +22,14 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.store import BeginResult
 
 
-class Holding(Struct, frozen=True):
+class OpenDatabaseUnit(Struct, frozen=True):
     """A unit that is neither committed nor abandoned, and the tokens that it has deleted, visible to nobody else."""
 
     token: Hashable
     tokens: frozenset[Token]
 
 
-class Owned(Struct, frozen=True):
+class OwnedRecord(Struct, frozen=True):
     """A committed record with effects, whose it is, and when it was stored and last taken, in milliseconds since 1970."""
 
     endpoint: str
@@ -42,9 +42,9 @@ class DatabaseWorld(Struct, frozen=True):
     """What the database holds. `notes` are rows without a unique key: (endpoint, key, value)."""
 
     tokens: frozenset[Token] = frozenset()
-    records: tuple[Owned, ...] = ()
+    records: tuple[OwnedRecord, ...] = ()
     notes: tuple[tuple[str, str, Any], ...] = ()
-    open: tuple[Holding, ...] = ()
+    open: tuple[OpenDatabaseUnit, ...] = ()
 
 
 PLACE = WorldPart("database", DatabaseWorld())
@@ -65,7 +65,7 @@ def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, 
         done=tuple(message for message in rest if message.identity not in pending),
         mismatched=(),
     )
-    return replace(world, open=(*world.open, Holding(token, frozenset(live)))), found
+    return replace(world, open=(*world.open, OpenDatabaseUnit(token, frozenset(live)))), found
 
 
 def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: tuple[str, int]) -> Step:
@@ -81,7 +81,7 @@ def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: t
     if not consumed <= unit.tokens & world.tokens:
         return closed, Raises(ConflictError, "another unit consumed a token of this one first")
     issued = [token for record in changes.records for token in record.issued]
-    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.is_pending)
+    stored = tuple(OwnedRecord(endpoint, record, now) for record in changes.records if record.is_pending)
     return DatabaseWorld(
         tokens=(world.tokens - consumed).union(issued),
         records=world.records + stored,

@@ -22,14 +22,14 @@ from onceonly.ports.ring import PENDING_COUNTED, Rotation, Slot, slot_as_found
 from onceonly.ports.store import BeginResult, UndecidableMessage
 
 
-class Held(Struct, frozen=True):
+class BucketContent(Struct, frozen=True):
     """What a slot holds: the beginning of its slice, None without one, and the claims of that slice."""
 
     start: int | None
     claims: frozenset[Claim] = frozenset()
 
 
-class Using(Struct, frozen=True):
+class OpenRingUnit(Struct, frozen=True):
     """A unit that is neither committed nor abandoned: its claims, and the slices of all its messages that are in one.
 
     Those of `both` are claimed in their slice, as an older version does, and outside of the ring.
@@ -54,15 +54,15 @@ class PendingEntry(Struct, frozen=True):
 class RingWorld(Struct, frozen=True):
     """Everything one endpoint's store knows. `arrivals` are claims outside of the ring, each with when it was made."""
 
-    slots: tuple[Held, ...] = ()
+    slots: tuple[BucketContent, ...] = ()
     arrivals: tuple[tuple[Claim, int], ...] = ()
     records: tuple[PendingEntry, ...] = ()
     notes: tuple[Note, ...] = ()
-    open: tuple[Using, ...] = ()
+    open: tuple[OpenRingUnit, ...] = ()
     leader: Hashable = None
 
 
-class Dial(Struct, frozen=True):
+class RingSettings(Struct, frozen=True):
     """How time is cut, what time it is, and whether `begin` waits for a claim."""
 
     slicing: Slicing
@@ -80,7 +80,7 @@ class Dial(Struct, frozen=True):
         return self.slicing.start(instant) if self.slicing.has(instant) else None
 
 
-def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial: Dial) -> Step | None:
+def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial: RingSettings) -> Step | None:
     """Claim messages for a new unit, each where it belongs; those are left out whose slot holds another slice."""
     world = _labelled(world, dial)
     asked = {message.identity: message for message in messages}
@@ -108,11 +108,11 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
         undecidable=undecidable,
     )
     used = tuple((m.identity, slices[m.identity]) for m in open_to if m.identity in slices)
-    unit = Using(token, tuple((m.identity, m.fingerprint) for m in found.new), used, both=both - shut)
+    unit = OpenRingUnit(token, tuple((m.identity, m.fingerprint) for m in found.new), used, both=both - shut)
     return replace(world, open=(*world.open, unit)), found
 
 
-def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) -> Step:
+def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: RingSettings) -> Step:
     """Make a unit final in one step, unless a slot that it used was rotated meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
@@ -144,7 +144,7 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) 
     ), None
 
 
-def rotate(world: RingWorld, number: int, dial: Dial) -> Step:
+def rotate(world: RingWorld, number: int, dial: RingSettings) -> Step:
     """Forget what a slot holds, and label it; or say why not."""
     world = _labelled(world, dial)
     slicing, held, wanted = dial.slicing, world.slots[number], dial.slicing.wanted(number, dial.now)
@@ -156,11 +156,11 @@ def rotate(world: RingWorld, number: int, dial: Dial) -> Step:
         return world, Rotation.BUSY
     if held.start is not None and any(waiting.slice == held.start for waiting in world.records):
         return world, Rotation.PENDING
-    slots = (*world.slots[:number], Held(wanted), *world.slots[number + 1 :])
+    slots = (*world.slots[:number], BucketContent(wanted), *world.slots[number + 1 :])
     return replace(world, slots=slots), Rotation.ROTATED
 
 
-def remove_expired(world: RingWorld, limit: int, dial: Dial) -> Step:
+def remove_expired(world: RingWorld, limit: int, dial: RingSettings) -> Step:
     """Remove old claims from outside of the ring, but for those that have pending effects; the outcome is how many."""
     pending = {waiting.record.identity for waiting in world.records}
     horizon = dial.now - dial.slicing.retention
@@ -168,7 +168,7 @@ def remove_expired(world: RingWorld, limit: int, dial: Dial) -> Step:
     return replace(world, arrivals=tuple(each for each in world.arrivals if each not in old)), len(old)
 
 
-def look(world: RingWorld, dial: Dial) -> Step:
+def look(world: RingWorld, dial: RingSettings) -> Step:
     """Give all slots as they are."""
     world = _labelled(world, dial)
     found = tuple(
@@ -199,16 +199,16 @@ def forget(world: RingWorld, identities: tuple[Identity, ...]) -> Step:
     return replace(world, records=tuple(each for each in world.records if each.record.identity not in identities)), None
 
 
-def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
+def _labelled(world: RingWorld, dial: RingSettings) -> RingWorld:
     """Give all slots their first labels, as a database gets them with its first use: nothing was handled before."""
     if world.slots:
         return world
     slicing = dial.slicing
-    return replace(world, slots=tuple(Held(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
+    return replace(world, slots=tuple(BucketContent(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
 
 
 def _undecidable(
-    world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial
+    world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: RingSettings
 ) -> tuple[UndecidableMessage, ...]:
     checked = [
         (message, dial.slicing.undecidable_reason(start, world.slots[dial.slicing.slot(start)].start, dial.now))
@@ -224,7 +224,7 @@ def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Ident
     return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices or claim[0] in both}
 
 
-def _pending(world: RingWorld, held: Held) -> int:
+def _pending(world: RingWorld, held: BucketContent) -> int:
     pending = sum(waiting.slice == held.start for waiting in world.records) if held.start is not None else 0
     return min(pending, PENDING_COUNTED)
 
@@ -263,9 +263,9 @@ class MemoryRingStore(MemoryStore):
         """Give up the unit with this token."""
         self._driver.at_once(PortOperation("abandon", self.place, abandon, (token,)))
 
-    def dial(self) -> Dial:
+    def dial(self) -> RingSettings:
         """Say what time it is."""
-        return Dial(self._slicing, self._clock.now(), self._blocking)
+        return RingSettings(self._slicing, self._clock.now(), self._blocking)
 
 
 class MemoryRing:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.environment import Clock
-from onceonly.ports.starts import BEGUN, Deaths, Started
+from onceonly.ports.starts import BEGUN, DeadRuns, StartResult
 
 NO_WAIT_SECONDS = 0.001
 """Seconds that `begin` waits for another run to end: none, but a time-out needs some."""
@@ -37,7 +37,7 @@ class StartsWorld(Struct, frozen=True):
     explained: bool = False
 
 
-class Span(Struct, frozen=True):
+class RunSpan(Struct, frozen=True):
     """A run's own name, the instant it is, and the instant at which a run that begins now counts as dead."""
 
     token: Hashable
@@ -48,7 +48,7 @@ class Span(Struct, frozen=True):
 PLACE = WorldPart("starts", StartsWorld())
 
 
-def begin(world: StartsWorld, key: bytes, attempts: int, span: Span) -> Step | None:
+def begin(world: StartsWorld, key: bytes, attempts: int, span: RunSpan) -> Step | None:
     """Record a run; waits while another one that began with at least as many attempts may be in progress."""
     world, seen = _take(world, (key,))
     mine = [run for run in world.runs if run.key == key]
@@ -102,24 +102,24 @@ class MemoryStarts:
         self._clock = clock or WallClock()
         self._tokens: dict[bytes, Hashable] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return the runs that a supervisor saw die; see the port."""
         keys = {claim_key(self._endpoint, identity): identity for identity in identities}
         found: tuple[tuple[bytes, int], ...]
         found, explained = await self._driver.perform(PortOperation("start-died", PLACE, take, (tuple(keys),)))
-        return Deaths(counted={keys[key]: attempts for key, attempts in found}, explained=explained)
+        return DeadRuns(counted={keys[key]: attempts for key, attempts in found}, explained=explained)
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Record that a run begins; see the port."""
         key, now = claim_key(self._endpoint, identity), self._clock.now()
         token = self._tokens[key] = self._driver.token()
-        span = Span(token, now, now + int(self._lasts * 1000))
+        span = RunSpan(token, now, now + int(self._lasts * 1000))
         operation = PortOperation("start-begin", PLACE, begin, (key, attempts, span))
         try:
             died: int | None = await self._driver.perform(operation, NO_WAIT_SECONDS)
         except TimeoutError:
-            return Started(wait=BUSY_SECONDS)
-        return BEGUN if died is None else Started(died=died)
+            return StartResult(wait=BUSY_SECONDS)
+        return BEGUN if died is None else StartResult(died=died)
 
     async def ended(self, identity: Identity) -> None:
         """Remove the run; see the port."""

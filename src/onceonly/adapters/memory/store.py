@@ -36,7 +36,7 @@ class OpenUnit(Struct, frozen=True):
     """Whether it can no longer be committed."""
 
 
-class Stored(Struct, frozen=True):
+class StoredRecord(Struct, frozen=True):
     """A committed record with effects, and when it was stored and last taken, in milliseconds since 1970."""
 
     record: Record
@@ -48,7 +48,7 @@ class StoreWorld(Struct, frozen=True):
     """Everything one endpoint's store knows. `notes` are rows without a unique key, in the order they were committed."""
 
     claims: frozenset[Claim] = frozenset()
-    records: tuple[Stored, ...] = ()
+    records: tuple[StoredRecord, ...] = ()
     notes: tuple[Note, ...] = ()
     open: tuple[OpenUnit, ...] = ()
     keys: tuple[tuple[str, IdempotencyEntry], ...] = ()
@@ -96,7 +96,7 @@ def commit(world: StoreWorld, token: Hashable, changes: UnitChanges, now: int) -
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
         return closed, Raises(ConflictError, "another unit committed a claim of this one first")
-    stored = tuple(Stored(record, now) for record in changes.records if record.is_pending)
+    stored = tuple(StoredRecord(record, now) for record in changes.records if record.is_pending)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
     return replace(final, keys=world.keys, buried=world.buried), None
 

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.errors import ConflictError
-from onceonly.model.token import Owner, Prepared, Token
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.environment import Clock
 
 
 class TokensWorld(Struct, frozen=True):
     """The tokens there are: a token is in one of the two sets, or gone."""
 
-    prepared: frozenset[Prepared] = frozenset()
+    prepared: frozenset[PreparedToken] = frozenset()
     live: frozenset[Token] = frozenset()
 
 
@@ -25,7 +25,7 @@ PLACE = WorldPart("tokens", TokensWorld())
 def prepare(world: TokensWorld, owned: tuple[tuple[Token, Owner], ...], now: int) -> Step:
     """Create tokens, those whose ids are free; a ConflictError when one is not."""
     taken = world.live.union(each.token for each in world.prepared)
-    fresh = frozenset(Prepared(token, owner, now) for token, owner in owned if token not in taken)
+    fresh = frozenset(PreparedToken(token, owner, now) for token, owner in owned if token not in taken)
     outcome = Raises(ConflictError, "the id of a token was used before") if len(fresh) < len(owned) else None
     return replace(world, prepared=world.prepared | fresh), outcome
 
@@ -57,7 +57,7 @@ def prepared(world: TokensWorld, older_than: int, limit: int) -> Step:
     return world, tuple(each for _, each in old[:limit])
 
 
-def _without(world: TokensWorld, tokens: tuple[Token, ...]) -> frozenset[Prepared]:
+def _without(world: TokensWorld, tokens: tuple[Token, ...]) -> frozenset[PreparedToken]:
     return frozenset(each for each in world.prepared if each.token not in tokens)
 
 
@@ -92,10 +92,10 @@ class MemoryTokens:
         """Remove tokens that are still prepared; see the port."""
         await self._each("token-discard", discard, tokens)
 
-    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
         """List tokens, oldest first; see the port."""
         operation = PortOperation("token-prepared", PLACE, prepared, (older_than, limit))
-        found: tuple[Prepared, ...] = await self._driver.perform(operation)
+        found: tuple[PreparedToken, ...] = await self._driver.perform(operation)
         return found
 
     async def _each(self, point: str, function: Callable[..., Step], items: Sequence[Any], *rest: Any) -> None:

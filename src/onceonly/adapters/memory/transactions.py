@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, UnitChanges, abandon
+from onceonly.adapters.memory.store import MemoryResources, Notebook, OpenUnit, StoredRecord, StoreWorld, UnitChanges, abandon
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, SetupError
 from onceonly.model.identity import Identity
@@ -32,14 +32,14 @@ def open_(world: StoreWorld, key: str, token: Hashable, blocking: bool) -> Step 
     return replace(world, open=(*world.open, unit)), None
 
 
-class Final(Struct, frozen=True):
+class TransactionCommit(Struct, frozen=True):
     """What a transaction makes final, its client's key among it."""
 
     changes: UnitChanges
     key: tuple[tuple[str, IdempotencyEntry], ...] = ()
 
 
-def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
+def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: int) -> Step:
     """Make notes, record and key final in one step. The unit is over whatever comes of it."""
     closed: StoreWorld
     closed, _ = abandon(world, token)
@@ -53,7 +53,7 @@ def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
         return closed, Raises(ConflictError, "another attempt with this idempotency key was committed first")
     after = replace(
         closed,
-        records=closed.records + tuple(Stored(record, now) for record in final.changes.records),
+        records=closed.records + tuple(StoredRecord(record, now) for record in final.changes.records),
         notes=closed.notes + final.changes.notes,
         keys=closed.keys + final.key,
     )
@@ -121,7 +121,7 @@ class MemoryTransaction:
             raise CommitFailed(f"not committed within {opening.max_commit} ms of its beginning")
         changes = self._notebook.changes(() if record is None else (record,))
         key = ((opening.key, IdempotencyEntry(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
-        await self._transactions.perform("commit", commit, (self._token, Final(changes, key), now))
+        await self._transactions.perform("commit", commit, (self._token, TransactionCommit(changes, key), now))
 
     def abandon(self) -> None:
         """Give it up."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.adapters.postgresql.drivers import PostgreSQLDriver
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS
-from onceonly.sql.long_locks import LongLocks, Wait
+from onceonly.sql.long_locks import LockWait, LongLocks
 
 DEADLOCK, LOCK_TIMEOUT = "40P01", "55P03"
 WARY_FOR = 200  # units after a deadlock
@@ -28,7 +28,7 @@ BE_QUICK, BE_QUICKER, BE_BRIEF = (
     _BE_QUICK.format(INSTANT),
     _BE_QUICK.format(f"{BATCH_LOCK_SECONDS:g}s"),
 )
-_CAUTIONS = {Wait.NONE: BE_QUICKER, Wait.BRIEF: BE_BRIEF, Wait.FULL: ""}
+_CAUTIONS = {LockWait.NONE: BE_QUICKER, LockWait.BRIEF: BE_BRIEF, LockWait.FULL: ""}
 _TELLS = "onceonly_lock_timeout_tells"
 
 
@@ -50,12 +50,12 @@ class Deadlocks:
 
     def caution(self, connection: Connection, *, of_messages: bool, isolated: bool) -> str:
         """Give the statement that makes the unit wary whose handlers run now, and count the unit; empty for none."""
-        wait = self._long_locks.wait(isolated=isolated) if of_messages else Wait.FULL
+        wait = self._long_locks.wait(isolated=isolated) if of_messages else LockWait.FULL
         wary = self._left > 0
         self._left -= wary
         # a unit that is wary, and gives up, may have met another deadlock
-        connection.info[_TELLS] = of_messages and wait is not Wait.NONE and not wary
-        return BE_QUICK if wary and wait is not Wait.NONE else _CAUTIONS[wait]
+        connection.info[_TELLS] = of_messages and wait is not LockWait.NONE and not wary
+        return BE_QUICK if wary and wait is not LockWait.NONE else _CAUTIONS[wait]
 
     def _note(self, context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception or context.original_exception

@@ -36,13 +36,23 @@ from sqlalchemy.util import await_only
 from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
 from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
 from onceonly.adapters.postgresql.maintenance import PostgreSQLMaintenance
-from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
+from onceonly.adapters.postgresql.statements import InsertStatements, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
-from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
+from onceonly.sql.dialect import (
+    BATCH_LOCK_SECONDS,
+    KEPT_OPEN,
+    DatabaseFailure,
+    Dialect,
+    Limit,
+    Purpose,
+    QueueTaking,
+    SingleStatementTaking,
+    State,
+)
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.options import POOLED
-from onceonly.sql.statement_events import Looks
+from onceonly.sql.statement_events import StatementListener
 from onceonly.sql.translation import TooLate, translated
 from onceonly.sql.urls import USE_POOLED
 
@@ -52,28 +62,28 @@ LONGEST_IDLE_MS = 2**31 - 1  # the server takes no more
 # https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
 # internal and system errors (XX, 58) and all others say nothing that can be relied on.
 _SAID = {
-    "40001": Said.LOCKED,  # serialization failure
-    "40P01": Said.LOCKED,  # deadlock
-    "55P03": Said.HELD,  # lock_timeout
-    "40002": Said.CONSTRAINT,
-    "25P02": Said.ABORTED,
-    "25006": Said.UNABLE,  # read only
-    "42501": Said.FORBIDDEN,
-    "55006": Said.UNABLE,  # object in use
-    "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
-    "26000": Said.NOTHING,  # a pooler gave a prepared statement to another session: no message is to blame
-    "42P05": Said.NOTHING,  # the same
+    "40001": DatabaseFailure.LOCKED,  # serialization failure
+    "40P01": DatabaseFailure.LOCKED,  # deadlock
+    "55P03": DatabaseFailure.HELD,  # lock_timeout
+    "40002": DatabaseFailure.CONSTRAINT,
+    "25P02": DatabaseFailure.ABORTED,
+    "25006": DatabaseFailure.UNABLE,  # read only
+    "42501": DatabaseFailure.FORBIDDEN,
+    "55006": DatabaseFailure.UNABLE,  # object in use
+    "57014": DatabaseFailure.STATEMENT,  # statement_timeout, or cancelled by hand
+    "26000": DatabaseFailure.NOTHING,  # a pooler gave a prepared statement to another session: no message is to blame
+    "42P05": DatabaseFailure.NOTHING,  # the same
 }
 _SAID_BY_CLASS = {
-    "23": Said.CONSTRAINT,
-    "44": Said.CONSTRAINT,
-    "P0": Said.CONSTRAINT,  # a trigger's RAISE
-    "0A": Said.STATEMENT,
-    "21": Said.STATEMENT,
-    "22": Said.STATEMENT,
-    "42": Said.STATEMENT,
-    "54": Said.STATEMENT,
-    "53": Said.UNABLE,  # disk full, out of memory, too many connections
+    "23": DatabaseFailure.CONSTRAINT,
+    "44": DatabaseFailure.CONSTRAINT,
+    "P0": DatabaseFailure.CONSTRAINT,  # a trigger's RAISE
+    "0A": DatabaseFailure.STATEMENT,
+    "21": DatabaseFailure.STATEMENT,
+    "22": DatabaseFailure.STATEMENT,
+    "42": DatabaseFailure.STATEMENT,
+    "54": DatabaseFailure.STATEMENT,
+    "53": DatabaseFailure.UNABLE,  # disk full, out of memory, too many connections
 }
 # A plan is kept with its prepared statement. One that was made while the queue was empty would read all of a later backlog.
 _BY_INDEX = "".join(f"; SET LOCAL enable_{step} = off" for step in ("seqscan", "bitmapscan", "sort"))
@@ -131,7 +141,7 @@ class PostgreSQL(Dialect):
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
         self._driver: PostgreSQLDriver = driver_named(driver)
         self._deadlocks = Deadlocks(self._driver)
-        self._words = Words()
+        self._words = InsertStatements()
         self._isolation: str | None = None
         self._is_own = False
         self._watching: ConnectionWatch | None = None
@@ -142,7 +152,7 @@ class PostgreSQL(Dialect):
         self.autocommits = True
         self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
-        self.looks = Looks(before=(self._say_unsaid,), after=self._driver.looks)
+        self.looks = StatementListener(before=(self._say_unsaid,), after=self._driver.looks)
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a server, or for a pooler before it: `?pgbouncer=` tells which; without it, this finds out."""
@@ -429,18 +439,18 @@ class PostgreSQL(Dialect):
         (number,) = table.primary_key.columns
         chosen = func.array(first.with_for_update(skip_locked=True).scalar_subquery(), type_=ARRAY(number.type))
         taken = update(table).where(number == any_(chosen)).values(dict(marks))
-        return OneUpdate(taken.returning(*(table.c[name] for name in returning)))
+        return SingleStatementTaking(taken.returning(*(table.c[name] for name in returning)))
 
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection."""
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 
-    def said(self, error: DBAPIError) -> Said:
+    def said(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by SQLSTATE."""
         state = self._driver.sqlstate(error)
         if state is None:
-            return Said.STATEMENT if self._driver.refused(error) else Said.NOTHING
-        return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], Said.NOTHING)
+            return DatabaseFailure.STATEMENT if self._driver.refused(error) else DatabaseFailure.NOTHING
+        return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], DatabaseFailure.NOTHING)
 
     def _say_unsaid(self, connection: Connection, *_: object) -> None:
         if words := take_unsaid(connection):

@@ -33,7 +33,7 @@ def take_unsaid(connection: Connection) -> str:
     return words
 
 
-class Words:
+class InsertStatements:
     """Writes an INSERT of a row or two as text, for the connections of one engine; nothing in a row changes its meaning."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from onceonly.adapters.rabbitmq.link import (
     shielded,
     translated,
 )
-from onceonly.adapters.rabbitmq.publishing import Parcel, PublishOutcome
+from onceonly.adapters.rabbitmq.publishing import PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.topology import TopologyNames, count, count_delayed
 from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.ports.transport import Depth
@@ -122,7 +122,7 @@ class InboxCensus:
         end = clock() + ANSWER_SECONDS
         async with self._link.errand(confirms=True) as channel, translated("ask the receivers", definite=True):
             answers = await _Answers.listening(channel)
-            question = Parcel(
+            question = PublishRequest(
                 exchange=self._names.census, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b""
             )
             heard = False

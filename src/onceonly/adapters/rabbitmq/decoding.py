@@ -34,7 +34,7 @@ _DECIMAL = struct.Struct(">BI")
 _EXACT = Context(prec=400)
 
 
-class Arrived(Struct, frozen=True, kw_only=True):
+class MessageProperties(Struct, frozen=True, kw_only=True):
     """The properties of a message that came; those that it has not are None."""
 
     content_type: str | None = None
@@ -53,10 +53,10 @@ class Arrived(Struct, frozen=True, kw_only=True):
     cluster_id: str | None = None
 
 
-NOTHING = Arrived()
+NOTHING = MessageProperties()
 
 
-class Delivered(Struct, frozen=True, eq=False):
+class ConsumedMessage(Struct, frozen=True, eq=False):
     """One message that a consumer brought.
 
     `frame` is the frame with its properties. `problem` says why these cannot be decoded; `properties` are empty then.
@@ -65,7 +65,7 @@ class Delivered(Struct, frozen=True, eq=False):
     consumer_tag: str
     delivery_tag: int
     redelivered: bool
-    properties: Arrived
+    properties: MessageProperties
     body: bytes
     frame: bytes
     problem: str = ""
@@ -76,12 +76,12 @@ class Delivered(Struct, frozen=True, eq=False):
         return self.frame[_FLAGS:-1]
 
 
-def delivered(message: DeliveredMessage) -> Delivered:
+def delivered(message: DeliveredMessage) -> ConsumedMessage:
     """Give what the driver itself brought."""
     known = message.header.properties
-    properties = Arrived(**{name: getattr(known, name) for name in known.attributes()})
+    properties = MessageProperties(**{name: getattr(known, name) for name in known.attributes()})
     tag, redelivered = message.delivery_tag or 0, bool(message.redelivered)
-    return Delivered(message.consumer_tag or "", tag, redelivered, properties, message.body, marshal(message.header, 0))
+    return ConsumedMessage(message.consumer_tag or "", tag, redelivered, properties, message.body, marshal(message.header, 0))
 
 
 def read_deliver(frame: bytes) -> tuple[str, int, bool]:
@@ -98,7 +98,7 @@ def read_size(frame: bytes) -> int:
     return size
 
 
-def read_properties(frame: bytes) -> tuple[Arrived, str]:
+def read_properties(frame: bytes) -> tuple[MessageProperties, str]:
     """Read the properties; never raises. The second value says why they cannot be decoded, or is empty."""
     try:
         return _properties(frame), ""
@@ -106,7 +106,7 @@ def read_properties(frame: bytes) -> tuple[Arrived, str]:
         return NOTHING, str(error) or type(error).__name__
 
 
-def _properties(frame: bytes) -> Arrived:
+def _properties(frame: bytes) -> MessageProperties:
     flags = int.from_bytes(frame[_FLAGS : _FLAGS + 2])
     at, found = _FLAGS + 2, dict[str, Any]()
     for name, kind in _present(flags):
@@ -125,7 +125,7 @@ def _properties(frame: bytes) -> Arrived:
             at, found[name] = at + 1, frame[at]
     if at != len(frame) - 1:
         raise ValueError("the properties do not end where their frame ends")
-    return Arrived(**found)
+    return MessageProperties(**found)
 
 
 @lru_cache(1000)

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, is_open, shielded, translated
 from onceonly.adapters.rabbitmq.watching import watch
 from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
@@ -47,7 +47,7 @@ class Inbox:
         self,
         link: Link,
         queue: str,
-        give_back: Callable[[list[Delivered]], Awaitable[None]],
+        give_back: Callable[[list[ConsumedMessage]], Awaitable[None]],
         *,
         linger: float = LINGER_AT_WORK_SECONDS,
     ) -> None:
@@ -60,8 +60,8 @@ class Inbox:
         self._consumer = ""
         self._prefetch = 0
         self._wanted = 0  # what the present receivers ask for, together
-        self._waiting: deque[Delivered] = deque()
-        self._held: dict[int, Delivered] = {}
+        self._waiting: deque[ConsumedMessage] = deque()
+        self._held: dict[int, ConsumedMessage] = {}
         self._lost: dict[str, None] = {}
         self._changing = asyncio.Lock()
         self._settling = asyncio.Lock()
@@ -71,7 +71,9 @@ class Inbox:
         self._idle_since = 0.0
         self.brought = 0
 
-    async def take(self, limit: int, wait: float, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+    async def take(
+        self, limit: int, wait: float, is_early: Callable[[ConsumedMessage], bool]
+    ) -> tuple[list[ConsumedMessage], bool]:
         """Take deliveries that wait, at most `limit`, none after `wait` seconds; when some are early, those alone, and True."""
         clock = asyncio.get_running_loop().time
         end = clock() + wait
@@ -101,7 +103,7 @@ class Inbox:
             if not self._wanted and self._resting is None:
                 self._resting = asyncio.create_task(self._rest())
 
-    def put_back(self, messages: Iterable[Delivered]) -> None:
+    def put_back(self, messages: Iterable[ConsumedMessage]) -> None:
         """Let deliveries that were taken wait here again."""
         for message in messages:
             if self._held.get(message.delivery_tag) is message:
@@ -115,17 +117,17 @@ class Inbox:
         known = [each for each in receipts if isinstance(each, RabbitMQReceipt) and each.channel == self._serial]
         return [each for each in known if each.tag in self._held]
 
-    def receipt(self, message: Delivered) -> RabbitMQReceipt:
+    def receipt(self, message: ConsumedMessage) -> RabbitMQReceipt:
         """Give the receipt of a delivery that was just taken."""
         return RabbitMQReceipt(self._serial, message.delivery_tag)
 
-    def held(self, receipt: object) -> Delivered | None:
+    def held(self, receipt: object) -> ConsumedMessage | None:
         """Return a delivery that is still held; None for one of an earlier channel, which RabbitMQ redelivers."""
         if not isinstance(receipt, RabbitMQReceipt) or receipt.channel != self._serial or not is_open(self._channel):
             return None
         return self._held.get(receipt.tag)
 
-    def is_suspect(self, message: Delivered) -> bool:
+    def is_suspect(self, message: ConsumedMessage) -> bool:
         """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
         if not message.redelivered:
             return False
@@ -195,7 +197,7 @@ class Inbox:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await shielded(self._stop_consuming())
 
-    def _hand_out(self, limit: int, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+    def _hand_out(self, limit: int, is_early: Callable[[ConsumedMessage], bool]) -> tuple[list[ConsumedMessage], bool]:
         first = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
         early = [message for message in first if is_early(message)]
         if early:
@@ -265,8 +267,8 @@ class Inbox:
         """Make a call that changes nothing: it concerns later consumers, and each sets it anew. No queue is involved."""
         await channel.basic_qos(prefetch_count=self._prefetch)
 
-    def _bringer(self, serial: int) -> Callable[[Delivered], None]:
-        def bring(message: Delivered) -> None:
+    def _bringer(self, serial: int) -> Callable[[ConsumedMessage], None]:
+        def bring(message: ConsumedMessage) -> None:
             if serial == self._serial:
                 self._waiting.append(message)
                 self.brought += 1
@@ -280,7 +282,7 @@ class Inbox:
             self._consumer = ""
             self._rung.set()
 
-    def _remember(self, messages: Iterable[Delivered]) -> None:
+    def _remember(self, messages: Iterable[ConsumedMessage]) -> None:
         """Keep in mind what was lost with its channel while this process lived on."""
         self._lost |= dict.fromkeys(copy for message in messages if (copy := _copy_of(message)))
         for forgotten in list(self._lost)[:-REMEMBERED]:
@@ -329,7 +331,7 @@ class Inbox:
             if consumer:
                 await channel.basic_cancel(consumer)
 
-    async def _return(self, messages: list[Delivered]) -> None:
+    async def _return(self, messages: list[ConsumedMessage]) -> None:
         """Give back to the queue what would wait here while others are idle."""
         self._held |= {message.delivery_tag: message for message in messages}
         if messages:
@@ -340,6 +342,6 @@ class Inbox:
                 raise
 
 
-def _copy_of(message: Delivered) -> str:
+def _copy_of(message: ConsumedMessage) -> str:
     """Name this very copy: whoever publishes gives each a message id of its own."""
     return message.properties.message_id or ""

@@ -29,7 +29,7 @@ from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import RabbitMQAddress
 from onceonly.adapters.rabbitmq.decoding import delivered
-from onceonly.adapters.rabbitmq.publishing import Confirmation, Parcel, PublishOutcome, publish_all
+from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.ports.environment import RandomSource
@@ -295,7 +295,7 @@ async def consume(channel: Channel, queue: str, taker: Taker) -> str:
     return started.consumer_tag or ""
 
 
-async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[PublishOutcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
+async def publish(channel: Channel, parcels: Sequence[PublishRequest], timeout: float) -> list[PublishOutcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
     """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT."""
     answers: list[Confirmation] = []
     try:

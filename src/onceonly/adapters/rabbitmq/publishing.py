@@ -75,7 +75,7 @@ class RawProperties(spec.Basic.Properties):
         return self._raw
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class PublishRequest(Struct, frozen=True, kw_only=True):
     """One message to publish, in the broker's words.
 
     Raw properties have no `message_id` of ours, by which the driver knows what the server returns: so no return is asked for.
@@ -131,7 +131,12 @@ class ConfirmWait:
 
 
 async def publish_all(
-    channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[Parcel], answers: list[Confirmation], *, patience: float
+    channel: Channel,
+    stream: asyncio.StreamWriter,
+    parcels: Sequence[PublishRequest],
+    answers: list[Confirmation],
+    *,
+    patience: float,
 ) -> None:
     """Publish, and wait so many seconds for the broker's answers; they are put into `answers` as they come, one for each.
 
@@ -151,7 +156,9 @@ async def publish_all(
             channel.message_id_delivery_tag.pop(name, None)
 
 
-def _write(channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[Parcel], answers: Mapping[str, Any]) -> None:
+def _write(
+    channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[PublishRequest], answers: Mapping[str, Any]
+) -> None:
     """Write all frames in one piece; what cannot be written takes no numbers of the channel's. Answers are by message id."""
     if channel.is_closed:
         raise ChannelInvalidStateError(f"channel {channel.number} is closed")
@@ -162,7 +169,7 @@ def _write(channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[Par
     channel.delivery_tag = tags[-1]
 
 
-def _frames(channel: Channel, parcels: Sequence[Parcel], names: Iterable[str]) -> Iterator[bytes]:
+def _frames(channel: Channel, parcels: Sequence[PublishRequest], names: Iterable[str]) -> Iterator[bytes]:
     number, most = channel.number, channel.max_content_size
     for parcel, name in zip(parcels, names, strict=True):
         mandatory = not isinstance(parcel.properties, RawProperties)

@@ -16,7 +16,7 @@ from aiormq.exceptions import AMQPConnectionError
 from pamqp.constants import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from yarl import URL
 
-from onceonly.adapters.rabbitmq.decoding import DELIVER, HEAD, Delivered, read_deliver, read_properties, read_size
+from onceonly.adapters.rabbitmq.decoding import DELIVER, HEAD, ConsumedMessage, read_deliver, read_properties, read_size
 
 HEARTBEAT = bytes((FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, FRAME_END))
 ALIVE_SECONDS = 1.0  # after which the driver is told that the server lives: it does not see what is kept back
@@ -24,7 +24,7 @@ _END = 1
 _KINDS = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 _CHANNELS = (20).to_bytes(2)  # the class of methods that open and close channels
 
-Taker = Callable[[Delivered], None]
+Taker = Callable[[ConsumedMessage], None]
 
 
 class FrameReader(asyncio.StreamReader):
@@ -110,7 +110,7 @@ class _Content:
         if self._begun is not None and self._left == 0:
             body = b"".join([each[HEAD.size : -_END] for each in self._frames[2:]])
             properties, problem = read_properties(self._frames[1])
-            message = Delivered(*self._begun, properties, body, self._frames[1], problem)
+            message = ConsumedMessage(*self._begun, properties, body, self._frames[1], problem)
             self.given_up()
             self._taker(message)
         return True

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.census import InboxCensus
-from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, RabbitMQReceipt
 from onceonly.adapters.rabbitmq.link import (
     CLOSE_SECONDS,
@@ -28,7 +28,7 @@ from onceonly.adapters.rabbitmq.link import (
     publish,
     shielded,
 )
-from onceonly.adapters.rabbitmq.publishing import Parcel, PublishOutcome
+from onceonly.adapters.rabbitmq.publishing import PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
@@ -154,20 +154,20 @@ class RabbitMQTransport:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._publisher.close()
 
-    def _delivery(self, message: Delivered) -> Delivery:
+    def _delivery(self, message: ConsumedMessage) -> Delivery:
         receipt: RabbitMQReceipt = self._inbox.receipt(message)
         suspect = self._inbox.is_suspect(message)
         return arrival(receipt, self._endpoint, headers_of(message), message.body, suspect=suspect)
 
-    def _is_early(self, message: Delivered) -> bool:
+    def _is_early(self, message: ConsumedMessage) -> bool:
         due = due_of(message)
         return due > 0 and due > self._clock.now() and self._written(headers_of(message), due) is not None
 
-    async def _give_back(self, messages: list[Delivered]) -> None:
+    async def _give_back(self, messages: list[ConsumedMessage]) -> None:
         """Give back what nobody took: as copies, which bear no mark."""
         await self._copy([(message, headers_of(message), due_of(message)) for message in messages])
 
-    async def _put_off(self, messages: list[Delivered]) -> None:
+    async def _put_off(self, messages: list[ConsumedMessage]) -> None:
         """Send what came too early round again."""
         now = self._clock.now()
         try:
@@ -176,22 +176,22 @@ class RabbitMQTransport:
             self._inbox.put_back(messages)
             raise
 
-    def _again(self, message: Delivered, now: int) -> Parcel | None:
+    def _again(self, message: ConsumedMessage, now: int) -> PublishRequest | None:
         due = due_of(message)
         exchange, key = self._names.route(topology.command(self._endpoint), due - now)
         known = self._written(headers_of(message), due)
-        return Parcel(exchange=exchange, routing_key=key, properties=known, body=message.body) if known else None
+        return PublishRequest(exchange=exchange, routing_key=key, properties=known, body=message.body) if known else None
 
-    async def _copy(self, contents: Sequence[tuple[Delivered, Headers, int]]) -> None:
+    async def _copy(self, contents: Sequence[tuple[ConsumedMessage, Headers, int]]) -> None:
         """Send copies to the own queue, each with its headers and due instant; then settle the originals."""
-        copies: list[tuple[Delivered, Parcel | None]] = []
+        copies: list[tuple[ConsumedMessage, PublishRequest | None]] = []
         for message, headers, due in contents:
             known = self._carried(message, headers, due)
-            parcel = Parcel(routing_key=self._queue, properties=known, body=message.body) if known else None
+            parcel = PublishRequest(routing_key=self._queue, properties=known, body=message.body) if known else None
             copies.append((message, parcel))
         await self._exchange(copies)
 
-    def _carried(self, message: Delivered, headers: Headers, due: int) -> Properties | None:
+    def _carried(self, message: ConsumedMessage, headers: Headers, due: int) -> Properties | None:
         """Give the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None where neither."""
         return self._written(headers, due) or as_it_came(message, self._link.frame)
 
@@ -199,7 +199,7 @@ class RabbitMQTransport:
         is_readable = not (headers and headers[0][0] == UNREADABLE)
         return properties(headers, due=due, frame=self._link.frame) if is_readable else None
 
-    async def _exchange(self, copies: Sequence[tuple[Delivered, Parcel | None]]) -> None:
+    async def _exchange(self, copies: Sequence[tuple[ConsumedMessage, PublishRequest | None]]) -> None:
         """Acknowledge what has been taken as a copy; have the broker put back what has none.
 
         Raises OutcomeUnknown, CommitFailed when some was not taken.
@@ -215,7 +215,7 @@ class RabbitMQTransport:
         if PublishOutcome.UNKNOWN in found:
             raise OutcomeUnknown("cannot give deliveries back: not every copy was confirmed")
 
-    async def _publish(self, parcels: Sequence[Parcel]) -> list[PublishOutcome]:
+    async def _publish(self, parcels: Sequence[PublishRequest]) -> list[PublishOutcome]:
         if not parcels:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
@@ -238,7 +238,7 @@ class RabbitMQTransport:
                 self._publisher = await self._link.channel(confirms=True)
             return self._publisher
 
-    async def _parcel(self, send: Send, now: int) -> Parcel | None:
+    async def _parcel(self, send: Send, now: int) -> PublishRequest | None:
         """Address a message; None when it can never be taken."""
         if len(send.message.body) > self.traits.max_body:
             return None
@@ -254,7 +254,7 @@ class RabbitMQTransport:
             exchange, key = "", self._names.queue(send.to)
         else:
             exchange, key = self._names.exchange(send.message.type), ""
-        return Parcel(exchange=exchange, routing_key=key, properties=known, body=body)
+        return PublishRequest(exchange=exchange, routing_key=key, properties=known, body=body)
 
     async def _is_routable(self, send: Send, *, waits: bool) -> bool:
         """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
@@ -276,7 +276,7 @@ class RabbitMQTransport:
             await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
         return True
 
-    def _answer(self, send: Send, parcel: Parcel, outcome: PublishOutcome) -> Answer:
+    def _answer(self, send: Send, parcel: PublishRequest, outcome: PublishOutcome) -> Answer:
         if outcome is PublishOutcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
             self._known.discard(topology.DELAYS)  # a level was deleted: make it again, and send again
             return Answer.UNKNOWN

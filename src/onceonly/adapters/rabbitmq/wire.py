@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from onceonly.adapters.rabbitmq.decoding import Arrived, Delivered
+from onceonly.adapters.rabbitmq.decoding import ConsumedMessage, MessageProperties
 from onceonly.adapters.rabbitmq.link import FRAME
 from onceonly.adapters.rabbitmq.publishing import OwnProperties, RawProperties
 from onceonly.formats.cloudevents import NAMING, PREFIX, RAW_PROPERTIES, UNREADABLE, attribute_of
@@ -56,14 +56,14 @@ def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProp
     return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
 
 
-def as_it_came(message: Delivered, frame: int = FRAME) -> RawProperties | None:
+def as_it_came(message: ConsumedMessage, frame: int = FRAME) -> RawProperties | None:
     """Give the properties of a copy that is exact, or None when the server may refuse it, or route it elsewhere as well."""
     raw = message.raw
     is_safe = not int.from_bytes(raw[:2]) & _USER_ID and not any(bytes((len(n),)) + n.encode() in raw for n in _ROUTES)
     return RawProperties(raw) if is_safe and len(raw) <= frame - _AROUND_RAW else None
 
 
-def headers_of(message: Delivered) -> Headers:
+def headers_of(message: ConsumedMessage) -> Headers:
     """Give the headers of a message that arrived, as text. Never raises: what cannot be read is unreadable, with its bytes."""
     if message.problem:
         return _unreadable(message, f"the AMQP properties cannot be decoded: {message.problem}. Correct the sender")
@@ -74,7 +74,7 @@ def headers_of(message: Delivered) -> Headers:
     return found
 
 
-def _headers(message: Delivered) -> Headers:
+def _headers(message: ConsumedMessage) -> Headers:
     known = message.properties
     found: list[tuple[str, str]] = []
     for name, value in (known.headers or {}).items():
@@ -94,19 +94,19 @@ def _headers(message: Delivered) -> Headers:
     return tuple(found)
 
 
-def _unreadable(message: Delivered, why: str) -> Headers:
+def _unreadable(message: ConsumedMessage, why: str) -> Headers:
     """Say why a message cannot be read, with its properties as they came."""
     return (UNREADABLE, why), (RAW_PROPERTIES, b64encode(message.raw).decode())
 
 
-def due_of(message: Delivered) -> int:
+def due_of(message: ConsumedMessage) -> int:
     """Give the instant before which a message is not delivered, 0 when there is none."""
     known = message.properties
     due = (known.headers or {}).get(DUE, 0) if known.app_id == OURS else 0
     return due if isinstance(due, int) else 0
 
 
-def _foreign(known: Arrived, taken: set[str]) -> Iterator[tuple[str, str]]:
+def _foreign(known: MessageProperties, taken: set[str]) -> Iterator[tuple[str, str]]:
     for name in _SHOWN:
         header, value = name.replace("_", "-"), getattr(known, name)
         if value is not None and header not in taken:

@@ -13,7 +13,7 @@ from typing import Any
 import aiosqlite
 from aiosqlite.context import contextmanager
 
-from onceonly.adapters.sqlite.file import DatabaseFile, Opened
+from onceonly.adapters.sqlite.file import DatabaseFile, OpenFile
 
 AHEAD = 1000
 """Rows that are fetched with their statement."""
@@ -27,7 +27,7 @@ class SQLiteConnection(aiosqlite.Connection):
     def __init__(self, file: DatabaseFile, options: dict[str, Any]) -> None:
         """Prepare; it is made when it is awaited."""
         self._file = file
-        self._opened: Opened | None = None
+        self._opened: OpenFile | None = None
 
         def connect() -> sqlite3.Connection:
             self._opened = file.open(**options)

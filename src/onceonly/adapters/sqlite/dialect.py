@@ -33,12 +33,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
 from onceonly.adapters.sqlite.connection import connecting
-from onceonly.adapters.sqlite.file import DatabaseFile, Moved
+from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
 from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.model.errors import SetupError
-from onceonly.sql.dialect import Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
+from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State
 from onceonly.sql.maintenance import RingMaintenance
-from onceonly.sql.statement_events import Looks
+from onceonly.sql.statement_events import StatementListener
 from onceonly.sql.translation import TooLate
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
@@ -50,19 +50,19 @@ _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest 
 
 # https://www.sqlite.org/rescode.html. IOERR, CORRUPT, INTERRUPT, NOMEM and all others say nothing that can be relied on.
 _SAID = {
-    sqlite3.SQLITE_BUSY: Said.LOCKED,
-    sqlite3.SQLITE_LOCKED: Said.LOCKED,
-    sqlite3.SQLITE_CONSTRAINT: Said.CONSTRAINT,
-    sqlite3.SQLITE_ERROR: Said.STATEMENT,
-    sqlite3.SQLITE_AUTH: Said.STATEMENT,
-    sqlite3.SQLITE_MISMATCH: Said.STATEMENT,
-    sqlite3.SQLITE_TOOBIG: Said.STATEMENT,
-    sqlite3.SQLITE_RANGE: Said.STATEMENT,
-    sqlite3.SQLITE_FULL: Said.UNABLE,
-    sqlite3.SQLITE_READONLY: Said.UNABLE,
-    sqlite3.SQLITE_CANTOPEN: Said.UNABLE,
-    sqlite3.SQLITE_PERM: Said.UNABLE,
-    sqlite3.SQLITE_NOTADB: Said.UNABLE,
+    sqlite3.SQLITE_BUSY: DatabaseFailure.LOCKED,
+    sqlite3.SQLITE_LOCKED: DatabaseFailure.LOCKED,
+    sqlite3.SQLITE_CONSTRAINT: DatabaseFailure.CONSTRAINT,
+    sqlite3.SQLITE_ERROR: DatabaseFailure.STATEMENT,
+    sqlite3.SQLITE_AUTH: DatabaseFailure.STATEMENT,
+    sqlite3.SQLITE_MISMATCH: DatabaseFailure.STATEMENT,
+    sqlite3.SQLITE_TOOBIG: DatabaseFailure.STATEMENT,
+    sqlite3.SQLITE_RANGE: DatabaseFailure.STATEMENT,
+    sqlite3.SQLITE_FULL: DatabaseFailure.UNABLE,
+    sqlite3.SQLITE_READONLY: DatabaseFailure.UNABLE,
+    sqlite3.SQLITE_CANTOPEN: DatabaseFailure.UNABLE,
+    sqlite3.SQLITE_PERM: DatabaseFailure.UNABLE,
+    sqlite3.SQLITE_NOTADB: DatabaseFailure.UNABLE,
 }
 _UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
@@ -83,7 +83,7 @@ class SQLite(Dialect):
     gapless: str | None = None
     maintenance: RingMaintenance = SQLiteMaintenance()
     errors: tuple[type[Exception], ...] = ()
-    looks = Looks()
+    looks = StatementListener()
     _adopted: DatabaseFile | None = None
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -122,7 +122,7 @@ class SQLite(Dialect):
                 await _switch_to_wal(connection)
                 synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
         except DBAPIError as error:
-            if _code(error) in _UNFIT and not isinstance(error.orig, Moved):
+            if _code(error) in _UNFIT and not isinstance(error.orig, FileReplaced):
                 raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
             raise
         if durable and synchronous < FULL:
@@ -159,7 +159,7 @@ class SQLite(Dialect):
         try:
             adapted.commit()
             file.check(connection.info[_OPENED])
-        except Moved as error:
+        except FileReplaced as error:
             connection.invalidate(error)
             raise DBAPIError("COMMIT", None, error) from error
 
@@ -243,18 +243,18 @@ class SQLite(Dialect):
         """Take by one statement; nobody else can be taking."""
         (number,) = table.primary_key.columns
         taken = update(table).where(number.in_(first)).values(dict(marks))
-        return OneUpdate(taken.returning(*(_as_stored(table.c[name]) for name in returning)))
+        return SingleStatementTaking(taken.returning(*(_as_stored(table.c[name]) for name in returning)))
 
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Rely on the write lock."""
 
-    def said(self, error: DBAPIError) -> Said:
+    def said(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by SQLite's primary result code."""
         code = getattr(error.orig, "sqlite_errorcode", None)
         if code is not None:
-            return _SAID.get(code & _OWN_CODE, Said.NOTHING)
+            return _SAID.get(code & _OWN_CODE, DatabaseFailure.NOTHING)
         unbindable = isinstance(error.orig, sqlite3.InterfaceError | sqlite3.ProgrammingError)
-        return Said.STATEMENT if unbindable and "closed" not in str(error.orig) else Said.NOTHING
+        return DatabaseFailure.STATEMENT if unbindable and "closed" not in str(error.orig) else DatabaseFailure.NOTHING
 
 
 def _check_file(url: URL) -> None:
@@ -331,7 +331,7 @@ def _drop_when_moved(engine: AsyncEngine) -> None:
     """Have all connections made anew where one finds that its file was deleted or replaced."""
 
     def drop(context: ExceptionContext) -> None:
-        if isinstance(context.original_exception, Moved):
+        if isinstance(context.original_exception, FileReplaced):
             context.is_disconnect = True
 
     event.listen(engine.sync_engine, "handle_error", drop)

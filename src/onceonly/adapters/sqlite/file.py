@@ -21,7 +21,7 @@ Place = tuple[int, int] | None
 """Device and inode of a file; None where there is none."""
 
 
-class Moved(sqlite3.OperationalError):
+class FileReplaced(sqlite3.OperationalError):
     """The database file was deleted or replaced."""
 
     def __init__(self, words: str) -> None:
@@ -35,7 +35,7 @@ Files = list[Place]
 """The files that a connection opened. Those next to the database file are added once they are used."""
 
 
-class Opened(NamedTuple):
+class OpenFile(NamedTuple):
     """A connection and its files."""
 
     connection: sqlite3.Connection
@@ -51,7 +51,7 @@ class DatabaseFile:
         self._has_tables = False
         self._is_away = False
 
-    def open(self, **options: Any) -> Opened:
+    def open(self, **options: Any) -> OpenFile:
         """Connect. Raises Moved where the file had tables before, and is now gone or has none."""
         before = place_of(self._path)
         if not self._has_tables:
@@ -62,7 +62,7 @@ class DatabaseFile:
             connection = sqlite3.connect(f"file:{quote(self._path)}?mode=rw", **options, uri=True)
         try:
             self._look_for_tables(connection)  # this opens the files beside the database as well
-            opened = Opened(connection, self.found())
+            opened = OpenFile(connection, self.found())
             if before is not None:
                 self._compare(opened.files, [before])
         except BaseException:
@@ -71,7 +71,7 @@ class DatabaseFile:
         self._is_away = False
         return opened
 
-    def commit(self, opened: Opened) -> None:
+    def commit(self, opened: OpenFile) -> None:
         """Commit what a connection has begun. Raises Moved where it went into a file that is not there any more."""
         opened.connection.commit()
         self.check(opened.files)
@@ -100,11 +100,11 @@ class DatabaseFile:
                 what = "deleted" if now is None else "replaced"
                 raise self._moved(f"the file {name} was {what} while it was in use: what is committed to it is lost")
 
-    def _moved(self, words: str) -> Moved:
+    def _moved(self, words: str) -> FileReplaced:
         if not self._is_away:
             self._is_away = True
             _log.error("a database file was deleted or replaced", extra={"file": self._path, "reason": words})
-        return Moved(words)
+        return FileReplaced(words)
 
 
 def place_of(path: str) -> Place:

@@ -28,7 +28,7 @@ def dropped(report: BatchReport, *, in_store: bool) -> int:
     return report.dropped + (report.idle if in_store else 0)
 
 
-class CountedWorker:
+class DroppedCounter:
     """A worker that has the messages it dropped counted, about once a second and at its end.
 
     What cannot be written now is written later; after an answer that was lost it may count twice, never not at all.

@@ -26,7 +26,7 @@ LATE_PARTS = 4
 _ROTATABLE = frozenset({SlotState.OLD, SlotState.UNLABELLED})
 
 
-class Chore(NamedTuple):
+class MaintenanceTask(NamedTuple):
     """One chore: its name, how many seconds lie between two times, and a portion of it, which gives how much it did.
 
     One that is `urgent` is done at once when messages wait for it.
@@ -38,7 +38,7 @@ class Chore(NamedTuple):
     urgent: bool = False
 
 
-def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Chore]:
+def tasks_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[MaintenanceTask]:
     """List what is to be done for an endpoint, in the order in which it is done: a record may stand in a slot's way."""
     upkeep = ports.upkeep
     ring, tokens, artifacts, marks, keys = upkeep.ring, upkeep.tokens, upkeep.artifacts, upkeep.marks, upkeep.keys
@@ -49,22 +49,22 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
 
     if ring is not None and slots is not None:
         if (pending := ports.pending) is not None:
-            yield Chore("sending old records", upkeep.interval, lambda: send_old(ports, pending, old()), urgent=True)
-        yield Chore("recycling slots", upkeep.interval, slots.rotate, urgent=True)
-        yield Chore("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
+            yield MaintenanceTask("sending old records", upkeep.interval, lambda: send_old(ports, pending, old()), urgent=True)
+        yield MaintenanceTask("recycling slots", upkeep.interval, slots.rotate, urgent=True)
+        yield MaintenanceTask("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
     if keys is not None:
 
         async def remove_keys() -> int:
             kept = max(upkeep.retention, await upkeep.journals.longest_retention() if upkeep.journals else 0)
             return await keys.remove_keys(clock.now() - kept, PAGE)
 
-        yield Chore("removing expired keys", upkeep.interval, remove_keys)
+        yield MaintenanceTask("removing expired keys", upkeep.interval, remove_keys)
     if tokens is not None:
-        yield Chore("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
+        yield MaintenanceTask("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
     if artifacts is not None:
-        yield Chore("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
+        yield MaintenanceTask("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
     if marks is not None:
-        yield Chore("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
+        yield MaintenanceTask("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
 
 
 async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:

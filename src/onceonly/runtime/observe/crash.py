@@ -49,7 +49,7 @@ CRASH_POINTS: Mapping[str, str] = MappingProxyType(
 _KNOWN = frozenset(f"{side}-{point}" for side in ("before", "after") for point in Point)
 
 
-class Crashed(BaseException):
+class ProcessCrash(BaseException):
     """This process is taken to be dead. No `Exception`: like a real crash, nothing in between may handle it."""
 
 
@@ -82,4 +82,4 @@ class CrashAt:
         if point == self._point and self._left > 0:
             self._left -= 1
             if self._left == 0:
-                raise Crashed(point)
+                raise ProcessCrash(point)

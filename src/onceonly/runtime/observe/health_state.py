@@ -53,27 +53,27 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 
 
-class Ends(Protocol):
+class CallEndListener(Protocol):
     """What is told how each call ended, such as `Logs`."""
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take it in."""
 
 
-class Silence:
+class NoLogs:
     """Says nothing, where somebody else does."""
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Pass it over."""
 
 
-class Vitals:
+class HealthObserver:
     """An observer that knows what works and what does not, for each endpoint here. It hands all calls on to `logs`.
 
     An endpoint works once a call of the name `first` has: a worker's receives, a relay's takes records.
     """
 
-    def __init__(self, logs: Ends | None = None, *, clock: Clock = LIVE.clock, first: Point = Point.RECEIVE) -> None:
+    def __init__(self, logs: CallEndListener | None = None, *, clock: Clock = LIVE.clock, first: Point = Point.RECEIVE) -> None:
         self._logs = logs or Logs()
         self._clock = clock
         self._first = first
@@ -141,10 +141,10 @@ class Vitals:
 class _HealthCall:
     """Encloses one call, with as little work as can be: this is the hot path."""
 
-    __slots__ = ("_call", "_vitals")
+    __slots__ = ("_call", "_health_observer")
 
-    def __init__(self, vitals: Vitals, call: PortCall) -> None:
-        self._vitals, self._call = vitals, call
+    def __init__(self, health_observer: HealthObserver, call: PortCall) -> None:
+        self._health_observer, self._call = health_observer, call
 
     async def __aenter__(self) -> None:
         return None
@@ -152,7 +152,7 @@ class _HealthCall:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._vitals.ended(self._call, error)
+        self._health_observer.ended(self._call, error)
 
 
 def is_trouble(error: BaseException | None) -> bool:
@@ -162,24 +162,24 @@ def is_trouble(error: BaseException | None) -> bool:
     return isinstance(error, RetryableError | QueueMissing) or not isinstance(error, OnceOnlyError)
 
 
-async def keep_written(vitals: Vitals, path: Path, *, every: float = POLL_SECONDS) -> None:
+async def keep_written(health_observer: HealthObserver, path: Path, *, every: float = POLL_SECONDS) -> None:
     """Leave them in a file whenever they have changed, until cancelled."""
-    written = vitals.endpoints()
+    written = health_observer.endpoints()
     while True:
         await asyncio.sleep(every)
-        if vitals.endpoints() != written:
-            written = write_vitals(vitals, path)
+        if health_observer.endpoints() != written:
+            written = write_health(health_observer, path)
 
 
-def write_vitals(vitals: Vitals, path: Path) -> tuple[EndpointHealth, ...]:
+def write_health(health_observer: HealthObserver, path: Path) -> tuple[EndpointHealth, ...]:
     """Leave them in a file, for the parent of this process: it reads either what was there or these."""
-    temporary, found = path.with_suffix(".new"), vitals.endpoints()
+    temporary, found = path.with_suffix(".new"), health_observer.endpoints()
     temporary.write_bytes(_encode(found))
     temporary.replace(path)
     return found
 
 
-def read_vitals(path: Path) -> tuple[EndpointHealth, ...]:
+def read_health(path: Path) -> tuple[EndpointHealth, ...]:
     """Read what a process left; nothing where it has not said anything yet."""
     try:
         return _decode(path.read_bytes())

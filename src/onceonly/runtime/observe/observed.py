@@ -99,7 +99,7 @@ JOURNALS = {"read": ObservedCall(Point.JOURNAL, _NOTHING), "write": ObservedCall
 """What the maintenance tasks do is in the journal, and needs no other observer."""
 
 
-class Observed:
+class ObservedPort:
     """A port, or what a port has opened, with the calls of a table enclosed by an observer. All else is passed through."""
 
     def __init__(self, port: Any, table: Mapping[str, ObservedCall], endpoint: str, observer: Observer) -> None:
@@ -117,7 +117,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         return ports
 
     def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
-        return cast("_Port", Observed(port, table, ports.endpoint, observer))
+        return cast("_Port", ObservedPort(port, table, ports.endpoint, observer))
 
     journals, controls = ports.upkeep.journals, ports.controls
     return ports._replace(
@@ -141,7 +141,7 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
     """Return the ports of a relay, observed."""
 
     def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
-        return cast("_Port", Observed(port, table, ports.endpoint, observer))
+        return cast("_Port", ObservedPort(port, table, ports.endpoint, observer))
 
     return ports._replace(
         store=watched(ports.store, {"forget": STORE["forget"]}),
@@ -177,7 +177,7 @@ def _enclosed(method: Callable[..., Any], watched: ObservedCall, endpoint: str, 
             if hasattr(opened, "abandon"):
                 opened.abandon()  # the observer raised: nobody else knows this unit
             raise
-        return Observed(opened, opens, endpoint, observer) if hasattr(opened, "abandon") else opened
+        return ObservedPort(opened, opens, endpoint, observer) if hasattr(opened, "abandon") else opened
 
     return opening
 

@@ -1,4 +1,4 @@
-"""The child's side of a process: a stop event for signals and for an orphan, ticks on the board, an event loop."""
+"""The child's side of a process: a stop event for signals and for an orphan, ticks in the shared counters, an event loop."""
 
 import asyncio
 import faulthandler
@@ -13,7 +13,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from onceonly.model.errors import SetupError
-from onceonly.runtime.processes.counters import Board, Column, CounterRow
+from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 
 TICK_SECONDS = 0.25
 SAME_SIGNAL_SECONDS = 1.0
@@ -23,12 +23,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ChildMain = Callable[[asyncio.Event, CounterRow], Coroutine[Any, Any, None]]
 
 
-def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TICK_SECONDS) -> None:
+def run_child(index: int, counters_path: str, main: ChildMain, *, tick: float = TICK_SECONDS) -> None:
     """Run `main(stop, row)` in a child of a Supervisor, until it returns.
 
     SIGTERM sets `stop`, and so does the end of the parent, however it ended. Ctrl-C is the parent's to answer. Row `index`
-    of the board gets a tick every `tick` seconds, as long as the event loop turns. SIGUSR1 shows on standard error where
-    the program is.
+    of the shared counters gets a tick every `tick` seconds while the event loop runs. SIGUSR1 writes the stack to standard
+    error.
 
     When a handler stops the event loop, the process ends with exit code 1 and cancels nothing: the supervisor finds the mark
     of the handler that was running.
@@ -44,8 +44,8 @@ def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TIC
         finally:
             has_ended = True
 
-    with Board.open(board_path) as board:
-        row = board.row(index)
+    with SharedCounters.open(counters_path) as counters:
+        row = counters.row(index)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             try:
                 runner.run(child())
@@ -138,10 +138,10 @@ async def _tick(row: CounterRow, seconds: float, stop: asyncio.Event, parent: in
         await asyncio.sleep(seconds)
 
 
-def begin(target: Callable[..., None], index: int, board_path: str, arguments: tuple[Any, ...]) -> None:
+def begin(target: Callable[..., None], index: int, counters_path: str, arguments: tuple[Any, ...]) -> None:
     """Where every child of a Supervisor begins: calls `target`. An interrupt or a wrong set-up makes no traceback."""
     try:
-        target(index, board_path, *arguments)
+        target(index, counters_path, *arguments)
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGINT)
     except SetupError as error:

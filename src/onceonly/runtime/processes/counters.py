@@ -1,4 +1,4 @@
-"""The board: counters in a mapped file. What a child counted is there for the parent even when the child was killed.
+"""the shared counters: counters in a mapped file. What a child counted is there for the parent even when the child was killed.
 
 A child also marks here which message's handler is running. When it dies, its parent writes the mark into a list of deaths,
 which later children read: so only the message whose handler was running is counted. All of it is memory: no system call.
@@ -53,7 +53,7 @@ class CounterRow:
     """The numbers of one child. One process writes, everyone reads."""
 
     def __init__(self, numbers: memoryview, start: int, deaths: int | None = None) -> None:
-        """Stand at `start` in the board's numbers; `deaths` is where the list of deaths begins, if there is one."""
+        """Stand at `start` in the shared counters's numbers; `deaths` is where the list of deaths begins, if there is one."""
         self._numbers = numbers
         self._start = start
         self._deaths = deaths
@@ -144,7 +144,7 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Board:
+class SharedCounters:
     """A file of 64-bit counters, mapped into every process that opens it; one row for each child."""
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +173,7 @@ class Board:
     def row(self, index: int) -> CounterRow:
         """Give one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
-            raise IndexError(f"the board has {self.rows} rows, and none with index {index}")
+            raise IndexError(f"the shared counters has {self.rows} rows, and none with index {index}")
         return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH)
 
     def total(self, column: Column) -> int:

@@ -1,4 +1,4 @@
-"""The doorbell between commits and the relay of this process: whoever commits rings, in any thread, and goes on at once."""
+"""The notifier between commits and the relay of this process: whoever commits rings, in any thread, and goes on at once."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -8,17 +8,17 @@ from typing import TypeAlias
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 
-Told: TypeAlias = Identity | Record
+CommittedRecord: TypeAlias = Identity | Record
 """A record that is committed for sure, or the identity of one that may be."""
 
-Hear = Callable[[Sequence[Told]], None]
+NotifierListener = Callable[[Sequence[CommittedRecord]], None]
 
 
-class Doorbell:
+class Notifier:
     """One endpoint's. Losing a ring costs time only: what was committed is found by the next look into the store."""
 
     def __init__(self) -> None:
-        self._listening: list[tuple[asyncio.AbstractEventLoop, Hear]] = []
+        self._listening: list[tuple[asyncio.AbstractEventLoop, NotifierListener]] = []
         self._expected = 0
 
     @property
@@ -41,7 +41,7 @@ class Doorbell:
             self._expected -= 1
 
     @contextmanager
-    def listen(self, hear: Hear) -> Iterator[None]:
+    def listen(self, hear: NotifierListener) -> Iterator[None]:
         """Let `hear` be called in this event loop, with what is told."""
         entry = (asyncio.get_running_loop(), hear)
         self._listening.append(entry)
@@ -50,7 +50,7 @@ class Doorbell:
         finally:
             self._listening.remove(entry)
 
-    def ring(self, told: Sequence[Told]) -> None:
+    def notify(self, told: Sequence[CommittedRecord]) -> None:
         """Tell one listener, the last that came; nobody, when nobody listens. Raises nothing, waits for nothing."""
         here = _loop_here()
         for loop, hear in reversed(tuple(self._listening)):

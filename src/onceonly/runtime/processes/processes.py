@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from onceonly.model.health import Pulse
 from onceonly.runtime.processes.child import SIGNALS, begin, new_event_loop, stopping_on_signals
-from onceonly.runtime.processes.counters import Board, Column, CounterRow
+from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
 STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where
@@ -133,10 +133,10 @@ class Child:
 
 
 class Supervisor:
-    """Keeps `processes` children running, each calling `target(index, board_path, *arguments)`.
+    """Keeps `processes` children running, each calling `target(index, counters_path, *arguments)`.
 
-    `target` is a function of a module and does its work with `run_child`. A child whose tick on the board is older than
-    `watchdog` seconds is killed (None: never); whoever dies is replaced. A stop asks the children with SIGTERM, waits
+    `target` is a function of a module and does its work with `run_child`. A child is killed when its last tick in the shared
+    counters is older than `watchdog` seconds (None: never). A child that exits is replaced. A stop sends SIGTERM, waits
     `grace` seconds, and kills the rest. `on_event` is told what happens, in the parent's loop.
     """
 
@@ -146,7 +146,7 @@ class Supervisor:
         arguments: Sequence[Any],
         *,
         processes: int,
-        board: Board,
+        counters: SharedCounters,
         watchdog: float | None,
         grace: float,
         on_event: Callable[[ChildEvent], None],
@@ -155,7 +155,7 @@ class Supervisor:
         self._target = target
         self._arguments = tuple(arguments)
         self._processes = processes
-        self._board = board
+        self._counters = counters
         self._watchdog = watchdog
         self._grace = grace
         self._on_event = on_event
@@ -184,7 +184,7 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> int:
         """Run until `stop` is set; `hurry` ends the grace time. Gives the exit code. Leaves no child behind."""
-        self._children = [Child(index, self._board.row(index)) for index in range(self._processes)]
+        self._children = [Child(index, self._counters.row(index)) for index in range(self._processes)]
         keeping = [asyncio.create_task(self._keep(child, stop)) for child in self._children]
         told = asyncio.create_task(_told(stop))
         try:
@@ -216,7 +216,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.row.set(Column.HELD, 0)  # what the one before held went back with it
         child.row.died(seen=False)
-        arguments = (self._target, child.index, str(self._board.path), self._arguments)
+        arguments = (self._target, child.index, str(self._counters.path), self._arguments)
         process = _spawn.Process(target=begin, args=arguments, name=f"onceonly-{child.index}")
         with _signals_blocked():
             process.start()

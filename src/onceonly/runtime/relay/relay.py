@@ -11,16 +11,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from onceonly.algorithms.relay import Relayed, relay
+from onceonly.algorithms.relay import RelayResult, relay
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
 from onceonly.runtime.environment import LIVE, Environment, pause
-from onceonly.runtime.processes.notifier import Doorbell, Told
-from onceonly.runtime.worker.backpressure import Pace
-from onceonly.runtime.worker.batched_delete import ForgettingLater
-from onceonly.runtime.worker.turning import run_turning
+from onceonly.runtime.processes.notifier import CommittedRecord, Notifier
+from onceonly.runtime.worker.backpressure import Backpressure
+from onceonly.runtime.worker.batched_delete import BackgroundDelete
+from onceonly.runtime.worker.stoppable import run_until_stopped
 
 PAGE = 100
 LONGEST_IDLE_SECONDS = 10.0
@@ -44,19 +44,19 @@ class Relay:
     """
 
     def __init__(
-        self, ports: RelayPorts, *, after: float, grace: float, doorbell: Doorbell, environment: Environment = LIVE
+        self, ports: RelayPorts, *, after: float, grace: float, notifier: Notifier, environment: Environment = LIVE
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
-        self._later = ForgettingLater(ports.store, environment.timer, enough=PAGE, failed=self._not_forgotten)
+        self._later = BackgroundDelete(ports.store, environment.timer, enough=PAGE, failed=self._not_forgotten)
         self._telling = ports._replace(store=self._later)
         self._after = after
         self._grace = grace
-        self._doorbell = doorbell
+        self._notifier = notifier
         self._surroundings = environment
-        self._pace = Pace(PAGE, environment.chance)
+        self._backpressure = Backpressure(PAGE, environment.chance)
         self._rung = asyncio.Event()
-        self._told: list[Told] = []
+        self._told: list[CommittedRecord] = []
         self._was_told = False
         self._look_at = environment.timer.seconds()
         self._idle = self._shortest = min(after, LONGEST_IDLE_SECONDS)
@@ -68,17 +68,17 @@ class Relay:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
         try:
-            with self._doorbell.listen(self._hear):
-                await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+            with self._notifier.listen(self._hear):
+                await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
         finally:
             await self._later.close()
 
-    def _hear(self, told: Sequence[Told]) -> None:
+    def _hear(self, told: Sequence[CommittedRecord]) -> None:
         has_many = len(self._told) >= PAGE  # of those that wait for their turn only the names are kept
         self._remember([_identity(each) for each in told] if has_many else told)
         self._rung.set()
 
-    def _remember(self, told: Sequence[Told]) -> None:
+    def _remember(self, told: Sequence[CommittedRecord]) -> None:
         self._told.extend(told)
         self._told[MOST_TOLD:] = []  # some look finds the others
 
@@ -104,19 +104,19 @@ class Relay:
             relayed = await self._relay_told(told) if told else await self._relay_page()
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
             self._went_bad(error)
-            return self._pace.after_outage()
+            return self._backpressure.after_outage()
         if relayed.unknown:
             self._went_bad(None)
-            return self._pace.after_outage()
-        if self._trouble and self._told and relayed == Relayed():
-            return self._pace.after_outage()  # nothing was sent, so nobody knows whether it is over
+            return self._backpressure.after_outage()
+        if self._trouble and self._told and relayed == RelayResult():
+            return self._backpressure.after_outage()  # nothing was sent, so nobody knows whether it is over
         self._recovered()
         return 0.0 if self._told else max(0.0, self._to_wait())
 
     def _to_wait(self) -> float:
         return self._look_at - self._surroundings.timer.seconds()
 
-    async def _relay_told(self, told: Sequence[Told]) -> Relayed:
+    async def _relay_told(self, told: Sequence[CommittedRecord]) -> RelayResult:
         """Relay what commits told, some of it at a time."""
         some = told[:PAGE]
         self._told[: len(some)] = []
@@ -126,7 +126,7 @@ class Relay:
             records = [*(each for each in some if isinstance(each, Record)), *found]
             return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
 
-    async def _relay_page(self) -> Relayed:
+    async def _relay_page(self) -> RelayResult:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
         await self._later.settle()  # what is on its way out of the store is not sent again
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
@@ -139,8 +139,8 @@ class Relay:
             await self._end_look()
         return relayed
 
-    async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> Relayed:
-        relayed = await relay(records, ports) if records else Relayed()
+    async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> RelayResult:
+        relayed = await relay(records, ports) if records else RelayResult()
         self._remember([record.identity for record in relayed.unknown])
         return relayed
 
@@ -189,7 +189,7 @@ class Relay:
         )
 
     def _recovered(self) -> None:
-        self._pace.after_receiving()
+        self._backpressure.after_receiving()
         if self._trouble:
             self._trouble = False
             _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
@@ -210,7 +210,7 @@ class Relay:
             _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
 
 
-def _identity(told: Told) -> Identity:
+def _identity(told: CommittedRecord) -> Identity:
     return told.identity if isinstance(told, Record) else told
 
 
@@ -224,7 +224,7 @@ class RelayScan:
         self.words: set[str] = set()
         self.finished = False
 
-    def add(self, records: Sequence[Record], relayed: Relayed) -> None:
+    def add(self, records: Sequence[Record], relayed: RelayResult) -> None:
         """Take a page in; the next one begins behind it."""
         self.behind = records[-1].identity if records else self.behind
         self.refused += [record.identity for record in relayed.refused]

@@ -7,16 +7,16 @@ from weakref import WeakKeyDictionary
 
 from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
+from onceonly.ports.starts import NO_DEATHS, DeadRuns, StartResult, Starts
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.processes.counters import CounterRow
-from onceonly.runtime.worker.backpressure import Pace
+from onceonly.runtime.worker.backpressure import Backpressure
 
 FAIR_SECONDS = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
 
 
-class Crowd:
+class UnitGate:
     """The units in progress in this process, of all endpoints: any number of them, or one that is alone."""
 
     def __init__(self) -> None:
@@ -61,55 +61,55 @@ class Crowd:
         self._alone.release()
 
 
-_CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, Crowd] = WeakKeyDictionary()
+_CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, UnitGate] = WeakKeyDictionary()
 
 
-def crowd() -> Crowd:
-    """Give the crowd of the running event loop: one for all endpoints of a process."""
-    return _CROWDS.setdefault(asyncio.get_running_loop(), Crowd())
+def gate() -> UnitGate:
+    """Give the gate of the running event loop: one for all endpoints of a process."""
+    return _CROWDS.setdefault(asyncio.get_running_loop(), UnitGate())
 
 
-class Presence:
-    """One loop's part in the crowd: its units, and whether it has the process to itself."""
+class GateMember:
+    """One loop's part in the gate: its units, and whether it has the process to itself."""
 
     def __init__(self) -> None:
-        self._crowd: Crowd | None = None
+        self._gate: UnitGate | None = None
         self.is_alone = False
 
     async def enter(self) -> bool:
         """Begin a unit. Returns whether `leave` must be called: not for a unit that has the process to itself."""
         if self.is_alone:
             return False
-        self._crowd = self._crowd or crowd()
-        await self._crowd.enter()
+        self._gate = self._gate or gate()
+        await self._gate.enter()
         return True
 
     def leave(self) -> None:
         """End a unit."""
-        if self._crowd is not None:
-            self._crowd.leave()
+        if self._gate is not None:
+            self._gate.leave()
 
     async def clear(self) -> None:
         """Have the process to itself."""
-        self._crowd = self._crowd or crowd()
-        await self._crowd.clear()
+        self._gate = self._gate or gate()
+        await self._gate.clear()
         self.is_alone = True
 
     def reopen(self) -> None:
         """Let others in again; harmless when it was not alone."""
-        if self.is_alone and self._crowd is not None:
+        if self.is_alone and self._gate is not None:
             self.is_alone = False
-            self._crowd.reopen()
+            self._gate.reopen()
 
 
 class AloneStarts:
     """Starts of one loop: a run that is recorded has the process to itself, and is removed however long that takes.
 
-    What the supervisor saw is on the board, so an ordinary suspect costs no call.
+    What the supervisor saw is in the shared counters, so an ordinary suspect costs no call.
     """
 
     def __init__(
-        self, starts: Starts, presence: Presence, *, endpoint: str, environment: Environment, row: CounterRow | None = None
+        self, starts: Starts, presence: GateMember, *, endpoint: str, environment: Environment, row: CounterRow | None = None
     ) -> None:
         """Enclose these starts, for a loop in the process of this row."""
         self._starts = starts
@@ -119,21 +119,21 @@ class AloneStarts:
         self._row = row
         self._recorded: Identity | None = None
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
-        """Look at the board."""
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
+        """Look at the shared counters."""
         if self._row is None:
             return NO_DEATHS
         seen = {identity: self._seen(identity) for identity in identities}
         counted = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
-        return Deaths(counted=counted, explained=self._row.explains())
+        return DeadRuns(counted=counted, explained=self._row.explains())
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""
         await self._presence.clear()
         try:
             seen = self._seen(identity)
             if seen is not None and seen >= attempts:
-                started = Started(died=seen)
+                started = StartResult(died=seen)
                 with suppress(RetryableError, ConflictError):  # it stays: a later run may be counted once too often
                     await self.forget(identity, seen)
             else:
@@ -151,14 +151,14 @@ class AloneStarts:
 
     async def ended(self, identity: Identity) -> None:
         """Remove the record, however often it takes, and let others in again."""
-        pace = Pace(1, self._surroundings.chance)
+        backpressure = Backpressure(1, self._surroundings.chance)
         try:
             while self._recorded is not None:
                 try:
                     await self._starts.ended(identity)
                     self._recorded = None
                 except (RetryableError, ConflictError):
-                    await self._surroundings.timer.sleep(pace.after_outage())
+                    await self._surroundings.timer.sleep(backpressure.after_outage())
         finally:
             self._presence.reopen()
 

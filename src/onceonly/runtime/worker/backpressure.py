@@ -7,7 +7,7 @@ CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS = 0.005, 0.5
 UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
 
 
-class Pace:
+class Backpressure:
     """Takes half after a lost race for rows, backs off in an outage, and comes back to full size when all is well.
 
     Waits are in seconds, double with every bad turn up to a cap, and are spread by chance between half and whole, so that

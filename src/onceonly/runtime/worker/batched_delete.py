@@ -37,7 +37,7 @@ class DeleteBatch:
             self.is_full.set()
 
 
-class ForgettingTogether:
+class BatchedDelete:
     """Forgets the records of several batches in one call. Each caller learns how the call ended."""
 
     def __init__(self, store: Records, timer: Timer, enough: int) -> None:
@@ -69,7 +69,7 @@ class ForgettingTogether:
             raise
 
 
-class ForgettingLater:
+class BackgroundDelete:
     """Forgets, raising nothing and waiting for nothing: what many calls want forgotten goes a little later, in one.
 
     Once there are `enough` records that call waits no longer. `failed` is given the records of one that failed, which are

@@ -6,7 +6,7 @@ from onceonly.algorithms.delivery import BatchReport, Work, Works, one_after_ano
 from onceonly.runtime.worker.pipeline import LoopTurn
 
 
-class SideBySide:
+class ConcurrencyLimit:
     """Does the works of one loop's batches side by side, at most so many of a worker at once."""
 
     def __init__(self, room: asyncio.Semaphore, turn: LoopTurn) -> None:

@@ -1,4 +1,4 @@
-"""Handlers as one loop of a worker runs them: within the time budget of a unit, and marked on the board while they run.
+"""Handlers as one loop of a worker runs them: within the time budget of a unit, and marked in the shared counters.
 
 Slow handlers never hold a long transaction. The supervisor reads the mark when this process has died: it names the message
 whose handler was running.
@@ -22,7 +22,7 @@ class LoopHandlers:
     """The only wrapper between the algorithm and the endpoint's handlers, or their observer.
 
     `budget` is in seconds, for each unit: units may run side by side. A unit's first message always runs; what is left when the
-    time is used raises BudgetExceeded. Nothing is marked without a `row` of the board.
+    time is used raises BudgetExceeded. Nothing is marked without a `row` of the shared counters.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import BeginResult, Records, Resources, Store, Unit
-from onceonly.runtime.worker.alone import Presence
+from onceonly.runtime.worker.alone import GateMember
 
 
 class LoopTurn:
@@ -61,7 +61,7 @@ class TurningStore:
     loops of the worker. Every other call is the store's own.
     """
 
-    def __init__(self, store: Store, turn: LoopTurn, presence: Presence, *, forgets: Records) -> None:
+    def __init__(self, store: Store, turn: LoopTurn, presence: GateMember, *, forgets: Records) -> None:
         """Enclose `begin` of this store."""
         self._store = store
         self._turn = turn
@@ -88,7 +88,7 @@ class TurningStore:
 class TurningUnit:
     """A unit whose commit ends the turn; one that is abandoned may be followed by another with the same messages."""
 
-    def __init__(self, unit: Unit, turn: LoopTurn, presence: Presence | None) -> None:
+    def __init__(self, unit: Unit, turn: LoopTurn, presence: GateMember | None) -> None:
         """Enclose this unit; `presence` is left at its end."""
         self._unit = unit
         self._turn = turn

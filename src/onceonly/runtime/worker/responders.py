@@ -11,14 +11,14 @@ from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests, Responders
 from onceonly.ports.store import Resources
 from onceonly.runtime.processes.counters import CounterRow
-from onceonly.runtime.worker.alone import Crowd, crowd
+from onceonly.runtime.worker.alone import UnitGate, gate
 
 WAIT_SECONDS = 2.0
 """Seconds that an execution waits while a message runs alone: units that wait are let in after 1 s, behind the present run."""
 
 
-class CrowdedCalls:
-    """Requests whose executions are members of the crowd from before their unit is opened until it has ended.
+class GatedRequests:
+    """Requests whose executions are members of the gate from before their unit is opened until it has ended.
 
     While a message runs alone, none begins. Reading, storing and deleting requests is not affected: it runs no responder.
     """
@@ -32,11 +32,11 @@ class CrowdedCalls:
         return await self._calls.put(key, request, until)
 
     async def open(self, opening: TransactionAttempt) -> OpenRemoteRequest | IdempotencyEntry:
-        """Enter the crowd, then open; see the port.
+        """Enter the gate, then open; see the port.
 
         Raises CommitFailed when a message runs alone for longer than `WAIT_SECONDS`.
         """
-        members = crowd()
+        members = gate()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await members.enter()  # first: an open unit holds locks that the run alone may need
@@ -52,7 +52,7 @@ class CrowdedCalls:
         if isinstance(opened, IdempotencyEntry):
             members.leave()
             return opened
-        return CrowdedCall(opened, members)
+        return GatedRequest(opened, members)
 
     async def kept(self, key: str) -> IdempotencyEntry | None:
         """Read a response; see the port."""
@@ -67,13 +67,13 @@ class CrowdedCalls:
         await self._calls.remove(key)
 
 
-class CrowdedCall:
-    """An execution that leaves the crowd when its unit has ended: a slow broker holds up no message that is to run alone."""
+class GatedRequest:
+    """An execution that leaves the gate when its unit has ended: a slow broker holds up no message that is to run alone."""
 
-    def __init__(self, call: OpenRemoteRequest, members: Crowd) -> None:
+    def __init__(self, call: OpenRemoteRequest, members: UnitGate) -> None:
         """Enclose this one, which has entered."""
         self._call = call
-        self._members: Crowd | None = members
+        self._members: UnitGate | None = members
         self.resources: Resources = call.resources
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
@@ -97,7 +97,7 @@ class CrowdedCall:
 
 
 class MarkedResponders:
-    """Responders that mark on the board that one is running, so that its process's death is not that of a message beside it."""
+    """Marks a running responder in the shared counters, so that no message is blamed when its process dies."""
 
     def __init__(self, responders: Responders, row: CounterRow, endpoint: str) -> None:
         """Enclose these, in the process of this row."""

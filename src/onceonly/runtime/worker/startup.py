@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.runtime.environment import LIVE, Environment, pause
-from onceonly.runtime.processes.notifier import Doorbell
-from onceonly.runtime.worker.backpressure import Pace
+from onceonly.runtime.processes.notifier import Notifier
+from onceonly.runtime.worker.backpressure import Backpressure
 
 _Opened = TypeVar("_Opened")
 _log = logging.getLogger("onceonly")
@@ -18,7 +18,7 @@ _log = logging.getLogger("onceonly")
 class StartupWait:
     """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away.
 
-    While it is, `doorbell` knows that somebody will listen to it.
+    While it is, `notifier` knows that somebody will listen to it.
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class StartupWait:
         endpoint: str,
         environment: Environment = LIVE,
         away: asyncio.Event | None = None,
-        doorbell: Doorbell | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._stop = stop
         self._endpoint = endpoint
         self._timer = environment.timer
-        self._pace = Pace(1, environment.chance)
+        self._backpressure = Backpressure(1, environment.chance)
         self._away = away or asyncio.Event()
-        self._doorbell = doorbell or Doorbell()
+        self._notifier = notifier or Notifier()
         self._told = False
 
     async def enter(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
@@ -49,13 +49,13 @@ class StartupWait:
                     return await self._once(stack, opening)
                 except RetryableError as error:
                     if not self._told:
-                        waiting.enter_context(self._doorbell.expected())
+                        waiting.enter_context(self._notifier.expected())
                     self._tell(error)
                 except SetupError as error:
                     if self._told:  # long after the start: nobody may be looking any more
                         _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
                     raise
-                await pause(self._pace.after_outage(), self._timer, self._stop)
+                await pause(self._backpressure.after_outage(), self._timer, self._stop)
         return None
 
     async def _once(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:

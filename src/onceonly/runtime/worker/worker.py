@@ -21,10 +21,10 @@ from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.counters import Column, CounterRow
-from onceonly.runtime.worker.alone import AloneStarts, Presence
-from onceonly.runtime.worker.backpressure import Pace
-from onceonly.runtime.worker.batched_delete import ForgettingTogether
-from onceonly.runtime.worker.concurrency import SideBySide
+from onceonly.runtime.worker.alone import AloneStarts, GateMember
+from onceonly.runtime.worker.backpressure import Backpressure
+from onceonly.runtime.worker.batched_delete import BatchedDelete
+from onceonly.runtime.worker.concurrency import ConcurrencyLimit
 from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.redelivery import PatientTransport
@@ -49,7 +49,7 @@ class Runner(Protocol):
 class Worker:
     """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
 
-    Correct alone or beside any number of others, in this process or elsewhere. `board` is the row where it counts; what it
+    Correct alone or beside any number of others, in this process or elsewhere. `counters` is the row where it counts; what it
     counts is for people. `ask` is called when messages wait for a slot of claims that nobody has rotated yet. An outage of any
     port makes it wait and try again, for ever. Pass `observer` here or wrap the
     ports with `observed` before, not both.
@@ -62,24 +62,24 @@ class Worker:
         *,
         observer: Observer | None = None,
         environment: Environment = LIVE,
-        board: CounterRow | None = None,
+        counters: CounterRow | None = None,
         ask: Callable[[], object] = lambda: None,
     ) -> None:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        together = ForgettingTogether(ports.store, environment.timer, enough=ENOUGH * settings.concurrency)
+        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * settings.concurrency)
         self._ports = ports._replace(transport=self._transport)
         self._settings = settings
         self._surroundings = environment
-        self._row = board
+        self._row = counters
         self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
-            WorkerLoop(self._ports, settings, environment, forgets=together, turn=LoopTurn(turns), room=room, row=board)
+            WorkerLoop(self._ports, settings, environment, forgets=together, turn=LoopTurn(turns), room=room, row=counters)
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
-        self._pace = Pace(settings.batch_size, environment.chance)
+        self._backpressure = Backpressure(settings.batch_size, environment.chance)
         self._trouble = ""
         self.report = BatchReport()
 
@@ -147,13 +147,13 @@ class Worker:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
             await self._transport.give_back()
-            loop.begin_batch(await self._transport.receive(self._pace.limit, self._settings.wait))
+            loop.begin_batch(await self._transport.receive(self._backpressure.limit, self._settings.wait))
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
             self._went_bad(OUTAGE, error)
-            return self._pace.after_outage()
+            return self._backpressure.after_outage()
         if self._trouble == OUTAGE:
             self._recovered()
-            self._pace.after_receiving()
+            self._backpressure.after_receiving()
         if not loop.batch or stop.is_set():
             return 0.0  # what came too late is given back by `run`
         return await self._work(loop)
@@ -166,7 +166,7 @@ class Worker:
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(FAULT, error)
-            seconds = self._pace.after_fault(taken)
+            seconds = self._backpressure.after_fault(taken)
             await loop.starts.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end by themselves
                 await self._transport.release(loop.batch)
@@ -184,7 +184,7 @@ class Worker:
             self._went_bad(UNKNOWN, None, report.trouble)
         elif self._trouble:
             self._recovered()
-        return self._pace.after(report, taken)
+        return self._backpressure.after(report, taken)
 
     async def _extend(self) -> None:
         lease = self._transport.traits.lease
@@ -249,12 +249,12 @@ class WorkerLoop:
     ) -> None:
         """Begin with nothing in work."""
         self._handlers = LoopHandlers(ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row)
-        presence = Presence()
+        presence = GateMember()
         self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, environment=environment, row=row)
         store = TurningStore(ports.store, turn, presence, forgets=forgets)
         self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
         self.turn = turn
-        self.side_by_side = SideBySide(room, turn)
+        self.side_by_side = ConcurrencyLimit(room, turn)
         self.batch: tuple[Delivery, ...] = ()
 
     def begin_batch(self, batch: tuple[Delivery, ...]) -> None:

@@ -31,7 +31,7 @@ EARS = "onceonly_ears"
 _SEEN: "WeakKeyDictionary[Pool, set[tuple[str, str | None]]]" = WeakKeyDictionary()
 
 
-class Home(NamedTuple):
+class RecordStore(NamedTuple):
     """The endpoint's store: where records must lie to be found. `pool` is that of a user's own engine."""
 
     endpoint: str
@@ -42,7 +42,7 @@ class Home(NamedTuple):
 class EnlistedSession:
     """The open transaction of one session. `is_over` once it was committed, rolled back or closed, whoever did it."""
 
-    def __init__(self, session: Session, home: Home, committed: Committed) -> None:
+    def __init__(self, session: Session, home: RecordStore, committed: Committed) -> None:
         self.is_over = False
         self._session = session
         self._home = home
@@ -81,7 +81,7 @@ class EnlistedSession:
             self._committed(tuple(self._written))
 
 
-def enlist(session: object, home: Home, committed: Committed) -> EnlistedSession:
+def enlist(session: object, home: RecordStore, committed: Committed) -> EnlistedSession:
     """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
 
     Raises SetupError when this is no session, or one that would write them where nobody looks.
@@ -156,7 +156,7 @@ def _session_of(session: object) -> Session:
     return session
 
 
-def _bind_of(session: Session, home: Home) -> Engine | Connection:
+def _bind_of(session: Session, home: RecordStore) -> Engine | Connection:
     table = tables(home.place.prefix, home.place.schema).records
     try:
         return session.get_bind(mapped(home.place.prefix, home.place.schema), clause=insert(table))
@@ -166,7 +166,7 @@ def _bind_of(session: Session, home: Home) -> Engine | Connection:
         ) from error
 
 
-def _check_bind(bind: Engine | Connection, home: Home) -> None:
+def _check_bind(bind: Engine | Connection, home: RecordStore) -> None:
     if isinstance(bind, Connection) and is_guarded(bind):
         raise SetupError("enlist: this is a handler's own session; what a handler sends goes through its Context")
     here, there = whereabouts(bind.engine.url), whereabouts(home.place.url)

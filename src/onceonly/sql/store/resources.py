@@ -22,7 +22,7 @@ from onceonly.model.errors import (
 )
 from onceonly.model.message import Failure, FailureKind
 from onceonly.sql.database import Database
-from onceonly.sql.dialect import Said, State
+from onceonly.sql.dialect import DatabaseFailure, State
 from onceonly.sql.guard import guard_connection, guard_session, is_raised_by
 from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.sql.translation import translated
@@ -35,7 +35,7 @@ ABORTED = "it left the database transaction aborted: it swallowed an error after
 SPOILT = "the work of a failed handler of this unit could not be undone by itself"
 LOST = "the connection of the unit was lost before its commit"
 HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
-_OUTAGES = frozenset({Said.LOCKED, Said.HELD, Said.UNABLE, Said.FORBIDDEN})
+_OUTAGES = frozenset({DatabaseFailure.LOCKED, DatabaseFailure.HELD, DatabaseFailure.UNABLE, DatabaseFailure.FORBIDDEN})
 
 
 class SqlResources:
@@ -214,7 +214,7 @@ class SqlResources:
     def _explain(self, error: BaseException) -> None:
         """Add to the traceback of a lock that another connection of the handler's own did not get."""
         dialect = self._database.dialect
-        if isinstance(error, DBAPIError) and dialect.single_writer and dialect.said(error) is Said.LOCKED:
+        if isinstance(error, DBAPIError) and dialect.single_writer and dialect.said(error) is DatabaseFailure.LOCKED:
             error.add_note(HELD)
 
     def _close(self) -> None:

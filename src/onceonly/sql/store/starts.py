@@ -6,7 +6,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, select, update
 
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.store.tables import tables
@@ -25,11 +25,11 @@ class SqlStarts:
         self._starts = tables(database.prefix, database.schema).starts
         self._tokens: dict[bytes, bytes] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Deaths:
+    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return nothing: a database sees no process die."""
         return NO_DEATHS
 
-    async def begin(self, identity: Identity, attempts: int) -> Started:
+    async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Record that a run begins; see the port."""
         key = claim_key(self._endpoint, identity)
         token = self._tokens[key] = uuid4().bytes
@@ -51,7 +51,7 @@ class SqlStarts:
         async with self._database.writing() as connection:
             await connection.execute(delete(starts).where(starts.c.key == key, starts.c.attempts <= attempts))
 
-    def _begin(self, connection: Connection, key: bytes, attempts: int, token: bytes) -> Started:
+    def _begin(self, connection: Connection, key: bytes, attempts: int, token: bytes) -> StartResult:
         starts, now = self._starts, database_now(connection)
         row = {"key": key, "attempts": attempts, "token": token, "until": now + self._lasts}
         if self._database.dialect.insert_absent(connection, starts, [row], key=["key"]):
@@ -60,11 +60,11 @@ class SqlStarts:
         mine = starts.c.key == key
         found = connection.execute(select(starts.c.attempts, starts.c.until).where(mine).with_for_update()).one_or_none()
         if found is None:
-            return Started(wait=1.0)  # it ended at this very moment
+            return StartResult(wait=1.0)  # it ended at this very moment
         if found.attempts < attempts:  # that run is known to be over: its death, or its failure, was counted
             connection.execute(update(starts).where(mine).values(row))
             return BEGUN
         if found.until > now:
-            return Started(wait=(found.until - now) / 1000)
+            return StartResult(wait=(found.until - now) / 1000)
         connection.execute(delete(starts).where(mine))
-        return Started(died=found.attempts)
+        return StartResult(died=found.attempts)

@@ -16,7 +16,7 @@ BURIED = "-"
 """In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
 
 
-class Old(NamedTuple):
+class OldRecords(NamedTuple):
     """Which records wait for long, and how many of them to read; `than` is in milliseconds since 1970."""
 
     than: int
@@ -42,7 +42,7 @@ def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes],
         dialect.remove(connection, tables, some, key="key")
 
 
-def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old: Old) -> tuple[Record, ...]:
+def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old: OldRecords) -> tuple[Record, ...]:
     """Read the records stored before an instant, oldest first."""
     records = tables.records.c
     query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)

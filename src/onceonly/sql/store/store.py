@@ -21,7 +21,7 @@ from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
 from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.slicing import RETENTION_MS, read_held, read_slicing, time_in
-from onceonly.sql.store.statements import Old, delete_keys, read_records, read_undispatched
+from onceonly.sql.store.statements import OldRecords, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.taking import RecordTaking
 from onceonly.sql.store.tokens import consume
@@ -152,7 +152,7 @@ class SqlStore:
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records that wait, oldest first; see the port."""
         async with self._database.reading() as connection:
-            return await connection.run_sync(read_undispatched, self._tables, self._endpoint, Old(older_than, limit))
+            return await connection.run_sync(read_undispatched, self._tables, self._endpoint, OldRecords(older_than, limit))
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""

@@ -41,7 +41,7 @@ TWO_COMMITS = (
         "",
         define("""
 def _add_records(world, records):
-    return replace(world, records=world.records + tuple(Stored(record, 0) for record in records)), None
+    return replace(world, records=world.records + tuple(StoredRecord(record, 0) for record in records)), None
 """),
     ),
 )
@@ -116,7 +116,7 @@ def _look_only(world, messages, token):
                 imports("onceonly.model.errors", "OutcomeUnknown"),
                 define("""
 def _write_again(world, changes):
-    stored = tuple(Stored(record, 0) for record in changes.records)
+    stored = tuple(StoredRecord(record, 0) for record in changes.records)
     return replace(world, records=world.records + stored, notes=world.notes + changes.notes), None
 """),
             ),

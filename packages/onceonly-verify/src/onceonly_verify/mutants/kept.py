@@ -122,12 +122,12 @@ if saved is not None and loaded is None:
     Mutant(
         "fingerprint not compared in the dedup store",
         (OTHER_BODY,),
-        (admission("Deduplicated.admits", never(condition("fingerprint"))),),
+        (admission("DedupStoreAdmission.admits", never(condition("fingerprint"))),),
     ),
     Mutant(
         "fingerprint not stored in the dedup store",
         (OTHER_BODY,),
-        (admission("Deduplicated.retire", drop_argument("_done.add", 1)),),
+        (admission("DedupStoreAdmission.retire", drop_argument("_done.add", 1)),),
     ),
     Mutant(
         "fingerprint of a pending record lost",

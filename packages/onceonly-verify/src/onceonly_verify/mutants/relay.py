@@ -25,7 +25,7 @@ _FLUSHED = (
         insert_before(
             point("commit"),
             """
-records = tuple(Stored(record, 0) for record in changes.records)
+records = tuple(StoredRecord(record, 0) for record in changes.records)
 await self._perform('flush', _flush, (token, records))
 """,
         ),
@@ -132,7 +132,7 @@ def _renamed(record):
             ),
             store(
                 "commit",
-                replace(argument("Stored", 1), "unit.number", unit=result_of("next")),
+                replace(argument("StoredRecord", 1), "unit.number", unit=result_of("next")),
                 add_argument("StoreWorld", "", "world.begun"),
                 add_argument("StoreWorld", "", "world.seen"),
             ),

@@ -155,15 +155,15 @@ def labels(world, messages, dial):
 offered = {dial.slicing.slot(m.instant): dial.slice_of(m) for m in messages if m.identity in shut}
 slots = tuple(replace(held, start=offered.get(number, held.start)) for number, held in enumerate(world.slots))
 """,
-                    shut=right(argument("Using", "both")),
+                    shut=right(argument("OpenRingUnit", "both")),
                 ),
                 add_argument(call("replace", passing="open"), "slots", "slots"),
             ),
         ),
     ),
-    Mutant("truncate then relabel", (QUIET,), in_two_steps("Held(held.start)", "Held(wanted, held.claims)")),
-    Mutant("relabel then truncate", (NEXT,), in_two_steps("Held(wanted, held.claims)", "Held(held.start)")),
-    Mutant("two janitors without a lock", (NEXT,), in_two_steps("held", "Held(wanted)")),
+    Mutant("truncate then relabel", (QUIET,), in_two_steps("BucketContent(held.start)", "BucketContent(wanted, held.claims)")),
+    Mutant("relabel then truncate", (NEXT,), in_two_steps("BucketContent(wanted, held.claims)", "BucketContent(held.start)")),
+    Mutant("two janitors without a lock", (NEXT,), in_two_steps("held", "BucketContent(wanted)")),
     Mutant("a unit committed into a slot that was rotated", (LATE_OPTIMISTIC,), (_ROTATED_MEANWHILE,)),
     Mutant(
         "waiting for a slot counted as a failure",
@@ -185,19 +185,19 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
         "instant taken from the header again",
         (HEADERS,),
         (
-            ring("Dial.slice_of", replace(named("message.instant"), "read_instant(message.extension(INSTANT))")),
+            ring("RingSettings.slice_of", replace(named("message.instant"), "read_instant(message.extension(INSTANT))")),
             ring("", imports("onceonly.model.ring", "INSTANT", "read_instant")),
         ),
     ),
     Mutant(
         "what another sender's header says taken for its instant",
         (FOREIGN,),
-        (ring("Dial.slice_of", replace(named("message.instant"), "old or message.former_instant")),),
+        (ring("RingSettings.slice_of", replace(named("message.instant"), "old or message.former_instant")),),
     ),
     Mutant(
         "the claim of an older version not looked for",
         (BEFORE,),
-        (ring("Dial.former_slice_of", replace(named("message.former_instant"), "0")),),
+        (ring("RingSettings.former_slice_of", replace(named("message.former_instant"), "0")),),
     ),
     Mutant(
         "claimed where an older version does, and nowhere else",

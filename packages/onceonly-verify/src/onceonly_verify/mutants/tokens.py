@@ -62,9 +62,9 @@ TOKENS: tuple[Mutant, ...] = (
         "tokens confirmed before created",
         (TWO,),
         (
-            admission("Tokenized.prepare", drop(branch(guard("_tokens.prepare"))), drop(statement("Owner"))),
+            admission("TokenAdmission.prepare", drop(branch(guard("_tokens.prepare"))), drop(statement("Owner"))),
             admission(
-                "Tokenized",
+                "TokenAdmission",
                 define("""
 async def create(self, issued):
     owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in issued for token in each.issued}

@@ -69,7 +69,11 @@ TRANSACTIONS: tuple[Mutant, ...] = (
     Mutant(
         "control message after commit",
         (CONTROL,),
-        (transaction("complete", move_before(branch(condition("ways.controls")), call("Transacted", passing="records"))),),
+        (
+            transaction(
+                "complete", move_before(branch(condition("ways.controls")), call("TransactionResult", passing="records"))
+            ),
+        ),
     ),
     Mutant("no tombstone", (CONTROL,), (control("look", drop("attempts.bury")),)),
     Mutant("tombstone as upsert", (CONTROL,), (documents("DocumentTransactions.bury", drop(raised("ConflictError"))),)),

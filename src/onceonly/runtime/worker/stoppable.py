@@ -5,7 +5,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def run_turning(turning: Coroutine[Any, Any, None], stop: asyncio.Event, *, rung: asyncio.Event, grace: float) -> None:
+async def run_until_stopped(
+    turning: Coroutine[Any, Any, None], stop: asyncio.Event, *, rung: asyncio.Event, grace: float
+) -> None:
     """Run it until `stop` is set; then end its rest by `rung`, and wait `grace` seconds for what is in work.
 
     Raises what it raises.

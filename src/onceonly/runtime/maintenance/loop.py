@@ -16,12 +16,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from msgspec.structs import replace
 
 from onceonly.model.errors import OnceOnlyError
-from onceonly.model.journal import RETRY_SECONDS, Done, Journal, LateSlot
+from onceonly.model.journal import RETRY_SECONDS, Journal, LateSlot, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Environment, pause
-from onceonly.runtime.maintenance.tasks import PAGE, Chore, Slots, chores_of
-from onceonly.runtime.worker.backpressure import Pace
-from onceonly.runtime.worker.turning import run_turning
+from onceonly.runtime.maintenance.tasks import PAGE, MaintenanceTask, Slots, tasks_of
+from onceonly.runtime.worker.backpressure import Backpressure
+from onceonly.runtime.worker.stoppable import run_until_stopped
 
 SHORTEST_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds, however often somebody asks for one."""
@@ -29,7 +29,7 @@ SHORTEST_INTERVAL_SECONDS = 1.0
 _log = logging.getLogger("onceonly.janitor")
 
 
-class Janitor:
+class MaintenanceLoop:
     """Keeps what one endpoint leaves behind from growing, until it is told to stop.
 
     One of all processes does it at a time; every one looks, at moments spread by chance, and so another takes over when the
@@ -43,9 +43,9 @@ class Janitor:
         self._grace = grace
         self._surroundings = environment
         self._slots = Slots(self._upkeep.ring) if self._upkeep.ring is not None else None
-        self._chores = tuple(chores_of(ports, self._slots, environment.clock))
-        self._rest = min(chore.every for chore in self._chores)
-        self._pace = Pace(PAGE, environment.chance)
+        self._tasks = tuple(tasks_of(ports, self._slots, environment.clock))
+        self._rest = min(chore.every for chore in self._tasks)
+        self._backpressure = Backpressure(PAGE, environment.chance)
         self._rung = asyncio.Event()
         self._asked = False
         self._trouble = False
@@ -58,7 +58,7 @@ class Janitor:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work within the grace time."""
-        await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
 
     async def clean_up(self) -> Journal | None:
         """Do all chores now, due or not; gives the journal of it, None when another process is at it.
@@ -82,33 +82,33 @@ class Janitor:
         asked, self._asked = self._asked, False
         now = self._surroundings.clock.now
 
-        def is_due(chore: Chore, journal: Journal | None) -> bool:
+        def is_due(chore: MaintenanceTask, journal: Journal | None) -> bool:
             return (asked and chore.urgent) or journal is None or journal.is_due(chore.name, chore.every, now())
 
         try:
             journal = await self._read()
-            if self._upkeep.leads and any(is_due(chore, journal) for chore in self._chores):
+            if self._upkeep.leads and any(is_due(chore, journal) for chore in self._tasks):
                 journal = await self._lead(is_due) or journal
             elif journal is None and self._upkeep.journals is not None:  # others shall know for how long this endpoint keeps
                 await self._upkeep.journals.write(self._blank())
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no janitor
             self._went_bad(error)
-            return self._pace.after_outage()
+            return self._backpressure.after_outage()
         self._recovered()
         rest = min(self._rest, RETRY_SECONDS) if journal is not None and journal.is_failing() else self._rest
         return rest * (1 + self._surroundings.chance.fraction() / 2)
 
-    async def _lead(self, is_due: Callable[[Chore, Journal | None], bool]) -> Journal | None:
+    async def _lead(self, is_due: Callable[[MaintenanceTask, Journal | None], bool]) -> Journal | None:
         async with self._leading() as is_leader:
             if not is_leader:
                 return None
             journal = await self._read()  # whoever led until now may have done it all
-            due = [chore for chore in self._chores if is_due(chore, journal)]
+            due = [chore for chore in self._tasks if is_due(chore, journal)]
             return await self._do(due, journal) if due else journal
 
-    async def _do(self, due: Sequence[Chore], journal: Journal | None) -> Journal:
+    async def _do(self, due: Sequence[MaintenanceTask], journal: Journal | None) -> Journal:
         """Do chores, and write down how they went."""
-        known = {chore.name for chore in self._chores}
+        known = {chore.name for chore in self._tasks}
         before = journal.chores if journal is not None else {}
         done = {name: each for name, each in before.items() if name in known}
         for chore in due:
@@ -125,7 +125,7 @@ class Janitor:
         now, upkeep = self._surroundings.clock.now(), self._upkeep
         return Journal(at=now, interval=round(self._rest * 1000), retention=upkeep.retention)
 
-    async def _once(self, chore: Chore, before: Done | None) -> Done:
+    async def _once(self, chore: MaintenanceTask, before: TaskRun | None) -> TaskRun:
         """Do one chore, portion by portion; tells how it went, and never raises."""
         timer, now = self._surroundings.timer, self._surroundings.clock.now
         began, count = timer.seconds(), 0
@@ -136,11 +136,11 @@ class Janitor:
                 count += some
         except Exception as error:  # noqa: BLE001 - an outage or a bug of one chore keeps no other from being done
             since = before.failing_since if before is not None and before.failing_since else now()
-            done = Done(at=now(), count=count, failing_since=since, reason=f"{type(error).__name__}: {error}")
+            done = TaskRun(at=now(), count=count, failing_since=since, reason=f"{type(error).__name__}: {error}")
             done = replace(done, took=round((timer.seconds() - began) * 1000))
             self._tell_failed(chore, done, error, is_new=since == done.at or before is None)
             return done
-        done = Done(at=now(), took=round((timer.seconds() - began) * 1000), count=count)
+        done = TaskRun(at=now(), took=round((timer.seconds() - began) * 1000), count=count)
         self._tell_done(chore, done, was_failing=before is not None and before.failing_since > 0)
         return done
 
@@ -152,12 +152,12 @@ class Janitor:
         leader = self._upkeep.leader
         return nullcontext(enter_result=True) if leader is None else leader.leading()
 
-    def _tell_done(self, chore: Chore, done: Done, *, was_failing: bool) -> None:
+    def _tell_done(self, chore: MaintenanceTask, done: TaskRun, *, was_failing: bool) -> None:
         if done.count or was_failing:
             words = "janitor: %s works again" if was_failing else "janitor: %s"
             _log.info(words, chore.name, extra=self._extra(count=done.count, milliseconds=done.took))
 
-    def _tell_failed(self, chore: Chore, done: Done, error: Exception, *, is_new: bool) -> None:
+    def _tell_failed(self, chore: MaintenanceTask, done: TaskRun, error: Exception, *, is_new: bool) -> None:
         bug = not isinstance(error, OnceOnlyError)
         if is_new or bug:  # said once for each change of state, but a bug is said every time
             level = logging.ERROR if bug else logging.WARNING
@@ -188,7 +188,7 @@ class Janitor:
         )
 
     def _recovered(self) -> None:
-        self._pace.after_receiving()
+        self._backpressure.after_receiving()
         if self._trouble:
             self._trouble = False
             _log.info("janitor recovered", extra=self._extra())
