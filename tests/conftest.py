@@ -4,6 +4,7 @@ Where pytest-xdist runs several sessions side by side each has databases and emu
 another one leaves; and one process prints the last lines for all of them.
 """
 
+import ctypes
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -33,6 +34,10 @@ from tests.servers.cosmos import cosmos
 from tests.servers.emulators import ministack
 from tests.servers.mongodb import mongodb
 from tests.servers.probes import is_silent
+
+M_MMAP_THRESHOLD = -3
+"""The number of glibc's setting for the size from which memory is given back to the system when it is freed."""
+LARGE_BLOCK = 128 * 1024
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +96,13 @@ def _forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     yield
     if not known.issuperset(sys.modules) or not known.issuperset(sys.path):
         forget_modules(tmp_path_factory.getbasetemp())
+
+
+def pytest_configure() -> None:
+    """Give large blocks back to the system. glibc keeps them once it has freed one, and tests use bodies of megabytes."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -7,9 +7,10 @@ from uuid import uuid4
 
 import pytest
 
+from onceonly.adapters.aws.address import read_s3
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
-from onceonly.adapters.aws.s3_client import opened, read_url
+from onceonly.adapters.aws.s3_client import opened
 from onceonly.model.artifact import Artifact
 from onceonly.ports.effects import ArtifactStore
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
@@ -89,7 +90,7 @@ class TestS3Artifacts(ArtifactStoreSuite):
         """Whoever reads it without this library learns what it is; its key is its name behind the prefix."""
         url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
         await create(url)
-        async with open_artifacts(url) as artifacts, opened(read_url(url)) as client:
+        async with open_artifacts(url) as artifacts, opened(read_s3(url)) as client:
             await artifacts.create(Artifact(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
-            found = await client.head_object(Bucket=read_url(url).bucket, Key="docs/2026/a-b.pdf")
+            found = await client.head_object(Bucket=read_s3(url).bucket, Key="docs/2026/a-b.pdf")
         assert (found["ContentType"], found["ContentLength"]) == ("application/pdf", 4)
