@@ -4,7 +4,7 @@ from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.algorithms.intake import Intake, sort
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.message import Delivery, Message, Send
-from onceonly_verify.asking import Asking
+from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import shipped
 from onceonly_verify.workload import SHOP, Workload
 from onceonly_verify.workload_ports import ports_of
@@ -18,7 +18,7 @@ def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = Fals
 
 def sorted_(*deliveries: Delivery) -> Intake:
     """Sort a batch of the shop."""
-    return sort(deliveries, ports_of(Workload(arrivals=()), shipped(), Asking(None), endpoint=SHOP))
+    return sort(deliveries, ports_of(Workload(arrivals=()), shipped(), CheckerDriver(None), endpoint=SHOP))
 
 
 def ids(intake: Intake) -> list[str]:

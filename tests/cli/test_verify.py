@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
+from onceonly_verify.checks.larger import DEEP
 from onceonly_verify.explorer import Step
 from onceonly_verify.histories import Counterexample, TraceStep
-from onceonly_verify.larger import DEEP
 from onceonly_verify.processes import cores
-from onceonly_verify.schedules import Walked
+from onceonly_verify.schedules import WalkResult
 from onceonly_verify.trie import NotDeterministic
 from tests.cli.terminal import Terminal
 
@@ -56,7 +56,7 @@ def let_the_checker_find(
     monkeypatch.setattr(command, "run_mutants", mutants)
 
 
-def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[CheckResult], walked: Walked) -> None:
+def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[CheckResult], walked: WalkResult) -> None:
     """Let the deep checks and the random schedules come to this."""
 
     def deep(_budget: object, chosen: object, *, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
@@ -65,7 +65,7 @@ def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[Chec
             done(each)
         return tuple(explored)
 
-    def walk(wanted: int, *, seed: int, tick: Any, **_rest: Any) -> Walked:
+    def walk(wanted: int, *, seed: int, tick: Any, **_rest: Any) -> WalkResult:
         assert (wanted, seed) == (walked.wanted, walked.seed)
         tick(walked)
         return walked
@@ -235,9 +235,9 @@ def test_somebody_else_may_need_a_core(onceonly: Terminal, monkeypatch: pytest.M
     """`--jobs` says how many processes work at once, on checks, mutants and schedules."""
     asked: list[int] = []
 
-    def walk(wanted: int, *, seed: int, processes: int, **_rest: Any) -> Walked:
+    def walk(wanted: int, *, seed: int, processes: int, **_rest: Any) -> WalkResult:
         asked.append(processes)
-        return Walked(seed=seed, schedules=wanted, steps=1, seconds=1.0, wanted=wanted)
+        return WalkResult(seed=seed, schedules=wanted, steps=1, seconds=1.0, wanted=wanted)
 
     let_the_checker_find(monkeypatch, FINE, CAUGHT, at_once=3)
     monkeypatch.setattr(command, "walk_in_processes", walk)
@@ -287,7 +287,7 @@ def test_random_schedules_alone_run_nothing_else(onceonly: Terminal) -> None:
 
 def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A world that was not finished is told, and is no failure here."""
-    walked = Walked(seed=0, schedules=1_000_000, steps=40_000_000, seconds=1000.0, wanted=1_000_000)
+    walked = WalkResult(seed=0, schedules=1_000_000, steps=40_000_000, seconds=1000.0, wanted=1_000_000)
     let_the_checker_find(monkeypatch, FINE, CAUGHT)
     let_the_depths_hold(monkeypatch, [CUT_OFF] * len(DEEP), walked)
     done = onceonly("verify", "--deep")
@@ -312,7 +312,7 @@ def test_a_violation_in_the_depths_is_a_no(onceonly: Terminal, monkeypatch: pyte
     history = Counterexample(
         check="large, blocking store", violation="a was lost", steps=(TraceStep("worker A", "commit a", "applied"),)
     )
-    walked = Walked(
+    walked = WalkResult(
         seed=0, schedules=8, steps=99, seconds=1.0, wanted=1_000_000, violation="a was lost", number=7, history=history
     )
     let_the_checker_find(monkeypatch, FINE, CAUGHT)

@@ -18,7 +18,7 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.ring_subject import RETENTION_MS
 from onceonly.testing.suite import ENDPOINT
-from onceonly_verify.passing import claimed_before
+from onceonly_verify.clock import claimed_before
 
 LEASE = 30.0
 

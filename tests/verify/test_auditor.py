@@ -4,8 +4,8 @@ import pytest
 
 from onceonly.adapters.memory.store import Claim, StoreWorld
 from onceonly.model.identity import Identity, fingerprint
-from onceonly_verify.auditor import Auditor
 from onceonly_verify.environment import CheckEnvironment
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import shipped
 from onceonly_verify.roles import endpoint_roles

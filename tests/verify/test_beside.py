@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly_verify import CHECKS, Check, render, run_check
-from onceonly_verify.play import Play, at_once
-from onceonly_verify.stage import InitialState
+from onceonly_verify.simulation import Simulation, at_once
 from onceonly_verify.world import Bounds
+from onceonly_verify.world_player import InitialState
 
 NAMED = {check.name: check for check in CHECKS}
 GIVEN_UP = [check for check in CHECKS if check.name.startswith("given up while it is handled")]
@@ -48,20 +48,20 @@ def test_a_world_says_who_is_beside_its_workers() -> None:
 
 def test_there_is_no_rest_while_a_relay_has_something_to_do() -> None:
     """In a play as in the search: a committed record waits."""
-    play = Play(InitialState(TRANSACTION))
+    simulation = Simulation(InitialState(TRANSACTION))
     caller = 0
-    at_once(play.take(next(play.options(caller)), play.usual))
-    while play.workers[caller]:
-        at_once(play.take(next(play.options(caller)), play.usual))
-    assert not play.is_at_rest()
+    at_once(simulation.take(next(simulation.options(caller)), simulation.usual))
+    while simulation.workers[caller]:
+        at_once(simulation.take(next(simulation.options(caller)), simulation.usual))
+    assert not simulation.is_at_rest()
     told = []
-    while not play.is_at_rest():
-        option = next(play.options(1))
-        told.append(play.stage.step(option, at_once(play.take(option, play.usual))))
+    while not simulation.is_at_rest():
+        option = next(simulation.options(1))
+        told.append(simulation.player.step(option, at_once(simulation.take(option, simulation.usual))))
     assert [f"{step.who}: {step.what}" for step in told] == [
         "worker B: relay: wakes up to look",
         "worker B: relay: undispatched 1",
         "worker B: relay: send 't.0 by 1.1.1' to sink, 't.1 by 1.1.1' to sink",
         "worker B: relay: forget t",
     ]
-    assert play.violation() == ""
+    assert simulation.violation() == ""

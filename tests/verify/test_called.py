@@ -32,7 +32,7 @@ def test_the_protocols_own_list_of_broken_versions_is_there() -> None:
         "response deleted first",
         "POST answered before dispatch",
         "no tombstone on DELETE",
-        "PUT Unknown taken as success",
+        "PUT OutcomeUnknown taken as success",
     }
     assert wanted <= {mutant.name for mutant in MUTANTS}
 

@@ -134,7 +134,7 @@ def test_every_mutant_is_caught(mutant: Mutant) -> None:
     assert "NameError" not in result.violation, "the patch names what its module does not know"
     assert result.steps
     found = asyncio.run(replay(history_of(result.check, result.violation, result.steps, mutant.name)))
-    assert found.is_the_same, found.astray
+    assert found.is_the_same, found.diverged
     assert found.steps == len(result.steps)
 
 

@@ -5,13 +5,13 @@ from msgspec.structs import replace
 
 from onceonly.model.ring import Undecidable
 from onceonly_verify import CHECKS, Check
-from onceonly_verify.auditor import Auditor
+from onceonly_verify.actors.maintenance import upkeep_roles
+from onceonly_verify.clock import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
-from onceonly_verify.passing import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.programs import shipped
 from onceonly_verify.roles import Role
-from onceonly_verify.upkeep import upkeep_roles
 
 NAMED = {check.name: check for check in CHECKS}
 LATE, AHEAD = NAMED["a ring, copies that come late, and nothing to send"], NAMED["a ring, and a slot's next slice"]

@@ -8,8 +8,8 @@ from onceonly.adapters.memory.tokens import TokensWorld
 from onceonly.model.artifact import Artifact
 from onceonly.model.token import Token
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
-from onceonly_verify.besides import QuiescentWorld, dead_tokens, left_over, missing_things
 from onceonly_verify.check import TWICE, Check
+from onceonly_verify.invariants.resources import QuiescentWorld, dead_tokens, left_over, missing_things
 from onceonly_verify.workload import SHOP, SINK, DeduplicationMode, Workload, copies
 from onceonly_verify.workload_ports import ARTIFACTS, TOKENS
 from onceonly_verify.world import Bounds, BrokerPart

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onceonly_verify import MUTANTS, Mutant
-from onceonly_verify.kept import OLDER
+from onceonly_verify.checks.stored_elsewhere import OLDER
 from onceonly_verify.mutations import CodeChange, DoesNotApply, EditOperation, change, mutated
 from onceonly_verify.mutations import operations as do
 from onceonly_verify.mutations.places import (

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Raises
-from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
-from onceonly_verify.auditor import Auditor
+from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, partial_order, reductions, run_mutant
 from onceonly_verify.check import CHAIN, TWICE
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Explorer
-from onceonly_verify.going_first import _RULES
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import imports, replace_answer
+from onceonly_verify.partial_order import _RULES
 from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.reductions import Reductions
@@ -253,19 +253,19 @@ def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, mo
 def test_a_call_must_meet_nobody_in_the_store_of_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked about the first endpoint's store, a second endpoint's commit is no unit's and goes first."""
     everything = everything_in(CHAINED_FAILING.name)
-    honest = Reductions.goes_first
+    honest = Reductions.is_first
 
     def asked(self: Reductions, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
         return honest(self, node, (FIRST_STORE, 0) if where[0] > FIRST_STORE else where, ledger)
 
-    monkeypatch.setattr(Reductions, "goes_first", asked)
+    monkeypatch.setattr(Reductions, "is_first", asked)
     assert found_in(CHAINED_FAILING.name, reduced=True, merged=False).histories < everything.histories
 
 
 def test_a_worker_whose_delivery_another_may_settle_never_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at rivals, a late settlement meets too little."""
     everything = everything_in(UNRECORDED_FAILING)
-    for module in (going_first, reductions):
+    for module in (partial_order, reductions):
         monkeypatch.setattr(module, "are_rivals", lambda _mine, _theirs: False)
     assert found_in(UNRECORDED_FAILING, reduced=True, merged=False).histories < everything.histories
 

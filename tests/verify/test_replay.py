@@ -23,16 +23,16 @@ from onceonly_verify.histories import (
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import first_only, insert_before
 from onceonly_verify.mutations.places import argument
-from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay
-from onceonly_verify.stage import InitialState
+from onceonly_verify.simulation import Simulation, at_once
+from onceonly_verify.world_player import InitialState
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 VARIED = (
     "forgotten before dispatch",
     "no version check",
-    "compensation after Unknown",
+    "compensation after OutcomeUnknown",
 )
 """A crash, an optimistic store, a program that makes calls while it dies. That every one does: tests of the mutants."""
 
@@ -49,7 +49,7 @@ async def test_a_counterexample_happens_again_as_tasks_of_an_event_loop(name: st
     history = counterexample(name)
     told: list[str] = []
     found = await replay(history, lambda number, step: told.append(f"{number} {step.who}: {step.what}: {step.outcome}"))
-    assert (found.violation, found.astray) == (history.violation, "")
+    assert (found.violation, found.diverged) == (history.violation, "")
     assert found.is_the_same
     assert told == [f"{number} {line.who}: {line.what}: {line.outcome}" for number, line in enumerate(history.steps, 1)]
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -60,9 +60,9 @@ async def test_the_shipping_code_does_not_go_the_way_of_a_mutant() -> None:
     strays = await replay(replace(counterexample("ack before processing"), mutant=""))
     assert not strays.reproduced
     assert strays.steps == 1
-    assert "step 2 should be\n  worker A: ack delivery 1.1: applied\nbut worker A can only\n  begin a" in strays.astray
+    assert "step 2 should be\n  worker A: ack delivery 1.1: applied\nbut worker A can only\n  begin a" in strays.diverged
     follows = await replay(replace(counterexample("no version check"), mutant=""))
-    assert (follows.reproduced, follows.astray, follows.steps) == (False, "", 4)
+    assert (follows.reproduced, follows.diverged, follows.steps) == (False, "", 4)
 
 
 async def test_a_step_with_another_outcome_than_the_call_can_have_is_named() -> None:
@@ -70,7 +70,10 @@ async def test_a_step_with_another_outcome_than_the_call_can_have_is_named() -> 
     history = counterexample("ack before processing")
     changed = (*history.steps[:2], replace(history.steps[2], outcome="one refused"))
     found = await replay(replace(history, steps=changed))
-    assert "this can only come to: Conflict, Failed, Unknown, not applied, applied, crash before" in found.astray
+    assert (
+        "this can only come to: ConflictError, CommitFailed, OutcomeUnknown, not applied, applied, crash before"
+        in found.diverged
+    )
 
 
 async def test_a_handler_that_the_history_does_not_know_of_ends_the_replay() -> None:
@@ -79,10 +82,10 @@ async def test_a_handler_that_the_history_does_not_know_of_ends_the_replay() -> 
     line = history.steps[1]
     silent = replace(line, what=line.what.partition(";")[0])
     found = await replay(replace(history, steps=(history.steps[0], silent)))
-    assert "in step 2 the handler of a ran" in found.astray
+    assert "in step 2 the handler of a ran" in found.diverged
     loud = replace(history.steps[0], what=history.steps[0].what + "; the handler of a works")
     found = await replay(replace(history, steps=(loud,)))
-    assert "in step 1 the handler of a should have run" in found.astray
+    assert "in step 1 the handler of a should have run" in found.diverged
 
 
 async def test_a_history_with_more_faults_than_its_check_allows_cannot_be_followed() -> None:
@@ -90,7 +93,7 @@ async def test_a_history_with_more_faults_than_its_check_allows_cannot_be_follow
     lost = TraceStep("worker A", "receive delivery 1.{} of 'a'{}", "answer lost")
     steps = tuple(replace(lost, what=lost.what.format(number, " (suspect)" if number > 1 else "")) for number in range(1, 3))
     found = await replay(Counterexample(check="one message", violation="x", steps=steps))
-    assert found.astray == "in step 2, the check's bounds allow no more failures"
+    assert found.diverged == "in step 2, the check's bounds allow no more failures"
 
 
 async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
@@ -104,9 +107,9 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     opening = InitialState(opening_of(history).check, changed([idle]))
 
     async def go() -> str:
-        play = Play(opening)
-        await follow(play, steps[0], 0)
-        return await final(play, STUCK)
+        simulation = Simulation(opening)
+        await follow(simulation, steps[0], 0)
+        return await final(simulation, STUCK)
 
     assert at_once(go()).startswith(("stuck", "endless"))
 

@@ -9,10 +9,10 @@ from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
-from onceonly_verify.auditor import Auditor
 from onceonly_verify.check import Check
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.roles import Batch, Begun, Role
 from onceonly_verify.workload import SHOP, Workload, copies

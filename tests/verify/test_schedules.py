@@ -6,28 +6,28 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly_verify import MUTANTS, parallel
+from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.histories import same
-from onceonly_verify.larger import DEEP, LARGE
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import insert_before
 from onceonly_verify.parallel import walk_in_processes
-from onceonly_verify.play import Play, Stepped, at_once
 from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay as replay_on_a_loop
-from onceonly_verify.schedules import Walk, Walked, walk_schedules
-from onceonly_verify.stage import InitialState, OutOfBounds
+from onceonly_verify.schedules import Walk, WalkResult, walk_schedules
+from onceonly_verify.simulation import Simulation, SteppedRun, at_once
+from onceonly_verify.world_player import InitialState, OutOfBounds
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 CAUGHT_SOON = (
     "ack before forget",
-    "Unknown taken as success",
+    "OutcomeUnknown taken as success",
     "ack before processing",
     "claim by delivery instead of identity",
     "delayed copy acked before taken",
     "another body taken for a copy",
     "check before load",
     "no version check",
-    "Unknown retried in place",
+    "OutcomeUnknown retried in place",
     "a batch's death counted against each of it",
     "those that must run alone run in one unit",
     "one id for all that a message sends",
@@ -76,7 +76,7 @@ def test_a_schedule_is_named_by_seed_and_number() -> None:
 def test_several_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """They share the schedules; each schedule is the same."""
     monkeypatch.setattr(parallel, "CHUNK", 20)
-    ticks: list[Walked] = []
+    ticks: list[WalkResult] = []
     shared = walk_in_processes(50, seed=3, processes=2, tick=ticks.append)
     alone = walk_schedules(50, seed=3)
     assert (shared.schedules, shared.steps, shared.violation) == (alone.schedules, alone.steps, "")
@@ -86,7 +86,7 @@ def test_several_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
     """Ctrl-C is no error."""
 
-    def interrupt(walked: Walked) -> None:
+    def interrupt(walked: WalkResult) -> None:
         if walked.schedules:
             raise KeyboardInterrupt
 
@@ -118,9 +118,9 @@ def test_larger_worlds_have_names_of_their_own() -> None:
 
 def test_bounds_are_kept() -> None:
     """What may go wrong no more is refused, whoever asks for it."""
-    play = Play(InitialState(LARGE[0]), Stepped)
-    lost = next(play.arrivals(0, lost=True))
+    simulation = Simulation(InitialState(LARGE[0]), SteppedRun)
+    lost = next(simulation.arrivals(0, lost=True))
     for _ in range(3):
-        at_once(play.take(lost, play.usual))
+        at_once(simulation.take(lost, simulation.usual))
     with pytest.raises(OutOfBounds, match="allow no more failures"):
-        at_once(play.take(lost, play.usual))
+        at_once(simulation.take(lost, simulation.usual))

@@ -10,8 +10,8 @@ import pytest
 from onceonly.adapters.memory.world import PortOperation, Raises, WorldPart
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
-from onceonly_verify.asking import Asking
-from onceonly_verify.trie import NotDeterministic, Trie, Unforeseen
+from onceonly_verify.driver import CheckerDriver
+from onceonly_verify.trie import NotDeterministic, Trie, UnexpectedOutcome
 
 BATCH = (Delivery(receipt="r", queue="q", headers=(), body=b""),)
 PLACE = WorldPart("somewhere", ())
@@ -25,14 +25,14 @@ def call(point: str) -> PortOperation:
 def trie_of(program: Any) -> Trie:
     """Make a trie of one program, which is given its driver."""
 
-    def start(batch: tuple[Delivery, ...]) -> tuple[Asking, Coroutine[Any, Any, Any]]:
-        driver = Asking(batch[0].receipt)
+    def start(batch: tuple[Delivery, ...]) -> tuple[CheckerDriver, Coroutine[Any, Any, Any]]:
+        driver = CheckerDriver(batch[0].receipt)
         return driver, program(driver)
 
     return Trie(start)
 
 
-async def polite(driver: Asking) -> None:
+async def polite(driver: CheckerDriver) -> None:
     """Ask, and go on by what is answered."""
     answer = await driver.perform(call("first"))
     driver.at_once(call("mark"))
@@ -76,7 +76,7 @@ def test_a_program_that_differs_when_it_runs_again_is_an_error_that_names_the_ca
     """A program that looks at anything but its arguments cannot be checked."""
     numbers = count(1)
 
-    async def fickle(driver: Asking) -> None:
+    async def fickle(driver: CheckerDriver) -> None:
         await driver.perform(call(f"call {next(numbers)}"))
         await driver.perform(call("last"))
 
@@ -88,7 +88,7 @@ def test_a_program_that_differs_when_it_runs_again_is_an_error_that_names_the_ca
     trie.close()
 
 
-async def ending(driver: Asking) -> None:
+async def ending(driver: CheckerDriver) -> None:
     """Ask, then settle, in other words for other answers but with the same calls."""
     answer = await driver.perform(call("first"))
     with suppress(RetryableError):
@@ -111,6 +111,6 @@ def test_an_answer_that_was_not_foreseen_is_an_error() -> None:
     """Equal futures were found by trying all answers there are; there must not be another."""
     trie = trie_of(ending)
     after = trie.child(trie.root(BATCH), "yes")
-    with pytest.raises(Unforeseen, match="answered surprise"):
+    with pytest.raises(UnexpectedOutcome, match="answered surprise"):
         trie.child(after, "surprise")
     trie.close()

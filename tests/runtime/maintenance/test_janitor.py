@@ -199,7 +199,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     harness.ring.failures = 1
     assert (await harness.round()).chores["recycling slots"].failing_since == since
     assert not list((await harness.round()).troubles(harness.clock.now()))
-    told = [each.getMessage() for each in caplog.records if "rotation" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "recycling" in each.getMessage()]
     assert told == ["janitor: recycling slots fails; everything else goes on", "janitor: recycling slots works again"]
 
 

@@ -3,12 +3,12 @@
 from msgspec import Struct
 
 from onceonly.model.retry import Retry
-from onceonly_verify.beside import relay_roles, sweeper_roles, transaction_roles
-from onceonly_verify.clients import client_roles
-from onceonly_verify.executing import executing_roles
+from onceonly_verify.actors.clients import client_roles
+from onceonly_verify.actors.executors import executing_roles
+from onceonly_verify.actors.maintenance import upkeep_roles
+from onceonly_verify.actors.relays import relay_roles, sweeper_roles, transaction_roles
 from onceonly_verify.mutations import CodeChange
 from onceonly_verify.roles import Role, endpoint_roles, older_roles
-from onceonly_verify.upkeep import upkeep_roles
 from onceonly_verify.workload import BILLING, SHOP, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, count
 

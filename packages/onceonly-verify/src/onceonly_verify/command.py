@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from onceonly.cli.output import NEGATIVE, SETUP, complain, refuse, show, show_json, show_table
 from onceonly.cli.places import JsonOption
 from onceonly_verify import CHECKS, MUTANTS, Check, CheckResult, Mutant, MutantResult, render, run_checks, run_mutants
+from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.deep import Budget, holds, run_deep
 from onceonly_verify.histories import STUCK, history_of
-from onceonly_verify.larger import DEEP, LARGE
 from onceonly_verify.output import (
     check_json,
     mutant_json,
@@ -26,7 +26,7 @@ from onceonly_verify.output import (
 from onceonly_verify.parallel import walk_in_processes
 from onceonly_verify.processes import cores
 from onceonly_verify.replay_command import keep, replay_file
-from onceonly_verify.schedules import Walked
+from onceonly_verify.schedules import WalkResult
 
 MILLION = 1_000_000
 INTERRUPTED = 130
@@ -57,7 +57,7 @@ class VerifyFindings(Struct):
     checked: list[CheckResult] = field(default_factory=list)
     hunted: list[MutantResult] = field(default_factory=list)
     deep: list[CheckResult] = field(default_factory=list)
-    walked: Walked | None = None
+    walked: WalkResult | None = None
     interrupted: bool = False
 
 
@@ -184,7 +184,7 @@ def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:
 def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
     with watching("walking", plan.schedules, quiet=plan.as_json) as watch:
 
-        def tick(walked: Walked) -> None:
+        def tick(walked: WalkResult) -> None:
             watch.reach(walked.schedules)
             watch.now(f"{walked.steps:,} steps")
 

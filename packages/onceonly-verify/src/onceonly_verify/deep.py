@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from onceonly_verify.check import Check
-from onceonly_verify.larger import DEEP
+from onceonly_verify.checks.larger import DEEP
 from onceonly_verify.memory import MEGABYTE, peak, resident
 from onceonly_verify.programs import Programs
 from onceonly_verify.results import CheckResult
@@ -23,7 +23,7 @@ class Budget(Struct, frozen=True):
     memory: int = 8 * 2**30
 
 
-class Spent(Exception):
+class BudgetSpent(Exception):
     """The budget of a check is spent."""
 
 
@@ -61,11 +61,11 @@ def run_within(
         if progress:
             progress(name, states, transitions)
         if time.perf_counter() - began > budget.seconds or resident() > budget.memory:
-            raise Spent
+            raise BudgetSpent
 
     try:
         return run_check(check, programs=programs, limit=BOUNDLESS, progress=watch)
-    except Spent:
+    except BudgetSpent:
         return CheckResult(
             algorithm=check.name,
             bound=check.bound,

@@ -10,7 +10,7 @@ from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
-from onceonly_verify.asking import Choice
+from onceonly_verify.driver import HandlerChoice
 from onceonly_verify.faults import ANSWER_LOST, CallOutcome, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.parts import Parts
@@ -28,12 +28,12 @@ from onceonly_verify.world import (
     WORKERS,
     Bounds,
     BrokerPart,
-    Changed,
     Label,
     Ledger,
     Marks,
     Move,
     State,
+    WorldChange,
 )
 
 NOBODY = -1
@@ -43,7 +43,7 @@ Ends = tuple[tuple[str, End], ...]
 Way = Callable[[PortOperation, Any], Iterator[CallOutcome]]
 
 
-class Told(NamedTuple):
+class ChosenOutcome(NamedTuple):
     """One thing that a call can come to, in words, about which part, and as a form whose part is the part's number."""
 
     label: Label
@@ -73,7 +73,7 @@ class CheckEnvironment:
         self._idle = len(cast.roles)
         self._reduced = reduced
         self._failing: Way = partial(failures, blocking=workload.blocking)
-        self._told: dict[tuple[Way, int, int], list[Told]] = {}
+        self._told: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int], CallTransitions] = {}
         self._begun: dict[tuple[int, int, int, int, bool], list[Move]] = {}
@@ -159,7 +159,7 @@ class CheckEnvironment:
             node, ledger = self.trie.nodes[number], self.parts.ledger(state[LEDGER])
             # A program that let something escape makes no move: it is a violation, found before this.
             moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, PortOperation) else []
-            found = self._turns[key] = CallTransitions(moves, first=self._reductions.goes_first(node, (place, key[1]), ledger))
+            found = self._turns[key] = CallTransitions(moves, first=self._reductions.is_first(node, (place, key[1]), ledger))
         return found
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
@@ -175,11 +175,11 @@ class CheckEnvironment:
             for label, place, form in self._forms(interrupted, node, where):
                 yield self._dying(label, node, _changed(place, form, spent))
 
-    def _going_on(self, node: Node, told: list[Told], ledger: Ledger) -> Iterator[Move]:
+    def _going_on(self, node: Node, told: list[ChosenOutcome], ledger: Ledger) -> Iterator[Move]:
         for label, place, form in told:
             yield from self._continued(self.trie.child(node, form.outcome), label, _changed(place, form, ledger))
 
-    def _forms(self, way: Way, node: Node, where: tuple[int, int]) -> list[Told]:
+    def _forms(self, way: Way, node: Node, where: tuple[int, int]) -> list[ChosenOutcome]:
         """List what a call can come to in one way, with the part's number for the part: whatever else may still happen."""
         key = (way, node.number, where[1])
         found = self._told.get(key)
@@ -187,7 +187,7 @@ class CheckEnvironment:
             call: Any = node.call
             point, text = self._cast.role(node.batch).label + call.point, about(call, self._names)
             found = self._told[key] = [
-                Told(Label(point, text, form.form), where[0], form._replace(part=self.parts.number(*where, form.part)))
+                ChosenOutcome(Label(point, text, form.form), where[0], form._replace(part=self.parts.number(*where, form.part)))
                 for form in way(call, self.parts.bare(*where))
             ]
             self.happened.update(told.label.kind for told in found)
@@ -195,7 +195,7 @@ class CheckEnvironment:
                 self.happened.add(f"{point}: may fail")
         return found
 
-    def _continued(self, node: Node, label: Label, now: Changed) -> Iterator[Move]:
+    def _continued(self, node: Node, label: Label, now: WorldChange) -> Iterator[Move]:
         """Go on to the next call; a handler that runs before it ends as chosen here: nobody else can see when it does."""
         for after, ledger, ends, marks in self._choices(node, now.ledger, (), ()):
             said = label
@@ -211,7 +211,7 @@ class CheckEnvironment:
 
     def _choices(self, node: Node, ledger: Ledger, ends: Ends, marks: Marks) -> Iterator[tuple[Node, Ledger, Ends, Marks]]:
         marks = (*marks, *node.marks)
-        if not isinstance(node.call, Choice):
+        if not isinstance(node.call, HandlerChoice):
             yield node, ledger, ends, marks
             return
         name = node.call.name
@@ -226,11 +226,11 @@ class CheckEnvironment:
             else:
                 yield from self._choices(self.trie.child(node, end), rest, (*ends, (name, end)), marks)
 
-    def _dying(self, label: Label, node: Node, now: Changed) -> Move:
+    def _dying(self, label: Label, node: Node, now: WorldChange) -> Move:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
         number = self._cast.number(node.batch)
         store = self._stores[self._cast.roles[number].endpoint]
-        receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, Choice) else None
+        receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, HandlerChoice) else None
         rollback = PortOperation("rollback", store, roll_back, (receipt,))
         lost = PortOperation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
         return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
@@ -258,7 +258,7 @@ class CheckEnvironment:
             if role.waits and role.waits(self.parts.stores(store), self.parts.bare(BROKER, broker), batch):
                 continue
             said = Label(role.label + role.point, batch_text(batch), "applied")
-            now = Changed(BROKER, part, ledger)
+            now = WorldChange(BROKER, part, ledger)
             yield from self._continued(self.trie.root(batch), said, now)
             spent = ledger.spend("failures")
             if spent and part != broker:
@@ -333,9 +333,9 @@ def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
     return Parts(first_worlds(workload, programs), labels, first)
 
 
-def _changed(place: int, form: CallOutcome, ledger: Ledger) -> Changed:
+def _changed(place: int, form: CallOutcome, ledger: Ledger) -> WorldChange:
     for operation in form.pending:
         ledger = ledger.later(place, operation)
     if isinstance(form.outcome, tuple) and Answer.REFUSED in form.outcome:
         ledger = ledger.excuse()
-    return Changed(place, form.part, ledger)
+    return WorldChange(place, form.part, ledger)

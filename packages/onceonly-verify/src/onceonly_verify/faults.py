@@ -16,9 +16,13 @@ from onceonly.model.record import Answer
 APPLIED = "applied"
 ANSWER_LOST = "answer lost"  # of a receive: the deliveries are held, and no worker knows
 LATE_IGNORED, LATE_ACCEPTED = "late, ignored", "late, accepted"
-DUPLICATED, LANDS_LATER = "duplicated by the network", "Unknown, lands later"
-CONFLICT, FAILED = "Conflict", "Failed"
-UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = "Unknown, applied", "Unknown, not applied", "Unknown, partly applied"
+DUPLICATED, LANDS_LATER = "duplicated by the network", "OutcomeUnknown, lands later"
+CONFLICT, FAILED = "ConflictError", "CommitFailed"
+UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = (
+    "OutcomeUnknown, applied",
+    "OutcomeUnknown, not applied",
+    "OutcomeUnknown, partly applied",
+)
 CUT_OFF = "the store goes away"
 ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from onceonly.model.errors import OnceOnlyError, SetupError
 from onceonly_verify.checks import CHECKS
+from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.explorer import Step
-from onceonly_verify.larger import DEEP, LARGE
 from onceonly_verify.mutants import MUTANTS
 from onceonly_verify.mutations import DoesNotApply
-from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import Programs, changed, shipped
-from onceonly_verify.stage import WORLD, Ends, InitialState, Option, OutOfBounds
+from onceonly_verify.simulation import Simulation, at_once
 from onceonly_verify.workload import End
+from onceonly_verify.world_player import WORLD, Ends, InitialState, Option, OutOfBounds
 
 FORMAT = 1
 ATTEMPTS = 10_000
@@ -45,7 +45,7 @@ class Counterexample(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class Astray(OnceOnlyError):
+class Diverged(OnceOnlyError):
     """The programs did not do what the history says; `begun` when the step had begun before that showed."""
 
     def __init__(self, text: str, *, begun: bool = False) -> None:
@@ -98,34 +98,34 @@ def programs_of(mutant: str) -> Programs:
         raise SetupError(f"the mutant {mutant!r} does not apply any more: {error}") from error
 
 
-def option_for(play: Play, line: TraceStep, at: int) -> tuple[Option, int]:
-    """Find what a line speaks of among what may happen, and in how many ways it may. Raises Astray."""
+def option_for(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option, int]:
+    """Find what a line speaks of among what may happen, and in how many ways it may. Raises Diverged."""
     who = WORLD if line.who == "the world" else ord(line.who[-1]) - ord("A")
     said, _, _ = line.what.partition(_HANDLER)
     wanted = Step(line.who, said, line.outcome)
-    options = play.options(who) if who < len(play.workers) else iter(())
-    found = _meant(play, options, wanted)
-    if not found and play.stage.land_unseen():
-        return option_for(play, line, at)
+    options = simulation.options(who) if who < len(simulation.workers) else iter(())
+    found = _meant(simulation, options, wanted)
+    if not found and simulation.player.land_unseen():
+        return option_for(simulation, line, at)
     if not found:
-        instead = _instead(play, wanted, play.options(who) if who < len(play.workers) else ())
-        raise Astray(f"step {at + 1} should be\n  {line.who}: {said}: {line.outcome}\nbut {instead}")
+        instead = _instead(simulation, wanted, simulation.options(who) if who < len(simulation.workers) else ())
+        raise Diverged(f"step {at + 1} should be\n  {line.who}: {said}: {line.outcome}\nbut {instead}")
     return found[min(line.variant, len(found) - 1)], len(found)
 
 
-def _meant(play: Play, options: Iterator[Option], wanted: Step) -> list[Option]:
+def _meant(simulation: Simulation, options: Iterator[Option], wanted: Step) -> list[Option]:
     """Find the options that read as wanted; those that do come one after another."""
     found: list[Option] = []
     for option in options:
-        if option.outcome == wanted.outcome and play.stage.step(option) == wanted:
+        if option.outcome == wanted.outcome and simulation.player.step(option) == wanted:
             found.append(option)
         elif found and option.spends != found[0].spends:
             break  # faults of one kind come together
     return found
 
 
-def _instead(play: Play, wanted: Step, options: Iterable[Option]) -> str:
-    who, steps = wanted.who, [play.stage.step(option) for option in options]
+def _instead(simulation: Simulation, wanted: Step, options: Iterable[Option]) -> str:
+    who, steps = wanted.who, [simulation.player.step(option) for option in options]
     outcomes = sorted({step.outcome for step in steps if step.what == wanted.what})
     if outcomes:
         return f"this can only come to: {', '.join(outcomes)}"
@@ -142,15 +142,15 @@ class HandlerScript:
         self._ends = [_end(text) for text in line.what.split(_HANDLER)[1:]]
 
     def choose(self, name: str) -> End:
-        """Give the next end. Raises Astray when the history does not know of this handler's run."""
+        """Give the next end. Raises Diverged when the history does not know of this handler's run."""
         if not self._ends or self._ends[0][0] != name:
-            raise Astray(f"in step {self._at + 1} the handler of {name} ran, and the history does not say so", begun=True)
+            raise Diverged(f"in step {self._at + 1} the handler of {name} ran, and the history does not say so", begun=True)
         return self._ends.pop(0)[1]
 
     def finish(self) -> None:
-        """Make sure that every handler of the line ran. Raises Astray."""
+        """Make sure that every handler of the line ran. Raises Diverged."""
         if self._ends:
-            raise Astray(f"in step {self._at + 1} the handler of {self._ends[0][0]} should have run", begun=True)
+            raise Diverged(f"in step {self._at + 1} the handler of {self._ends[0][0]} should have run", begun=True)
 
 
 def _end(text: str) -> tuple[str, End]:
@@ -158,42 +158,42 @@ def _end(text: str) -> tuple[str, End]:
     return text.removesuffix(f" {end.value}"), end
 
 
-async def follow(play: Play, line: TraceStep, at: int) -> tuple[Option, Ends, int]:
-    """Let happen what a line says; gives it, and in how many ways it could have been meant. Raises Astray."""
-    option, ways = option_for(play, line, at)
+async def follow(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option, Ends, int]:
+    """Let happen what a line says; gives it, and in how many ways it could have been meant. Raises Diverged."""
+    option, ways = option_for(simulation, line, at)
     script = HandlerScript(line, at)
     try:
-        ends = await play.take(option, script.choose)
+        ends = await simulation.take(option, script.choose)
     except OutOfBounds as error:
-        raise Astray(f"in step {at + 1}, {error}", begun=True) from error
+        raise Diverged(f"in step {at + 1}, {error}", begun=True) from error
     script.finish()
     return option, ends, ways
 
 
-async def final(play: Play, wanted: str) -> str:
+async def final(simulation: Simulation, wanted: str) -> str:
     """Say what is wrong at a history's end; one that ends stuck goes on without faults, as long as that leads nowhere."""
-    found = play.violation()
-    if not found and play.stage.land_unseen():
-        found = play.violation()
+    found = simulation.violation()
+    if not found and simulation.player.land_unseen():
+        found = simulation.violation()
     if found or not wanted.startswith(STUCK):
         return found
     for number in range(CALM_STEPS):
-        option = calm_option(play, number)
+        option = calm_option(simulation, number)
         if option is None:
             break
-        await play.take(option, play.usual)
-        if found := play.violation():
+        await simulation.take(option, simulation.usual)
+        if found := simulation.violation():
             return found
-    if play.is_at_rest():
+    if simulation.is_at_rest():
         return ""
     return f"{STUCK}: after {number} more steps without a fault there is still no rest"
 
 
-def calm_option(play: Play, number: int) -> Option | None:
+def calm_option(simulation: Simulation, number: int) -> Option | None:
     """Choose something that is no fault, by turns; None when there is nothing."""
-    count = len(play.workers)
+    count = len(simulation.workers)
     for who in (*((number + offset) % count for offset in range(count)), WORLD):
-        option = next(play.options(who), None)  # what is no fault comes first
+        option = next(simulation.options(who), None)  # what is no fault comes first
         if option and not option.spends:
             return option
     return None
@@ -220,12 +220,12 @@ def same(found: str, wanted: str) -> bool:
 
 
 async def _attempt(lines: Sequence[TraceStep], wanted: str, opening: InitialState) -> tuple[list[int], str]:
-    play, ways = Play(opening), []
+    simulation, ways = Simulation(opening), []
     try:
         for at, line in enumerate(lines):
-            ways.append((await follow(play, line, at))[2])
-        return ways, await final(play, wanted)
-    except Astray:
+            ways.append((await follow(simulation, line, at))[2])
+        return ways, await final(simulation, wanted)
+    except Diverged:
         return ways, ""
     finally:
-        await play.close()
+        await simulation.close()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from onceonly.cli.output import answers, notices, progress, say, show, show_table
 from onceonly_verify import CheckResult, MutantResult
-from onceonly_verify.schedules import Walked
+from onceonly_verify.schedules import WalkResult
 from onceonly_verify.world import count
 
 CHECK_COLUMNS = ("algorithm", "bound", "states", "transitions", "seconds", "complete", "violations", "stuck", "megabytes")
@@ -104,7 +104,7 @@ def summary(checked: Sequence[CheckResult], hunted: Sequence[MutantResult], seco
     return "; ".join([*parts, f"{seconds:.0f} s"])
 
 
-def walked_text(walked: Walked) -> str:
+def walked_text(walked: WalkResult) -> str:
     """Say how far random schedules went."""
     pace = f"{_rate(walked.schedules, walked)} schedules/s, {_rate(walked.steps, walked)} steps/s"
     of = "" if walked.schedules >= walked.wanted or walked.violation else f" of {walked.wanted:,}"
@@ -124,13 +124,13 @@ def mutant_json(each: MutantResult) -> dict[str, Any]:
     return found | {"steps": len(each.steps), "states": each.states}
 
 
-def walked_json(walked: Walked) -> dict[str, Any]:
+def walked_json(walked: WalkResult) -> dict[str, Any]:
     """Give random schedules for programs; `number` is that of the one with the violation."""
     done = {"seed": walked.seed, "schedules": walked.schedules, "steps": walked.steps, "seconds": round(walked.seconds, 2)}
     return done | {"violation": walked.violation, "number": walked.number if walked.violation else None}
 
 
-def _rate(number: int, walked: Walked) -> str:
+def _rate(number: int, walked: WalkResult) -> str:
     return f"{number / walked.seconds:,.0f}" if walked.seconds else "0"
 
 

@@ -7,17 +7,17 @@ from multiprocessing import get_context
 
 from msgspec.structs import replace
 
-from onceonly_verify.schedules import Tick, Walked, walk_schedules
+from onceonly_verify.schedules import Tick, WalkResult, walk_schedules
 
 CHUNK = 200
 
 
-def walk_in_processes(wanted: int, *, seed: int = 0, processes: int = 1, tick: Tick | None = None) -> Walked:
+def walk_in_processes(wanted: int, *, seed: int = 0, processes: int = 1, tick: Tick | None = None) -> WalkResult:
     """Walk a seed's first schedules over the shipping code, or until one ends badly, or until a KeyboardInterrupt."""
     if processes < 2 or wanted <= CHUNK:  # noqa: PLR2004 - one process needs no other
         return walk_schedules(wanted, seed=seed, tick=tick)
     began = time.perf_counter()
-    so_far = Walked(seed=seed, schedules=0, steps=0, seconds=0.0, wanted=wanted)
+    so_far = WalkResult(seed=seed, schedules=0, steps=0, seconds=0.0, wanted=wanted)
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
     try:
         parts = [
@@ -36,7 +36,7 @@ def walk_in_processes(wanted: int, *, seed: int = 0, processes: int = 1, tick: T
     return so_far
 
 
-def _together(so_far: Walked, part: "Future[Walked]", seconds: float) -> Walked:
+def _together(so_far: WalkResult, part: "Future[WalkResult]", seconds: float) -> WalkResult:
     found = part.result()
     return replace(
         found,

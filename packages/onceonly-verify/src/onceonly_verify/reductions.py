@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly_verify.faults import do, successes
-from onceonly_verify.going_first import are_rivals, goes_first
+from onceonly_verify.partial_order import are_rivals, is_first
 from onceonly_verify.parts import Parts
 from onceonly_verify.roles import Cast
 from onceonly_verify.trie import Node
@@ -79,9 +79,9 @@ class Reductions:
             found = self._quiet[ledger] = not (known.left.expiries or known.pending)
         return found
 
-    def goes_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
+    def is_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
         """Tell whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
-        return isinstance(node.call, PortOperation) and goes_first(node.call, self._parts.bare(*where), ledger, node.receipts)
+        return isinstance(node.call, PortOperation) and is_first(node.call, self._parts.bare(*where), ledger, node.receipts)
 
     def place(self, worker: int) -> int:
         """Give the part of the world that the worker's call is about."""

@@ -12,23 +12,23 @@ from msgspec import Struct
 
 from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly.model.message import Delivery
-from onceonly_verify.asking import Asking, Call, Choice
+from onceonly_verify.driver import Call, CheckerDriver, HandlerChoice
 from onceonly_verify.explorer import Step
-from onceonly_verify.histories import Astray, Counterexample, final, follow, opening_of, same
-from onceonly_verify.play import Play
-from onceonly_verify.stage import InitialState
+from onceonly_verify.histories import Counterexample, Diverged, final, follow, opening_of, same
+from onceonly_verify.simulation import Simulation
+from onceonly_verify.world_player import InitialState
 
 Tell = Callable[[int, Step], None]
 """Called with each step that happened, and its number, counted from 1."""
 
 
-class Replayed(Struct, frozen=True, kw_only=True):
-    """What a replay came to: `violation` is what is wrong at its end, `astray` why it could not go on, empty when it could."""
+class ReplayResult(Struct, frozen=True, kw_only=True):
+    """What a replay came to: `violation` is what is wrong at its end, `diverged` is why it stopped, or empty."""
 
     expected: str
     steps: int
     violation: str = ""
-    astray: str = ""
+    diverged: str = ""
 
     @property
     def reproduced(self) -> bool:
@@ -41,23 +41,23 @@ class Replayed(Struct, frozen=True, kw_only=True):
         return same(self.violation, self.expected)
 
 
-async def replay(history: Counterexample, tell: Tell | None = None) -> Replayed:
+async def replay(history: Counterexample, tell: Tell | None = None) -> ReplayResult:
     """Replay a history on the running event loop. Raises SetupError when its check or its mutant is gone."""
-    play, done = Play(opening_of(history), Task), 0
+    simulation, done = Simulation(opening_of(history), Task), 0
     try:
         for at, line in enumerate(history.steps):
-            option, ends, _ = await follow(play, line, at)
+            option, ends, _ = await follow(simulation, line, at)
             done += 1
             if tell:
-                tell(done, play.stage.step(option, ends))
-        return Replayed(expected=history.violation, steps=done, violation=await final(play, history.violation))
-    except Astray as astray:
-        return Replayed(expected=history.violation, steps=done, violation=play.violation(), astray=str(astray))
+                tell(done, simulation.player.step(option, ends))
+        return ReplayResult(expected=history.violation, steps=done, violation=await final(simulation, history.violation))
+    except Diverged as diverged:
+        return ReplayResult(expected=history.violation, steps=done, violation=simulation.violation(), diverged=str(diverged))
     finally:
-        await play.close()
+        await simulation.close()
 
 
-class Granting(Asking):
+class GrantingDriver(CheckerDriver):
     """A driver for one task: every call waits, as one over a wire does, until the replay grants it an outcome."""
 
     def __init__(self, name: Any) -> None:
@@ -74,7 +74,7 @@ class Granting(Asking):
 
     async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
         """Wait for how the handler ends."""
-        return await self._ask(Choice(name, run))
+        return await self._ask(HandlerChoice(name, run))
 
     def grant(self, outcome: Any) -> None:
         """Let the task go on with this outcome."""
@@ -105,7 +105,7 @@ class Task:
         self.call: Call | None = None
         self.escaped: BaseException | None = None
         self._opening = opening
-        self._driver = Granting(batch[0].receipt)
+        self._driver = GrantingDriver(batch[0].receipt)
         self._task: asyncio.Task[Any] | None = None
 
     async def resume(self, outcome: Any) -> None:

@@ -8,7 +8,7 @@ import typer
 from onceonly.cli.output import NEGATIVE, complain, say, show, show_json
 from onceonly_verify.explorer import Step
 from onceonly_verify.histories import Counterexample, load, save
-from onceonly_verify.replay import Replayed, replay
+from onceonly_verify.replay import ReplayResult, replay
 
 NOT_REPRODUCED = 3
 """Exit code: the counterexample was replayed, and nothing bad came of it."""
@@ -47,7 +47,7 @@ def replay_file(file: str, *, as_json: bool) -> None:
     raise typer.Exit(NEGATIVE if found.reproduced else NOT_REPRODUCED)
 
 
-def _conclude(found: Replayed) -> None:
+def _conclude(found: ReplayResult) -> None:
     if found.reproduced:
         show(f"     => {found.violation}")
         show(
@@ -55,8 +55,8 @@ def _conclude(found: Replayed) -> None:
             if found.is_the_same
             else f"Another violation than was saved: {found.expected}"
         )
-    elif found.astray:
-        complain(f"not reproduced: the programs did not do what the counterexample says: {found.astray}")
+    elif found.diverged:
+        complain(f"not reproduced: the programs did not do what the counterexample says: {found.diverged}")
     else:
         complain(
             f"not reproduced: all {found.steps} steps happened as before, and nothing is wrong; saved was: {found.expected}"

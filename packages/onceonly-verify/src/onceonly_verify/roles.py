@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import WorldPart
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
-from onceonly_verify.asking import Asking
+from onceonly_verify.clock import is_to_come
+from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.mutations import CodeChange
-from onceonly_verify.passing import is_to_come
 from onceonly_verify.programs import Programs, older
 from onceonly_verify.workload import DeduplicationMode, Workload
 from onceonly_verify.workload_ports import place_of, ports_of
@@ -137,12 +137,12 @@ class Cast:
         """Tell which part of the world is the store of a role's endpoint."""
         return place_of(self._workload, self._programs, role.endpoint)
 
-    def start(self, batch: Batch) -> tuple[Asking, Coroutine[Any, Any, Any]]:
+    def start(self, batch: Batch) -> tuple[CheckerDriver, Coroutine[Any, Any, Any]]:
         """Begin what a worker does with one batch."""
-        driver = Asking(batch[0].receipt)
+        driver = CheckerDriver(batch[0].receipt)
         return driver, self.program(batch, driver)
 
-    def program(self, batch: Batch, driver: Asking) -> Coroutine[Any, Any, Any]:
+    def program(self, batch: Batch, driver: CheckerDriver) -> Coroutine[Any, Any, Any]:
         """Give what a worker does with one batch, not begun, on this driver."""
         role = self.role(batch)
         programs = self._older.get(role.queue, self._programs)

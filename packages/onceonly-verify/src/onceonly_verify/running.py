@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 
-from onceonly_verify.auditor import Auditor
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.memory import MEGABYTE, peak
 from onceonly_verify.mutants import MUTANTS, Mutant
 from onceonly_verify.mutations import DoesNotApply

@@ -12,24 +12,24 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly_verify.check import Check
+from onceonly_verify.checks.larger import LARGE
 from onceonly_verify.explorer import Step
 from onceonly_verify.histories import Counterexample, TraceStep, resolved
-from onceonly_verify.larger import LARGE
-from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import Programs
 from onceonly_verify.shrinking import shrunk
-from onceonly_verify.stage import WORLD, InitialState, Option
+from onceonly_verify.simulation import Simulation, at_once
 from onceonly_verify.workload import End
+from onceonly_verify.world_player import WORLD, InitialState, Option
 
 LONGEST = 2_000
 """Steps after which a schedule that does not come to rest is stuck."""
 BOLDNESS = (0.02, 0.08, 0.25)
 """How likely a step is to be a fault, as long as the bounds allow one: few faults go far, many come together."""
 
-Tick = Callable[["Walked"], None]
+Tick = Callable[["WalkResult"], None]
 
 
-class Walked(Struct, frozen=True, kw_only=True):
+class WalkResult(Struct, frozen=True, kw_only=True):
     """How far random schedules went; `number` is that of the one with the violation, counted from 0 in its seed."""
 
     seed: int
@@ -55,15 +55,15 @@ def walk_schedules(
     checks: Sequence[Check] = LARGE,
     programs: Programs | None = None,
     tick: Tick | None = None,
-) -> Walked:
+) -> WalkResult:
     """Walk schedules `first` to `wanted` - 1 of a seed, or until one ends badly, or until a KeyboardInterrupt."""
     openings = [InitialState(check, programs) for check in checks]
     began, steps, number = time.perf_counter(), 0, first
 
-    def walked(violation: str = "", history: Counterexample | None = None) -> Walked:
+    def walked(violation: str = "", history: Counterexample | None = None) -> WalkResult:
         spent = time.perf_counter() - began
         done = number - first + bool(violation)
-        return Walked(
+        return WalkResult(
             seed=seed,
             schedules=done,
             steps=steps,
@@ -97,7 +97,7 @@ class Walk:
         """Choose by this seed."""
         self.steps = 0
         self.told: list[Step] = []
-        self._play = Play(opening)
+        self._simulation = Simulation(opening)
         self._chance = random.Random(seed)  # noqa: S311 - a schedule is no secret
         self._boldness = self._chance.choice(BOLDNESS)
         self._behaviour = opening.check.workload.behaviour
@@ -105,23 +105,23 @@ class Walk:
 
     async def go(self) -> str:
         """Walk to rest, or to the first bad state; gives what is wrong with it."""
-        play = self._play
+        simulation = self._simulation
         try:
-            while not play.is_at_rest():
+            while not simulation.is_at_rest():
                 option = self._next()
                 if option is None:
                     return "stuck: nothing can happen any more, and there is no rest"
-                ends = await play.take(option, self._choose)
+                ends = await simulation.take(option, self._choose)
                 self.steps += 1
                 if self._record:
-                    self.told.append(play.stage.step(option, ends))
-                if violation := play.violation():
+                    self.told.append(simulation.player.step(option, ends))
+                if violation := simulation.violation():
                     return violation
                 if self.steps >= LONGEST:
                     return f"stuck: after {LONGEST} steps there is still no rest"
             return ""
         finally:
-            await play.close()
+            await simulation.close()
 
     def _next(self) -> Option | None:
         if self._chance.random() < self._boldness:
@@ -129,56 +129,56 @@ class Walk:
                 found = fault()
                 if found:
                     return self._chance.choice(found)
-        whom = [*range(len(self._play.workers)), WORLD]
+        whom = [*range(len(self._simulation.workers)), WORLD]
         self._chance.shuffle(whom)
         return next((option for who in whom if (option := self._ordinary(who))), None)
 
     def _ordinary(self, who: int) -> Option | None:
         """Choose something for this worker or the world that is no fault; None when there is nothing."""
-        play = self._play
+        simulation = self._simulation
         if who == WORLD:
-            landing = play.stage.landing()
+            landing = simulation.player.landing()
             return self._chance.choice(landing) if landing else None
-        call = play.call(who)
+        call = simulation.call(who)
         if call:
-            applied = play.stage.applied(who, call)
+            applied = simulation.player.applied(who, call)
             return self._chance.choice(applied) if applied else None
-        arriving = [] if play.workers[who] else list(play.arrivals(who))
+        arriving = [] if simulation.workers[who] else list(simulation.arrivals(who))
         return self._chance.choice(arriving) if arriving else None
 
     @property
     def _faults(self) -> list[Callable[[], list[Option]]]:
-        left = self._play.stage.ledger.left
+        left = self._simulation.player.ledger.left
         return [
             *([self._crash] if left.crashes else []),
-            *([self._play.stage.expiring] if left.expiries else []),
+            *([self._simulation.player.expiring] if left.expiries else []),
             *([self._fail, self._lose] if left.failures else []),
             *([self._cut] if left.outage else []),
         ]
 
     def _crash(self) -> list[Option]:
         who, call = self._busy()
-        return self._play.stage.dying(who, call) if call else []
+        return self._simulation.player.dying(who, call) if call else []
 
     def _fail(self) -> list[Option]:
         who, call = self._busy()
-        return self._play.stage.failing(who, call) if call else []
+        return self._simulation.player.failing(who, call) if call else []
 
     def _cut(self) -> list[Option]:
         who, call = self._busy()
-        return self._play.stage.cutting(who, call) if call else []
+        return self._simulation.player.cutting(who, call) if call else []
 
     def _lose(self) -> list[Option]:
-        idle = [who for who, run in enumerate(self._play.workers) if not run]
-        return list(self._play.arrivals(self._chance.choice(idle), lost=True)) if idle else []
+        idle = [who for who, run in enumerate(self._simulation.workers) if not run]
+        return list(self._simulation.arrivals(self._chance.choice(idle), lost=True)) if idle else []
 
     def _busy(self) -> tuple[int, Any]:
-        busy = [(who, call) for who in range(len(self._play.workers)) if (call := self._play.call(who))]
+        busy = [(who, call) for who in range(len(self._simulation.workers)) if (call := self._simulation.call(who))]
         return self._chance.choice(busy) if busy else (WORLD, None)
 
     def _choose(self, name: str) -> End:
         ends: tuple[End, ...] = self._behaviour(name).value
-        whims = self._play.stage.ledger.left.whims
+        whims = self._simulation.player.ledger.left.whims
         return self._chance.choice(ends) if whims and self._chance.random() < self._boldness * 2 else ends[0]
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly_verify.histories import STUCK, Astray, Counterexample, TraceStep, calm_option, follow, resolved
-from onceonly_verify.play import Play, at_once
-from onceonly_verify.stage import InitialState
+from onceonly_verify.histories import STUCK, Counterexample, Diverged, TraceStep, calm_option, follow, resolved
+from onceonly_verify.simulation import Simulation, at_once
+from onceonly_verify.world_player import InitialState
 
 PLAYED = 15_000
 """So many steps are played at most, about a second."""
@@ -34,34 +34,34 @@ def shrunk(history: Counterexample, opening: InitialState) -> Counterexample:
 
 async def _played(lines: Sequence[TraceStep], history: Counterexample, opening: InitialState) -> Counterexample | None:
     """Play what can be played of these lines, then go on without faults; None when nothing bad comes of it."""
-    play, kept = Play(opening), list[TraceStep]()
+    simulation, kept = Simulation(opening), list[TraceStep]()
     kind = history.violation.partition(":")[0]
     try:
         for line in lines:
             try:
-                option, ends, _ = await follow(play, line, len(kept))
-            except Astray as astray:
-                if astray.begun:
+                option, ends, _ = await follow(simulation, line, len(kept))
+            except Diverged as diverged:
+                if diverged.begun:
                     return None
                 continue
-            step = play.stage.step(option, ends)
+            step = simulation.player.step(option, ends)
             kept.append(TraceStep(step.who, step.what, step.outcome, line.variant))
-            if found := play.violation():
+            if found := simulation.violation():
                 break
         else:
-            found = await _calmly(play, kept, len(history.steps))
+            found = await _calmly(simulation, kept, len(history.steps))
         return replace(history, violation=found, steps=tuple(kept)) if found.partition(":")[0] == kind else None
     finally:
-        await play.close()
+        await simulation.close()
 
 
-async def _calmly(play: Play, kept: list[TraceStep], longest: int) -> str:
+async def _calmly(simulation: Simulation, kept: list[TraceStep], longest: int) -> str:
     while len(kept) < longest:
-        option = calm_option(play, len(kept))
+        option = calm_option(simulation, len(kept))
         if option is None:
             return ""
-        step = play.stage.step(option, await play.take(option, play.usual))
+        step = simulation.player.step(option, await simulation.take(option, simulation.usual))
         kept.append(TraceStep(step.who, step.what, step.outcome))
-        if found := play.violation():
+        if found := simulation.violation():
             return found
     return ""

@@ -15,12 +15,12 @@ from typing import Any
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
-from onceonly_verify.asking import Asking, Call
+from onceonly_verify.driver import Call, CheckerDriver
 from onceonly_verify.faults import silent_answers
 from onceonly_verify.wording import differing
 
-Start = Callable[[tuple[Delivery, ...]], tuple[Asking, Coroutine[Any, Any, Any]]]
-Run = tuple[Asking, Coroutine[Any, Any, Any]]
+Start = Callable[[tuple[Delivery, ...]], tuple[CheckerDriver, Coroutine[Any, Any, Any]]]
+Run = tuple[CheckerDriver, Coroutine[Any, Any, Any]]
 
 FORESIGHT = 3
 """Calls that are looked ahead. A longer end is not wrong, its nodes are just not recognised as equal."""
@@ -30,7 +30,7 @@ class NotDeterministic(OnceOnlyError):
     """The same program with the same outcomes made another call: it looks at something that is not an argument."""
 
 
-class Unforeseen(OnceOnlyError):
+class UnexpectedOutcome(OnceOnlyError):
     """A call that answers nothing was given another outcome than it can have: equal futures were found on a wrong ground."""
 
 
@@ -78,12 +78,12 @@ class Trie:
         return found
 
     def child(self, node: Node, outcome: Hashable) -> Node:
-        """Give the worker after its call had this outcome. Raises Unforeseen."""
+        """Give the worker after its call had this outcome. Raises UnexpectedOutcome."""
         found = node.children.get(outcome)
         if found is None or not found.known:
             foreseen = silent_answers(node.call) if self._foresight else ()
             if foreseen and outcome not in foreseen:
-                raise Unforeseen(f"{node.call}\nanswered {outcome}")
+                raise UnexpectedOutcome(f"{node.call}\nanswered {outcome}")
             found = self._child(node, outcome)
             self._recognise(found)
         return found

@@ -11,7 +11,7 @@ from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.remote import RemoteRequest as Called
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
-from onceonly_verify.asking import Call, Choice
+from onceonly_verify.driver import Call, HandlerChoice
 
 
 def about(operation: PortOperation, names: Mapping[Identity, str]) -> str:
@@ -70,7 +70,7 @@ def differing(expected: Call | None, made: Call | Exception | None) -> str:
 def _call_text(call: Call | Exception | None) -> str:
     if isinstance(call, PortOperation):
         return f"{call.point} {about(call, {})}".strip()
-    if isinstance(call, Choice):
+    if isinstance(call, HandlerChoice):
         return f"handler of {call.name}"
     return f"raised {type(call).__name__}: {call}" if call else "ended"
 

@@ -21,7 +21,7 @@ from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.model.ring import INSTANT
 from onceonly.model.token import TOKEN, Token
 from onceonly.ports.store import Resources
-from onceonly_verify.asking import Asking
+from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
 
 SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
@@ -273,7 +273,7 @@ class EventClock:
 class CheckedHandlers:
     """Handlers of one endpoint whose every run leaves its own mark in what it commits and in what it sends."""
 
-    def __init__(self, workload: Workload, driver: Asking, *, programs: Programs, endpoint: str) -> None:
+    def __init__(self, workload: Workload, driver: CheckerDriver, *, programs: Programs, endpoint: str) -> None:
         """Write into the unit's notebook."""
         self.driver = driver
         """What all adapters of this run share."""

@@ -16,8 +16,8 @@ from onceonly.model.remote import HTTP
 from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
-from onceonly_verify.asking import Asking
-from onceonly_verify.passing import SLICING, OnTime, claimed_before, first_ring
+from onceonly_verify.clock import SLICING, ClockDriver, claimed_before, first_ring
+from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
 from onceonly_verify.workload import (
     BLOB,
@@ -53,7 +53,7 @@ class AnswersWorld(Struct, frozen=True):
 class CheckedIdGenerator:
     """Ids for tokens and attempts: fresh for each run of a program, and the same in every replay."""
 
-    def __init__(self, driver: Asking) -> None:
+    def __init__(self, driver: CheckerDriver) -> None:
         """Count with this driver."""
         self._driver = driver
 
@@ -62,7 +62,7 @@ class CheckedIdGenerator:
         return mark_text(self._driver.token())
 
 
-def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Ports:
+def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Ports:
     """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
     clock = EventClock()
     plain: WorldDriver = driver
@@ -87,13 +87,13 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     )
 
 
-def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
+def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     """Give an endpoint's store."""
     clock = EventClock()
     if workload.deduplication in {DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.RING:
-        timed = OnTime(driver)
+        timed = ClockDriver(driver)
         return programs.ring.MemoryRingStore(timed, endpoint, slicing=SLICING, clock=clock, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.database.MemoryDatabase(driver, endpoint, clock=clock)
@@ -102,7 +102,7 @@ def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history)
 
 
-def _transactions_of(workload: Workload, programs: Programs, driver: Asking, store: Any, *, endpoint: str) -> Any:
+def _transactions_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str) -> Any:
     if not workload.clients:
         return None
     if workload.deduplication in WITH_ENTITIES:
@@ -113,17 +113,17 @@ def _transactions_of(workload: Workload, programs: Programs, driver: Asking, sto
 
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:
     """Tell which part of the world is an endpoint's store."""
-    store = store_of(workload, programs, Asking(None), endpoint=endpoint)
+    store = store_of(workload, programs, CheckerDriver(None), endpoint=endpoint)
     place: WorldPart = store.documents.place if workload.deduplication in WITH_ENTITIES else store.place
     return place
 
 
-def tokens_of(programs: Programs, driver: Asking) -> Any:
+def tokens_of(programs: Programs, driver: CheckerDriver) -> Any:
     """Give the token store."""
     return programs.tokens.MemoryTokens(driver, clock=EventClock())
 
 
-def calls_of(programs: Programs, driver: Asking, *, endpoint: str) -> Any:
+def calls_of(programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     """Give what an endpoint keeps of what other services ask."""
     return programs.calls.MemoryCalls(driver, endpoint, clock=EventClock())
 
@@ -149,7 +149,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.calls or workload.followed:
         worlds[REMOTE] = programs.remote.RemoteWorld(workload.answered(), workload.answered())
     if workload.asked:
-        calls = calls_of(programs, Asking(None), endpoint=workload.endpoints[0])
+        calls = calls_of(programs, CheckerDriver(None), endpoint=workload.endpoints[0])
         worlds[calls.place.name] = calls.place.empty
     if workload.artifacts:
         worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
@@ -159,14 +159,14 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
 def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
     """Give what an older version left that has handled all arrivals, and sent nothing."""
     endpoint, mark = workload.endpoints[0], "before"
-    handlers = CheckedHandlers(workload, Asking(None), programs=programs, endpoint=endpoint)
+    handlers = CheckedHandlers(workload, CheckerDriver(None), programs=programs, endpoint=endpoint)
     messages = {each.message().identity: each.message() for each in workload.arrivals}
     decided = {who: handlers.effects(who, each.body.decode(), mark) for who, each in messages.items()}
     claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.RingSettings(SLICING, world.now))
     return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
 
 
-def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
+def _admission_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     subscribers: dict[str, tuple[str, ...]] = {}
     if workload.deduplication is DeduplicationMode.DEDUP:
         return programs.admission.DedupStoreAdmission(endpoint, programs.dedup.MemoryDedupStore(driver))
@@ -177,7 +177,7 @@ def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, end
     return programs.admission.StoreAdmission()
 
 
-def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: Any) -> Any:
+def _effects_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any) -> Any:
     if not workload.makes:
         return programs.effects.NoArtifacts()
     remote = programs.remote.MemoryRemote(driver) if workload.calls or workload.followed else None

@@ -130,7 +130,7 @@ class Move(NamedTuple):
     marks: Marks
 
 
-class Changed(NamedTuple):
+class WorldChange(NamedTuple):
     """The world after a call, before its worker goes on."""
 
     place: int

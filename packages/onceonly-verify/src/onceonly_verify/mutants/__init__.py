@@ -6,13 +6,13 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 from onceonly_verify.mutants.adapters import ADAPTERS
 from onceonly_verify.mutants.artifacts import ARTIFACTS
 from onceonly_verify.mutants.chain import CHAINED
-from onceonly_verify.mutants.kept import ENTITIES
 from onceonly_verify.mutants.known_bad import Mutant
 from onceonly_verify.mutants.outbox import OUTBOX
 from onceonly_verify.mutants.relay import RELAY
 from onceonly_verify.mutants.requests import CALLING, EXECUTION
 from onceonly_verify.mutants.rings import RINGS
 from onceonly_verify.mutants.shell import SHELL
+from onceonly_verify.mutants.stored_elsewhere import ENTITIES
 from onceonly_verify.mutants.tokens import TOKENS
 from onceonly_verify.mutants.transactions import TRANSACTIONS
 

@@ -104,7 +104,7 @@ def _look_only(world, messages, token):
         ),
     ),
     Mutant(
-        "Unknown retried in place",
+        "OutcomeUnknown retried in place",
         (COPIES,),
         (
             store(

@@ -73,7 +73,7 @@ OUTBOX: tuple[Mutant, ...] = (
         (outbox("process", insert_before("_commit", "await dispatch(records, ports)", records=argument("_commit", 1))),),
     ),
     Mutant(
-        "Unknown taken as success",
+        "OutcomeUnknown taken as success",
         (COPIES,),
         (
             outbox("", imports("onceonly.model.errors", "OutcomeUnknown")),
@@ -81,7 +81,7 @@ OUTBOX: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "compensation after Unknown",
+        "compensation after OutcomeUnknown",
         (ONE, COPIES),
         (
             outbox(

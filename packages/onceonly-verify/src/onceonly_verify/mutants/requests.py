@@ -99,7 +99,7 @@ def unput(world, key):
 
 CALLING: tuple[Mutant, ...] = (
     Mutant(
-        "PUT Unknown taken as success",
+        "PUT OutcomeUnknown taken as success",
         (FAILING,),
         (
             effects("", imports("onceonly.model.errors", "OutcomeUnknown")),

@@ -1,7 +1,7 @@
 """Broken versions of tokens: in a store of their own, and in the database of the business data."""
 
-from onceonly_verify.mutants.kept import ASKED_FIRST, FORGOTTEN_FIRST, RETIRED_FIRST, SWEPT, admission, documents
 from onceonly_verify.mutants.known_bad import Mutant, outbox, relay, store
+from onceonly_verify.mutants.stored_elsewhere import ASKED_FIRST, FORGOTTEN_FIRST, RETIRED_FIRST, SWEPT, admission, documents
 from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     define,
@@ -76,7 +76,7 @@ async def create(self, issued):
         ),
     ),
     Mutant(
-        "Unknown at confirmation treated as failure, with tokens removed",
+        "OutcomeUnknown at confirmation treated as failure, with tokens removed",
         (LATE_FAILING,),
         (
             outbox(

@@ -136,12 +136,12 @@ await transactions.save(self.unit, replace(document, keys=keys), version)
         ),
     ),
     Mutant(
-        "dispatch after Unknown commit",
+        "dispatch after OutcomeUnknown commit",
         (CONTROL,),
         (transaction("complete", add_handler(attempt("commit"), "OutcomeUnknown")),),
     ),
     Mutant(
-        "unanswered commit called Failed",
+        "unanswered commit reported as CommitFailed",
         (CONTROL, RELAYED),
         (transaction("complete", enclose("commit", "before_commit()")),),
     ),

@@ -85,7 +85,7 @@ class CrashPoint(CodePlace, frozen=True, kw_only=True):
         return isinstance(node.args[0], ast.Constant) and node.args[0].value == self.name
 
 
-class Mentioning(CodePlace, frozen=True, kw_only=True):
+class MentionPlace(CodePlace, frozen=True, kw_only=True):
     """A node of some kind, by what it mentions: functions, attributes, parameters, or variables found by a place."""
 
     mentions: tuple["str | CodePlace", ...]
@@ -104,7 +104,7 @@ class Mentioning(CodePlace, frozen=True, kw_only=True):
         return [node for node in found if not any(parent in found for _, parent in scope.ancestors(node))]
 
 
-class Condition(Mentioning, frozen=True, kw_only=True):
+class Condition(MentionPlace, frozen=True, kw_only=True):
     """The condition of an `if`, a conditional expression or a comprehension."""
 
     noun: ClassVar[str] = "condition on"
@@ -116,7 +116,7 @@ class Condition(Mentioning, frozen=True, kw_only=True):
         return isinstance(parent, ast.comprehension) and node in parent.ifs
 
 
-class Comparison(Mentioning, frozen=True, kw_only=True):
+class Comparison(MentionPlace, frozen=True, kw_only=True):
     """A comparison."""
 
     noun: ClassVar[str] = "comparison with"
@@ -125,7 +125,7 @@ class Comparison(Mentioning, frozen=True, kw_only=True):
         return isinstance(node, ast.Compare)
 
 
-class LoopPlace(Mentioning, frozen=True, kw_only=True):
+class LoopPlace(MentionPlace, frozen=True, kw_only=True):
     """A `for` statement, by what it iterates over."""
 
     noun: ClassVar[str] = "loop over"
@@ -134,7 +134,7 @@ class LoopPlace(Mentioning, frozen=True, kw_only=True):
         return isinstance(node, ast.For) and _mentions(scope, node.iter, self.mentions)
 
 
-class Handler(Mentioning, frozen=True, kw_only=True):
+class Handler(MentionPlace, frozen=True, kw_only=True):
     """An `except` clause, by an error that it names."""
 
     noun: ClassVar[str] = "handler of"
@@ -143,7 +143,7 @@ class Handler(Mentioning, frozen=True, kw_only=True):
         return isinstance(node, ast.ExceptHandler) and node.type is not None and _mentions(scope, node.type, self.mentions)
 
 
-class Raised(Mentioning, frozen=True, kw_only=True):
+class RaisePlace(MentionPlace, frozen=True, kw_only=True):
     """A `raise` statement."""
 
     noun: ClassVar[str] = "raise of"
@@ -152,7 +152,7 @@ class Raised(Mentioning, frozen=True, kw_only=True):
         return isinstance(node, ast.Raise)
 
 
-class Returned(Mentioning, frozen=True, kw_only=True):
+class ReturnPlace(MentionPlace, frozen=True, kw_only=True):
     """The value that a `return` statement returns."""
 
     noun: ClassVar[str] = "returned value with"
@@ -244,12 +244,12 @@ def handler(*errors: str) -> CodePlace:
 
 def raised(error: str) -> CodePlace:
     """Find the `raise` statement of this error."""
-    return Raised(mentions=(error,))
+    return RaisePlace(mentions=(error,))
 
 
 def returned(*mentions: "str | CodePlace") -> CodePlace:
     """Find the value of the `return` statement that mentions all of these."""
-    return Returned(mentions=mentions)
+    return ReturnPlace(mentions=mentions)
 
 
 def named(name: str, *, nth: int | None = None) -> CodePlace:

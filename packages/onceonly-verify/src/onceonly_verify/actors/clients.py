@@ -11,7 +11,7 @@ from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, OnceOnlyError
 from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
-from onceonly_verify.beside import asked
+from onceonly_verify.actors.relays import asked
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Client, Workload, decode_rows, encode_rows, mark_text

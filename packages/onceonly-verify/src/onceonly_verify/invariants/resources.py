@@ -11,7 +11,7 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.passing import SLICING, ring_in, slot_instant
+from onceonly_verify.clock import SLICING, ring_in, slot_instant
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload, effect_text, name_of
 from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS
 from onceonly_verify.world import BrokerPart

@@ -11,7 +11,7 @@ NOWHERE = Client("t", key="k", entity="")
 LOOKING = ("load", "ack")
 """What a worker does to see how an attempt ended."""
 
-ATTEMPTED: tuple[Check, ...] = (
+TRANSACTION_CHECKS: tuple[Check, ...] = (
     Check(
         name="a relay, and two attempts with one key",
         workload=Workload(arrivals=(), clients=TWICE),

@@ -9,8 +9,8 @@ from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
-from onceonly_verify.beside import FROM_NOWHERE
-from onceonly_verify.passing import END, SLICING, OnTime, ring_in, tick
+from onceonly_verify.actors.relays import FROM_NOWHERE
+from onceonly_verify.clock import END, SLICING, ClockDriver, ring_in, tick
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role
 from onceonly_verify.workload import DeduplicationMode, Workload
@@ -77,7 +77,7 @@ def rotating(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, A
 async def _rotate(programs: Programs, number: int, ports: Ports) -> None:
     store, handlers = _of(ports)
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
-        await programs.ring.MemoryRing(OnTime(handlers.driver), store).rotate(number)
+        await programs.ring.MemoryRing(ClockDriver(handlers.driver), store).rotate(number)
 
 
 def _of(ports: Ports) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """The checks of claims that are forgotten in time: a ring of slots, rotated at every moment by two janitors."""
 
 from onceonly_verify.check import Check
-from onceonly_verify.passing import NEXT, OLD, START
+from onceonly_verify.clock import NEXT, OLD, START
 from onceonly_verify.workload import Arrival, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -17,7 +17,7 @@ HANDLED = (Arrival("a", "a", stated=OLD), Arrival("a", "a", stated=OLD))
 """Two copies as an older version sent them."""
 REFUSING = ("begin", "commit", "send", "forget", "ack", "dead-letter")
 
-FORGOTTEN: tuple[Check, ...] = (
+ROTATION_CHECKS: tuple[Check, ...] = (
     Check(
         name="a ring, and copies that come late",
         workload=Workload(arrivals=LATE, deduplication=DeduplicationMode.RING),

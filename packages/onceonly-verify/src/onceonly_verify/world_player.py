@@ -86,7 +86,7 @@ class Option(NamedTuple):
         return batch_text(self.subject) if self.begins else f"of {receipt_text(self.subject)}"
 
 
-class Simulation:
+class WorldPlayer:
     """The world as it is now."""
 
     def __init__(self, opening: InitialState) -> None:

@@ -24,7 +24,7 @@ from onceonly_verify.faults import do
 from onceonly_verify.world import Ledger
 
 
-def goes_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
+def is_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
     """Tell whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
 
     Where its process may end, so may not its leases before: less is lost with the one than with the other.

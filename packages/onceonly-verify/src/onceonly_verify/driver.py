@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from onceonly.adapters.memory.world import PortOperation, Raises
 
 
-class Choice(NamedTuple):
+class HandlerChoice(NamedTuple):
     """A handler's run, as the checker sees it: nothing of it is visible, so only its end is chosen.
 
     `run` is the message's key, and its attempt count when the handler began.
@@ -17,7 +17,7 @@ class Choice(NamedTuple):
     run: tuple[bytes, int] = (b"", 0)
 
 
-Call = PortOperation | Choice
+Call = PortOperation | HandlerChoice
 
 
 @coroutine
@@ -29,7 +29,7 @@ def ask(call: Call) -> Generator[Call, Any, Any]:
     return outcome
 
 
-class Asking:
+class CheckerDriver:
     """A driver whose operations are decided by the checker. Names are fresh for each delivery, and the same in every replay."""
 
     def __init__(self, name: Hashable) -> None:
@@ -45,7 +45,7 @@ class Asking:
 
     async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
         """Ask how the handler of this message ends."""
-        return await ask(Choice(name, run))
+        return await ask(HandlerChoice(name, run))
 
     def at_once(self, operation: PortOperation) -> None:
         """Leave a note for the checker, which applies it before anything else happens."""

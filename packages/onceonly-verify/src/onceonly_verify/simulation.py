@@ -1,4 +1,4 @@
-"""Workers on a stage: their programs run, and whoever directs the play says what happens next."""
+"""Workers in a world: their programs run, and the caller decides what happens next."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
@@ -6,12 +6,12 @@ from typing import Any, Protocol
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
-from onceonly_verify.asking import Call, Choice
-from onceonly_verify.auditor import Auditor
-from onceonly_verify.stage import Ends, InitialState, Option, Simulation
+from onceonly_verify.driver import Call, HandlerChoice
+from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.workload import End
 from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import State
+from onceonly_verify.world_player import Ends, InitialState, Option, WorldPlayer
 
 CLOSINGS = 20
 """So often a program that ends may try to make a call."""
@@ -34,7 +34,7 @@ class ProgramRun(Protocol):
         """Take what it did at once since its last call."""
 
 
-class Stepped:
+class SteppedRun:
     """A run stepped by hand: nothing but its coroutine is at work."""
 
     def __init__(self, opening: InitialState, batch: tuple[Delivery, ...]) -> None:
@@ -69,16 +69,16 @@ class Stepped:
         return found
 
 
-class Play:
-    """A stage with workers. `run` begins a program on a batch."""
+class Simulation:
+    """A world with workers. `run` begins a program on a batch."""
 
     def __init__(
-        self, opening: InitialState, run: Callable[[InitialState, tuple[Delivery, ...]], ProgramRun] = Stepped
+        self, opening: InitialState, run: Callable[[InitialState, tuple[Delivery, ...]], ProgramRun] = SteppedRun
     ) -> None:
         """Begin with idle workers."""
-        self.stage = Simulation(opening)
-        self.workers: list[ProgramRun | None] = [None] * len(self.stage.roles)
-        self.parts = self.stage.parts
+        self.player = WorldPlayer(opening)
+        self.workers: list[ProgramRun | None] = [None] * len(self.player.roles)
+        self.parts = self.player.parts
         self.views = Views(opening.check.workload, opening.programs)
         self._opening = opening
         self._run = run
@@ -104,28 +104,28 @@ class Play:
 
     def options(self, who: int) -> Iterator[Option]:
         """List everything that may happen next to one worker (by its place), or to the world (-1); no faults come first."""
-        stage, call = self.stage, self.call(who) if who >= 0 else None
+        player, call = self.player, self.call(who) if who >= 0 else None
         if who < 0:
-            yield from stage.landing()
-            yield from stage.expiring()
+            yield from player.landing()
+            yield from player.expiring()
         elif call:
-            yield from stage.applied(who, call)
-            yield from stage.failing(who, call)
-            yield from stage.cutting(who, call)
-            yield from stage.dying(who, call)
+            yield from player.applied(who, call)
+            yield from player.failing(who, call)
+            yield from player.cutting(who, call)
+            yield from player.dying(who, call)
         elif self.workers[who] is None:
             yield from self.arrivals(who)
             yield from self.arrivals(who, lost=True)
 
     def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
         """List what may set an idle worker going."""
-        for option in self.stage.arrivals(who, busy=any(self.workers), lost=lost):
-            if option.spends != "sweeps" or self.stage.ledger.left.sweeps:
+        for option in self.player.arrivals(who, busy=any(self.workers), lost=lost):
+            if option.spends != "sweeps" or self.player.ledger.left.sweeps:
                 yield option
 
     async def take(self, option: Option, choose: Callable[[str], End]) -> Ends:
         """Let it happen; `choose` says how the handler of a message ends. Gives how those that ran did."""
-        self.stage.happen(option)
+        self.player.happen(option)
         run = self.workers[option.who] if option.who >= 0 else None
         if option.dies and run:
             await self._die(option.who, run)
@@ -140,12 +140,12 @@ class Play:
 
     def violation(self) -> str:
         """Say what is wrong now; empty when nothing is."""
-        state = tuple(self.stage.numbers)
+        state = tuple(self.player.numbers)
         return self._auditor.violation(state) or (self._auditor.violation_at_rest(state) if self.is_at_rest() else "")
 
     def is_at_rest(self) -> bool:
         """Tell whether nothing is left to do."""
-        return not any(self.workers) and self.stage.is_at_rest()
+        return not any(self.workers) and self.player.is_at_rest()
 
     async def close(self) -> None:
         """End what is at work."""
@@ -157,11 +157,11 @@ class Play:
     async def _go_on(self, option: Option, run: ProgramRun, outcome: Any, choose: Callable[[str], End]) -> Ends:
         ends: Ends = ()
         await self._resume(run, outcome)
-        while isinstance(run.call, Choice):
+        while isinstance(run.call, HandlerChoice):
             name = run.call.name
             end = choose(name)
             ends = (*ends, (name, end))
-            self.stage.ended(name, end)
+            self.player.ended(name, end)
             if end is End.KILLS:
                 await self._die(option.who, run)
                 return ends
@@ -173,25 +173,25 @@ class Play:
 
     async def _resume(self, run: ProgramRun, outcome: Any) -> None:
         await run.resume(outcome)
-        self.stage.mark(run.marks())
+        self.player.mark(run.marks())
 
     async def _die(self, who: int, run: ProgramRun) -> None:
         self.workers[who] = None
         await run.kill()
-        running = run.call.run if isinstance(run.call, Choice) else None
-        self.stage.roll_back(who, run.batch[0].receipt, running)
+        running = run.call.run if isinstance(run.call, HandlerChoice) else None
+        self.player.roll_back(who, run.batch[0].receipt, running)
         self._leave(ended=False)
 
     def _leave(self, *, ended: bool) -> None:
         held = frozenset(delivery.receipt for run in self.workers if run for delivery in run.batch)
-        self.stage.leave(held, ended=ended)
+        self.player.leave(held, ended=ended)
 
 
-def at_once(play: Coroutine[Any, Any, Any]) -> Any:
-    """Run a play of stepped runs, which never waits; gives its result."""
+def at_once(simulation: Coroutine[Any, Any, Any]) -> Any:
+    """Run a simulation of stepped runs, which never waits; gives its result."""
     try:
-        play.send(None)
+        simulation.send(None)
     except StopIteration as over:
         return over.value
-    play.close()
-    raise RuntimeError("a play of stepped runs waited for something")
+    simulation.close()
+    raise RuntimeError("a simulation of stepped runs waited for something")

@@ -11,7 +11,7 @@ BOTH_SIDES = ("load", "save", "ack")
 CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, calls=1)
 FOLLOWING = Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.HISTORY, followed=True)
 
-CALLED: tuple[Check, ...] = (
+REQUEST_CHECKS: tuple[Check, ...] = (
     Check(
         name="a request, a failed call",
         workload=CALLING,

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
-from onceonly_verify.forgotten import AHEAD, LATE, REFUSING
-from onceonly_verify.passing import OLD
+from onceonly_verify.checks.rotation import AHEAD, LATE, REFUSING
+from onceonly_verify.clock import OLD
 from onceonly_verify.workload import Arrival, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 

@@ -11,7 +11,7 @@ from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
-from onceonly_verify.besides import (
+from onceonly_verify.invariants.resources import (
     UNDECIDABLE,
     QuiescentWorld,
     dead_tokens,

@@ -28,7 +28,7 @@ ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
 OLDER = (change("documents.store", "DocumentUnit._kept", drop(branch(condition("history")))),)
 """A version that stored a record without effects like any other: nothing is pending, and no time of the finish is stored."""
 
-KEPT: tuple[Check, ...] = (
+STORED_ELSEWHERE: tuple[Check, ...] = (
     Check(
         name="an entity and its history, one message",
         workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY),

@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
-from onceonly_verify.attempted import ATTEMPTED
-from onceonly_verify.called import CALLED
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
-from onceonly_verify.forgotten import FORGOTTEN
-from onceonly_verify.kept import KEPT
+from onceonly_verify.checks.requests import REQUEST_CHECKS
+from onceonly_verify.checks.rotation import ROTATION_CHECKS
+from onceonly_verify.checks.stored_elsewhere import STORED_ELSEWHERE
+from onceonly_verify.checks.transactions import TRANSACTION_CHECKS
 from onceonly_verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -332,8 +332,8 @@ CHECKS: tuple[Check, ...] = (
         workers=1,
         batch=2,
     ),
-    *KEPT,
-    *ATTEMPTED,
-    *CALLED,
-    *FORGOTTEN,
+    *STORED_ELSEWHERE,
+    *TRANSACTION_CHECKS,
+    *REQUEST_CHECKS,
+    *ROTATION_CHECKS,
 )

@@ -17,7 +17,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import Slicing, Undecidable
-from onceonly_verify.asking import Asking
+from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
 
 WIDTH = 10
@@ -59,10 +59,10 @@ def claimed_before(
     return world
 
 
-class OnTime:
+class ClockDriver:
     """A driver whose operations see what the world's clock shows when they happen, not when they were called."""
 
-    def __init__(self, driver: Asking) -> None:
+    def __init__(self, driver: CheckerDriver) -> None:
         """Hand everything on to this one."""
         self._driver = driver
 

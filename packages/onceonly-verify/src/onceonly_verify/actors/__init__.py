@@ -1,0 +1,1 @@
+"""What works on an endpoint's store beside its workers: relays, clients, executors and maintenance."""

@@ -1,0 +1,1 @@
+"""What must hold in states of a world."""
