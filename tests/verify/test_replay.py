@@ -71,7 +71,7 @@ async def test_a_step_with_another_outcome_than_the_call_can_have_is_named() -> 
     changed = (*history.steps[:2], replace(history.steps[2], outcome="one refused"))
     found = await replay(replace(history, steps=changed))
     assert (
-        "this can only come to: ConflictError, CommitFailed, OutcomeUnknown, not applied, applied, crash before"
+        "this can only come to: CommitFailed, ConflictError, OutcomeUnknown, not applied, applied, crash before"
         in found.diverged
     )
 

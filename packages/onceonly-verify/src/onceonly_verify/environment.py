@@ -91,7 +91,7 @@ class CheckEnvironment:
 
         A call that meets nobody is made before anything else: the orders that are left out lead to the same states.
         """
-        place, moves = self._going_first(state)
+        place, moves = self._first_moves(state)
         if moves:
             return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         found: list[tuple[Label, int, State]] = []
@@ -124,7 +124,7 @@ class CheckEnvironment:
         """Give the name that steps use for a message."""
         return self._names.get(identity, identity.id)
 
-    def _going_first(self, state: State) -> tuple[int, list[Move]]:
+    def _first_moves(self, state: State) -> tuple[int, list[Move]]:
         """Find the call that is made before anything else, and what it can come to."""
         for place in range(WORKERS, len(state)) if self._reduced else ():
             if state[place] >= self._idle:
