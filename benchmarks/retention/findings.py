@@ -116,7 +116,7 @@ def promises(found: DatabaseFindings) -> list[Meant]:
             limit=LEAST_WITH_LABEL,
             least=True,
         ),
-        Meant(what="seconds to rotate a slot", seen=rotating, limit=LONGEST_ROTATION),
+        Meant(what="seconds to rotate a bucket", seen=rotating, limit=LONGEST_ROTATION),
         Meant(what="rate beside it over the undisturbed", seen=beside, limit=LEAST_BESIDE, least=True),
         Meant(what="dead rows afterwards", seen=dead, limit=0),
     ]

@@ -20,20 +20,20 @@ _Item = TypeVar("_Item")
 
 
 class RetentionSizes(Struct, frozen=True, kw_only=True):
-    """How much: claims in a full table, for each round, in a slot that is rotated, and in the other databases."""
+    """How much: claims in a full table, for each round, in a bucket that is rotated, and in the other databases."""
 
     claims: int
     each: int
-    slot: int
+    bucket: int
     others: int
     rounds: int
     emptied: int
     batch: int = 100
 
 
-FULL = RetentionSizes(claims=5_000_000, each=100_000, slot=1_000_000, others=500_000, rounds=5, emptied=3)
-QUICK = RetentionSizes(claims=500_000, each=50_000, slot=300_000, others=100_000, rounds=3, emptied=2)
-TINY = RetentionSizes(claims=12_000, each=1_000, slot=3_000, others=6_000, rounds=2, emptied=1)
+FULL = RetentionSizes(claims=5_000_000, each=100_000, bucket=1_000_000, others=500_000, rounds=5, emptied=3)
+QUICK = RetentionSizes(claims=500_000, each=50_000, bucket=300_000, others=100_000, rounds=3, emptied=2)
+TINY = RetentionSizes(claims=12_000, each=1_000, bucket=3_000, others=6_000, rounds=2, emptied=1)
 
 
 def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
@@ -45,8 +45,8 @@ def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
 async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) -> tuple[DatabaseFindings, str]:
     """Measure in PostgreSQL; gives its version as well."""
     async with postgresql.opened(server_url, RETENTION) as ground:
-        say(f"PostgreSQL: {plan.slot:,} claims in order, then shuffled")
-        in_order, shuffled = await ground.sizes(plan.slot)
+        say(f"PostgreSQL: {plan.bucket:,} claims in order, then shuffled")
+        in_order, shuffled = await ground.sizes(plan.bucket)
         say(f"PostgreSQL: filling with {plan.claims:,} claims, and a classic table with as many")
         await ground.fill(plan.claims)
         sizes = Sizes(in_order=in_order, shuffled=shuffled, classic=await ground.size("classic"))
@@ -68,11 +68,11 @@ async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) ->
                 rate.wal.append(round(wal, 1))
                 say(f"PostgreSQL: round {number + 1}: {name}: {claims:,.0f} claims/s, {wal:.0f} bytes of log each")
         for _ in range(plan.emptied):
-            work = await ground.rotate_oldest(plan.slot)
+            work = await ground.rotate_oldest(plan.bucket)
             found.emptied.append(await emptying(ground, ground.full, work, batch=plan.batch, ready=READY * plan.each))
-            say(f"PostgreSQL: rotated {plan.slot:,} claims in {found.emptied[-1].seconds:g} s")
+            say(f"PostgreSQL: rotated {plan.bucket:,} claims in {found.emptied[-1].seconds:g} s")
         for _ in range(plan.emptied):
-            work = await ground.delete_oldest(min(plan.slot, plan.claims // (plan.emptied + 1)))
+            work = await ground.delete_oldest(min(plan.bucket, plan.claims // (plan.emptied + 1)))
             found.deleted.append(await emptying(ground, ground.classic, work, batch=plan.batch, ready=READY * plan.each))
             say(f"PostgreSQL: deleted from the classic table in {found.deleted[-1].seconds:g} s")
         return found, await ground.version()
@@ -81,7 +81,7 @@ async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) ->
 async def measure_other(ground: others.ComparisonDatabase, name: str, plan: RetentionSizes, say: Say) -> DatabaseFindings:
     """Measure in another database: through the library, with nobody beside."""
     say(f"{name}: filling with {plan.others:,} claims, and a classic table with as many")
-    keys = Keys(ground.start, ground.slicing.width)
+    keys = Keys(ground.start, ground.bucketing.width)
     empty, classic_empty, full, classic = Rate(), Rate(), Rate(), Rate()
     for into, beside in ((empty, classic_empty), (full, classic)):
         for _ in range(plan.rounds):

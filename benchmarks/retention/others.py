@@ -16,13 +16,13 @@ from benchmarks.retention.findings import Emptying
 from benchmarks.retention.keys import Batch, Keys
 from benchmarks.retention.postgresql import PausedClock
 from onceonly.assembly import open_database, schemas
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 from onceonly.ports.ring import Rotation
 from onceonly.sql.columns import TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
+from onceonly.sql.store.bucketing import label_row
 from onceonly.sql.store.ring import SqlRing
-from onceonly.sql.store.slicing import label_row
 from onceonly.sql.store.tables import tables
 
 AT_ONCE = 5000
@@ -39,12 +39,12 @@ Index("classic_handled_at", CLASSIC.c.handled_at)
 class ComparisonDatabase:
     """A database of the run's own."""
 
-    def __init__(self, database: Database, slicing: Slicing, clock: PausedClock) -> None:
-        self._database, self.slicing, self._clock = database, slicing, clock
-        self._ring = SqlRing(database, retention=slicing.retention, clock=clock)
-        self.start = slicing.start(clock.now())
-        self._slots = tables(database.prefix, database.schema).slots
-        self._slot = self._slots[slicing.slot(self.start)]
+    def __init__(self, database: Database, bucketing: Bucketing, clock: PausedClock) -> None:
+        self._database, self.bucketing, self._clock = database, bucketing, clock
+        self._ring = SqlRing(database, retention=bucketing.retention, clock=clock)
+        self.start = bucketing.start(clock.now())
+        self._buckets = tables(database.prefix, database.schema).buckets
+        self._bucket = self._buckets[bucketing.bucket(self.start)]
         self._filled = 0
 
     async def make(self) -> None:
@@ -53,16 +53,16 @@ class ComparisonDatabase:
             await connection.run_sync(CLASSIC.metadata.create_all)
 
     async def fill(self, claims: int) -> None:
-        """Put claims into the slots of earlier slices, and as many rows into the classic table."""
-        slices = self.slicing.full
+        """Put claims into the buckets of earlier slices, and as many rows into the classic table."""
+        slices = self.bucketing.full
         for back in range(1, slices + 1):
-            start = self.start - back * self.slicing.width
-            slot = self._slots[self.slicing.slot(start)]
-            for batch in Keys(start, self.slicing.width, seed=1000 + back).batches(claims // slices, AT_ONCE):
+            start = self.start - back * self.bucketing.width
+            bucket = self._buckets[self.bucketing.bucket(start)]
+            for batch in Keys(start, self.bucketing.width, seed=1000 + back).batches(claims // slices, AT_ONCE):
                 rows = [{"key": key, "fingerprint": each} for key, each in zip(batch.keys, batch.fingerprints, strict=True)]
                 classic = [{"message_id": name, "handled_at": start} for name in batch.texts]
                 async with self._database.writing() as connection:
-                    await connection.run_sync(self._insert, slot, rows)
+                    await connection.run_sync(self._insert, bucket, rows)
                     await connection.run_sync(self._insert, CLASSIC, classic)
                 self._filled += len(rows)
 
@@ -85,13 +85,13 @@ class ComparisonDatabase:
             return await connection.run_sync(self._sizes)
 
     async def rotate(self) -> Emptying:
-        """Rotate the oldest slot; nobody else is there."""
-        self._clock.go_on(self.slicing.width)
-        oldest = min((slot for slot in await self._ring.slots() if slot.start), key=lambda slot: slot.start)
+        """Rotate the oldest bucket; nobody else is there."""
+        self._clock.go_on(self.bucketing.width)
+        oldest = min((bucket for bucket in await self._ring.buckets() if bucket.start), key=lambda bucket: bucket.start)
         begun = time.perf_counter()
         found = await self._ring.rotate(oldest.number)
         if found is not Rotation.ROTATED:
-            raise RuntimeError(f"slot {oldest.number} was not rotated: {found.value}")
+            raise RuntimeError(f"bucket {oldest.number} was not rotated: {found.value}")
         return Emptying(seconds=round(time.perf_counter() - begun, 4), undisturbed=0, beside=0, longest=0)
 
     async def delete(self) -> Emptying:
@@ -107,27 +107,27 @@ class ComparisonDatabase:
 
     def _claim(self, connection: Connection, batch: Batch, label: dict[str, Any]) -> int:
         rows = [{"key": key, "fingerprint": each} for key, each in zip(batch.keys, batch.fingerprints, strict=True)]
-        return len(self._database.dialect.insert_behind(connection, self._slot, label, rows, key="key") or ())
+        return len(self._database.dialect.insert_behind(connection, self._bucket, label, rows, key="key") or ())
 
     def _claim_classic(self, connection: Connection, batch: Batch, _label: dict[str, Any]) -> int:
         rows = [{"message_id": name, "handled_at": self.start} for name in batch.texts]
         return len(self._database.dialect.insert_absent(connection, CLASSIC, rows, key=["message_id"]))
 
     def _sizes(self, connection: Connection) -> tuple[float, float]:
-        slots = [slot.name for slot in self._slots]
+        buckets = [bucket.name for bucket in self._buckets]
         if connection.dialect.name == "sqlite":
             query = text("select sum(pgsize) from dbstat where name in (select value from json_each(:names))")
             classic = ["classic", "classic_handled_at", "sqlite_autoindex_classic_1"]
-            found = [connection.scalar(query, {"names": _json(names)}) for names in (slots, classic)]
+            found = [connection.scalar(query, {"names": _json(names)}) for names in (buckets, classic)]
         else:
-            for name in (*slots, "classic"):
+            for name in (*buckets, "classic"):
                 connection.exec_driver_sql(f"ANALYZE TABLE {name}").all()
             query = text(
                 "select sum(data_length + index_length) from information_schema.tables"
                 " where table_schema = database() and json_contains(:names, json_quote(table_name))"
             )
-            found = [connection.scalar(query, {"names": _json(names)}) for names in (slots, ["classic"])]
-        counted = [sum(connection.scalar(select(func.count()).select_from(slot)) or 0 for slot in self._slots)]
+            found = [connection.scalar(query, {"names": _json(names)}) for names in (buckets, ["classic"])]
+        counted = [sum(connection.scalar(select(func.count()).select_from(bucket)) or 0 for bucket in self._buckets)]
         counted.append(connection.scalar(select(func.count()).select_from(CLASSIC)) or 0)
         ring, classic_bytes = (float(size) / count for size, count in zip(found, counted, strict=True))
         return ring, classic_bytes
@@ -167,6 +167,6 @@ async def _opened(url: str, retention: int) -> AsyncIterator[ComparisonDatabase]
         database = await stack.enter_async_context(open_database(url))
         await create(database, *schemas("store"))
         clock = PausedClock(int(time.time() * 1000))
-        ground = ComparisonDatabase(database, await SqlRing(database, retention=retention, clock=clock).slicing(), clock)
+        ground = ComparisonDatabase(database, await SqlRing(database, retention=retention, clock=clock).bucketing(), clock)
         await ground.make()
         yield ground

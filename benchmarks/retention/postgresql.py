@@ -12,12 +12,12 @@ from benchmarks.retention.keys import Batch, Keys
 from benchmarks.stages.database import BackendDatabase as Scratch
 from benchmarks.stages.database import opened as opened_scratch
 from onceonly.assembly import open_database, schemas
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 from onceonly.ports.ring import Rotation
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
+from onceonly.sql.store.bucketing import label_row
 from onceonly.sql.store.ring import SqlRing
-from onceonly.sql.store.slicing import label_row
 from onceonly.sql.store.tables import tables
 
 CLASSIC = (
@@ -30,7 +30,7 @@ DELETE_CLASSIC = """delete from {0} where ctid = any(array(
 
 
 class ClaimTarget(NamedTuple):
-    """One table to claim into: how, with the label of its slot, empty where none is offered."""
+    """One table to claim into: how, with the label of its bucket, empty where none is offered."""
 
     table: str
     statement: str
@@ -63,14 +63,14 @@ class PausedClock:
 class RetentionDatabase:
     """A database of the run's own with three rings, of which one gets full, and two classic tables."""
 
-    def __init__(self, scratch: Scratch, database: Database, slicing: Slicing, clock: PausedClock, statement: str) -> None:  # noqa: PLR0917 - what `opened` made
+    def __init__(self, scratch: Scratch, database: Database, bucketing: Bucketing, clock: PausedClock, statement: str) -> None:  # noqa: PLR0917 - what `opened` made
         self._scratch, self.own, self.url = scratch, scratch.own, scratch.url
-        self.slicing, self.clock = slicing, clock
-        self.ring = SqlRing(database, retention=slicing.retention, clock=clock)
-        start = slicing.start(clock.now())
+        self.bucketing, self.clock = bucketing, clock
+        self.ring = SqlRing(database, retention=bucketing.retention, clock=clock)
+        start = bucketing.start(clock.now())
         self.start = start
         label = bytes(label_row(start)["key"]).hex()
-        number = slicing.slot(start)
+        number = bucketing.bucket(start)
         self.full = ClaimTarget(f"full_claim_{number:02}", statement, label)
         self.empty = ClaimTarget("lone", statement.replace(self.full.table, "lone"), label)
         self.bare = ClaimTarget("bare", statement.replace(self.full.table, "bare"))
@@ -87,12 +87,12 @@ class RetentionDatabase:
                 await self.own.execute(statement.format(table))
 
     async def fill(self, claims: int) -> None:
-        """Fill the slots of the slices before this one in the order of time, and the classic table as far back."""
-        slices = self.slicing.full
-        self._pace = self.slicing.retention / claims
+        """Fill the buckets of the slices before this one in the order of time, and the classic table as far back."""
+        slices = self.bucketing.full
+        self._pace = self.bucketing.retention / claims
         for back in range(1, slices + 1):
-            await self.fill_slice(self.start - back * self.slicing.width, claims // slices)
-        first, width = self.start - slices * self.slicing.width, self.slicing.width
+            await self.fill_slice(self.start - back * self.bucketing.width, claims // slices)
+        first, width = self.start - slices * self.bucketing.width, self.bucketing.width
         await self.own.execute(
             "insert into classic(message_id, handled_at) select gen_random_uuid()::text,"  # noqa: S608 - numbers
             f" to_timestamp(({first} + n::numeric * {slices * width} / {claims}) / 1000) from generate_series(1, {claims}) n",
@@ -102,17 +102,17 @@ class RetentionDatabase:
 
     def keys(self, *, seed: int) -> Keys:
         """Make claims of this slice that come as often as those that the tables were filled with."""
-        return Keys(self.start, self.slicing.width, pace=self._pace, seed=seed)
+        return Keys(self.start, self.bucketing.width, pace=self._pace, seed=seed)
 
     def places(self) -> dict[str, ClaimTarget]:
         """Give the tables to claim into, by the names of what is found."""
         return {name: getattr(self, name) for name in ("full", "empty", "bare", "classic", "classic_empty")}
 
     async def fill_slice(self, start: int, claims: int, *, jitter: int = 1) -> None:
-        """Fill the slot of a slice; messages overtake each other by `jitter` milliseconds at most."""
-        instant = f"({start} + n::bigint * {self.slicing.width - 1} / {claims})"
+        """Fill the bucket of a slice; messages overtake each other by `jitter` milliseconds at most."""
+        instant = f"({start} + n::bigint * {self.bucketing.width - 1} / {claims})"
         order = f"generate_series(1, {claims}) n order by {instant} + random() * {jitter}"
-        table = f"full_claim_{self.slicing.slot(start):02}"
+        table = f"full_claim_{self.bucketing.bucket(start):02}"
         await self.own.execute(f"insert into {table} {_claims(instant, order)} on conflict do nothing", timeout=3600)
 
     async def settle(self) -> None:
@@ -135,14 +135,14 @@ class RetentionDatabase:
         found = []
         for jitter in (1, 600_000):
             await self.own.execute("truncate lone")
-            instant = f"({self.start} + n::bigint * {self.slicing.width - 1} / {claims})"
+            instant = f"({self.start} + n::bigint * {self.bucketing.width - 1} / {claims})"
             order = f"generate_series(1, {claims}) n order by {instant} + random() * {jitter}"
             await self.own.execute(f"insert into lone {_claims(instant, order)}", timeout=3600)
             found.append(await self.size("lone"))
         return found[0], found[1]
 
     async def clear(self) -> None:
-        """Empty what shall be empty; the label stays in its slot."""
+        """Empty what shall be empty; the label stays in its bucket."""
         await self.own.execute("truncate lone, bare, classic_empty")
         await self.own.execute("insert into lone values ($1::text::uuid, 0)", self.empty.label)
 
@@ -161,9 +161,9 @@ class RetentionDatabase:
         return claims / seconds, (await self._scratch.wal() - log) / claims
 
     async def rotate_oldest(self, claims: int) -> "BackgroundWork":
-        """Prepare the rotation of the oldest slot, filled up to so many claims."""
-        self.clock.go_on(self.slicing.width)
-        oldest = min((slot for slot in await self.ring.slots() if slot.start), key=lambda slot: slot.start)
+        """Prepare the rotation of the oldest bucket, filled up to so many claims."""
+        self.clock.go_on(self.bucketing.width)
+        oldest = min((bucket for bucket in await self.ring.buckets() if bucket.start), key=lambda bucket: bucket.start)
         table = f"full_claim_{oldest.number:02}"
         there = await self.own.fetchval(f"select count(*) from {table}")  # noqa: S608 - a name of ours
         if there < claims:
@@ -174,7 +174,7 @@ class RetentionDatabase:
             while (found := await self.ring.rotate(oldest.number)) is Rotation.BUSY:
                 pass
             if found is not Rotation.ROTATED:
-                raise RuntimeError(f"slot {oldest.number} was not rotated: {found.value}")
+                raise RuntimeError(f"bucket {oldest.number} was not rotated: {found.value}")
 
         return BackgroundWork(work, table)
 
@@ -222,17 +222,17 @@ async def opened(server_url: str, retention: int) -> AsyncIterator[RetentionData
         await create(database, *schemas("store"))
         clock = PausedClock(int(time.time() * 1000))
         ring = SqlRing(database, retention=retention, clock=clock)
-        slicing = await ring.slicing()
-        ground = RetentionDatabase(scratch, database, slicing, clock, await _shipped(database, slicing, clock))
+        bucketing = await ring.bucketing()
+        ground = RetentionDatabase(scratch, database, bucketing, clock, await _shipped(database, bucketing, clock))
         await ground.make()
         yield ground
 
 
-async def _shipped(database: Database, slicing: Slicing, clock: PausedClock) -> str:
+async def _shipped(database: Database, bucketing: Bucketing, clock: PausedClock) -> str:
     """Listen to the library claiming two messages, and give the statement that it sends."""
-    start = slicing.start(clock.now())
-    slot = tables(database.prefix, database.schema).slots[slicing.slot(start)]
-    batch = Keys(start, slicing.width, seed=0).batches(2, 2)[0]
+    start = bucketing.start(clock.now())
+    bucket = tables(database.prefix, database.schema).buckets[bucketing.bucket(start)]
+    batch = Keys(start, bucketing.width, seed=0).batches(2, 2)[0]
     rows = [{"key": key, "fingerprint": each} for key, each in zip(batch.keys, batch.fingerprints, strict=True)]
     heard: list[str] = []
 
@@ -240,13 +240,13 @@ async def _shipped(database: Database, slicing: Slicing, clock: PausedClock) -> 
         heard.append(statement)
 
     def claim(connection: Connection) -> int:
-        return len(database.dialect.insert_behind(connection, slot, label_row(start), rows, key="key") or ())
+        return len(database.dialect.insert_behind(connection, bucket, label_row(start), rows, key="key") or ())
 
     event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
     try:
         async with database.writing() as connection:
             if await connection.run_sync(claim) != len(rows):
-                raise RuntimeError(f"{slot.name} does not hold the slice of now")
+                raise RuntimeError(f"{bucket.name} does not hold the slice of now")
     finally:
         event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
     return next(statement for statement in heard if statement.startswith("INSERT"))

@@ -19,7 +19,7 @@ from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import RemoteRequest, Response, Verb
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
-from onceonly.model.ring import Undecidable, slicing_for
+from onceonly.model.ring import Undecidable, bucketing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.ring import Rotation
@@ -77,7 +77,7 @@ class Place:
 
     def __init__(self) -> None:
         self.clock, self.driver = ManualClock(), Live()
-        self.store = MemoryRingStore(self.driver, "shop", slicing=slicing_for(RETENTION_MS), clock=self.clock)
+        self.store = MemoryRingStore(self.driver, "shop", bucketing=bucketing_for(RETENTION_MS), clock=self.clock)
         self.ring = MemoryRing(self.driver, self.store)
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, "shop", clock=self.clock)
@@ -107,10 +107,10 @@ async def test_what_nobody_can_judge_is_a_dead_letter_with_that_reason(instant: 
     assert (await place.transport.depth("shop")).waiting == 0
 
 
-async def test_a_message_whose_slot_is_not_rotated_comes_again_later_uncounted() -> None:
+async def test_a_message_whose_bucket_is_not_rotated_comes_again_later_uncounted() -> None:
     """However often; the report asks for the rotation. Then it is handled."""
     place = Place()
-    await place.ring.slots()
+    await place.ring.buckets()
     place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
     report = await place.deliver(late)
@@ -121,39 +121,39 @@ async def test_a_message_whose_slot_is_not_rotated_comes_again_later_uncounted()
         assert (await place.deliver()).slot_not_ready == 0  # it waits
         place.clock.advance(6000)
         report = await place.deliver()
-    slicing = await place.ring.slicing()
-    outcome = await place.ring.rotate(slicing.slot(late.instant))
+    bucketing = await place.ring.bucketing()
+    outcome = await place.ring.rotate(bucketing.bucket(late.instant))
     assert outcome in (Rotation.ROTATED, Rotation.CURRENT)
     assert await place.reasons() == []
 
 
-async def test_a_message_that_waited_is_handled_once_its_slot_is_rotated() -> None:
+async def test_a_message_that_waited_is_handled_once_its_bucket_is_rotated() -> None:
     """With the instant that it had."""
     place = Place()
-    await place.ring.slots()
+    await place.ring.buckets()
     place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
     assert (await place.deliver(late)).slot_not_ready == 1
-    assert await place.ring.rotate((await place.ring.slicing()).slot(late.instant)) is Rotation.ROTATED
+    assert await place.ring.rotate((await place.ring.bucketing()).bucket(late.instant)) is Rotation.ROTATED
     place.clock.advance(5000)
     assert (await place.deliver()).handled == 1
     assert (await place.deliver(late)).known == 1
     assert place.handlers.handled == ["late"]
 
 
-async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_who_waits_for_a_bucket_and_whom_a_handler_puts_off(caplog: pytest.LogCaptureFixture) -> None:
     """The same message may be both, one after the other; of many there is one line."""
     caplog.set_level("INFO", "onceonly")
     place = Place()
     place.ports = observed(place.ports, Logs())
-    await place.ring.slots()
+    await place.ring.buckets()
     place.clock.advance(20 * WIDTH_MS)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
-    assert told(caplog) == [("it waits for its slot of claims, which is not rotated yet", late[0].id)]
+    assert told(caplog) == [("it waits for its bucket of claims, which is not rotated yet", late[0].id)]
     await place.deliver(*late)
-    assert told(caplog) == [("5 messages wait for their slots of claims, which are not rotated yet", None)]
-    assert await place.ring.rotate((await place.ring.slicing()).slot(late[0].instant)) is Rotation.ROTATED
+    assert told(caplog) == [("5 messages wait for their buckets of claims, which are not rotated yet", None)]
+    assert await place.ring.rotate((await place.ring.bucketing()).bucket(late[0].instant)) is Rotation.ROTATED
     await place.deliver(late[0])
     assert told(caplog) == [("postponed, and not counted as a failure", late[0].id)]
 
@@ -176,16 +176,16 @@ async def test_a_retry_copy_keeps_the_instant_of_its_message() -> None:
     assert (found.identity, found.instant, copy.attempts) == (failing.identity, failing.instant, 1)
 
 
-async def test_a_call_that_is_pending_keeps_its_slot_and_is_made_when_its_message_comes_again() -> None:
+async def test_a_call_that_is_pending_keeps_its_bucket_and_is_made_when_its_message_comes_again() -> None:
     """A record may have calls alone, such as one that ends a request; whoever makes them is no copy of what is done."""
     place = Place()
-    await place.ring.slots()
+    await place.ring.buckets()
     message = at(place.clock.now(), "follow-up")
     unit = await place.store.begin([message])
     await unit.commit([Record(message.identity, calls=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
     place.clock.advance(20 * WIDTH_MS)
-    slot = (await place.ring.slicing()).slot(message.instant)
-    assert await place.ring.rotate(slot) is Rotation.PENDING
+    bucket = (await place.ring.bucketing()).bucket(message.instant)
+    assert await place.ring.rotate(bucket) is Rotation.PENDING
     report = await place.deliver(message)
     assert (report.known, report.idle, place.effects.called, place.handlers.handled) == (1, 0, ["follow-up"], [])
-    assert await place.ring.rotate(slot) is Rotation.ROTATED
+    assert await place.ring.rotate(bucket) is Rotation.ROTATED

@@ -28,7 +28,7 @@ BAD = {
     "rate over the classic table's, both full": {"classic": Rate(claims=[31], wal=[2000])},
     "rate when full over its own when empty": {"empty": Rate(claims=[110], wal=[200]), "bare": Rate(claims=[110], wal=[0])},
     "rate with the label over without": {"bare": Rate(claims=[110], wal=[200])},
-    "seconds to rotate a slot": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
+    "seconds to rotate a bucket": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
     "rate beside it over the undisturbed": {
         "emptied": [Emptying(seconds=0.1, undisturbed=100, beside=89, longest=0.1, dead_rows=0)]
     },
@@ -86,9 +86,9 @@ async def test_sqlite_is_measured_through_the_library() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_postgresql_is_measured_with_the_statement_that_is_shipped() -> None:
-    """Every claim is new, the oldest slot is empty afterwards without a dead row, and the classic table has them all."""
+    """Every claim is new, the oldest bucket is empty afterwards without a dead row, and the classic table has them all."""
     url = need(POSTGRESQL)
-    found, version = await measure_postgresql(url, replace(TINY, slot=1200, claims=2400, each=200, rounds=1), lambda _: None)
+    found, version = await measure_postgresql(url, replace(TINY, bucket=1200, claims=2400, each=200, rounds=1), lambda _: None)
     assert version
     assert [each.dead_rows for each in found.emptied] == [0]
     assert all(each.dead_rows for each in found.deleted)

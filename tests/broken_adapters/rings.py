@@ -9,7 +9,7 @@ from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
-from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, Slot, SlotState
+from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import UndecidableMessage
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import WholeStore, steps
@@ -26,7 +26,7 @@ def dated(message: Message, instant: int, former: int = 0) -> Message:
 
 
 class Unlabelled(WrappedRings):
-    """Claims in no slot what `is_wrongly_new` says of it: as if its label had not been in the way."""
+    """Claims in no bucket what `is_wrongly_new` says of it: as if its label had not been in the way."""
 
     def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Tell."""
@@ -55,7 +55,7 @@ class LabelBlindRing(Unlabelled):
 
 
 class BoldRing(Unlabelled):
-    """Takes what its slot is not ready for."""
+    """Takes what its bucket is not ready for."""
 
     def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take those that should wait."""
@@ -71,13 +71,13 @@ class FarsightedRing(Unlabelled):
 
 
 class EarlierLookRing(Unlabelled):
-    """Looks at the labels in an earlier step than it claims: a slot that is rotated in between lets copies through."""
+    """Looks at the labels in an earlier step than it claims: a bucket that is rotated in between lets copies through."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Look, wait, claim; what was fine when it was looked at is new, and not looked at again."""
         ring = await self.rings.ring()
-        slicing, held = await ring.slicing(), {slot.start for slot in await ring.slots()}
-        self._fine = {m.identity for m in messages if slicing.start(m.instant) in held}
+        bucketing, held = await ring.bucketing(), {bucket.start for bucket in await ring.buckets()}
+        self._fine = {m.identity for m in messages if bucketing.start(m.instant) in held}
         await steps(8)
         return await super().begin(store, messages, isolated=isolated)
 
@@ -87,7 +87,7 @@ class EarlierLookRing(Unlabelled):
 
 
 class LabellingRing(WrappedRings):
-    """Has units label slots: whoever comes first for a slice takes its slot, whatever is in it."""
+    """Has units label buckets: whoever comes first for a slice takes its bucket, whatever is in it."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Rotate what is not rotated, then begin again."""
@@ -97,7 +97,7 @@ class LabellingRing(WrappedRings):
         self.abandon(unit)
         ring = await self.rings.ring()
         for each in unit.undecidable:
-            await ring.rotate((await ring.slicing()).slot(each.message.instant))
+            await ring.rotate((await ring.bucketing()).bucket(each.message.instant))
         return await super().begin(store, messages, isolated=isolated)
 
 
@@ -113,7 +113,7 @@ class StallingRing(WrappedRings):
 
 
 class ClockRing(WrappedRings):
-    """Refuses by a computed horizon what its slot knows yet."""
+    """Refuses by a computed horizon what its bucket knows yet."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Bar what is older than the retention."""
@@ -125,7 +125,7 @@ class ClockRing(WrappedRings):
 
 
 class InstantlessRing(WrappedRings):
-    """Puts no claim into a slot."""
+    """Puts no claim into a bucket."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the instants."""
@@ -183,7 +183,7 @@ class StrictRing(WrappedRings):
 
 
 class ObedientRing(WrappedRings):
-    """Claims what a person has sent back without its instant, whether its slot would have taken it or not."""
+    """Claims what a person has sent back without its instant, whether its bucket would have taken it or not."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the instants of those."""
@@ -257,7 +257,7 @@ class IdleRing(WrappedRings):
 
 
 class CarelessRing(WrappedRings):
-    """Forgets the records of a slot with it."""
+    """Forgets the records of a bucket with it."""
 
     async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Drop what is in the way."""
@@ -300,7 +300,7 @@ class BreakingRing(WrappedRings):
 
 
 class RelabellingRing(WrappedRings):
-    """Labels a slot, and empties it a moment later: what was claimed meanwhile is gone."""
+    """Labels a bucket, and empties it a moment later: what was claimed meanwhile is gone."""
 
     def __init__(self, inner: RingSubject) -> None:
         super().__init__(inner)
@@ -330,22 +330,22 @@ class RelabellingRing(WrappedRings):
 
 
 class TwiceRing(WrappedRings):
-    """Has nobody wait for who is at it: several rotate one slot."""
+    """Has nobody wait for who is at it: several rotate one bucket."""
 
     async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Say what was found a moment ago."""
-        (slot,) = (each for each in await ring.slots() if each.number == number)
+        (bucket,) = (each for each in await ring.buckets() if each.number == number)
         await steps(5)
         outcome = await ring.rotate(number, by_rows=by_rows)
-        return Rotation.ROTATED if slot.state is SlotState.OLD and outcome is Rotation.CURRENT else outcome
+        return Rotation.ROTATED if bucket.state is TimeBucketState.OLD and outcome is Rotation.CURRENT else outcome
 
 
 class BlandRing(WrappedRings):
-    """Shows every slot as it should be."""
+    """Shows every bucket as it should be."""
 
-    async def slots(self, ring: Ring) -> Sequence[Slot]:
+    async def buckets(self, ring: Ring) -> Sequence[TimeBucket]:
         """Smooth."""
-        return tuple(replace(slot, state=SlotState.CURRENT, pending=0, late=0) for slot in await ring.slots())
+        return tuple(replace(bucket, state=TimeBucketState.CURRENT, pending=0, late=0) for bucket in await ring.buckets())
 
 
 class StoppedRing(WrappedRings):

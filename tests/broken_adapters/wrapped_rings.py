@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
-from onceonly.model.ring import Slicing
-from onceonly.ports.ring import Ring, Rotation, Slot
+from onceonly.model.ring import Bucketing
+from onceonly.ports.ring import Ring, Rotation, TimeBucket
 from onceonly.testing.ring_subject import RingSubject
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
@@ -18,17 +18,17 @@ class WrappedRing:
         self._owner = owner
         self._inner = inner
 
-    async def slicing(self) -> Slicing:
+    async def bucketing(self) -> Bucketing:
         """Pass on."""
-        return await self._inner.slicing()
+        return await self._inner.bucketing()
 
     async def now(self) -> int:
         """Pass on."""
         return await self._owner.now_of(self._inner)
 
-    async def slots(self) -> Sequence[Slot]:
+    async def buckets(self) -> Sequence[TimeBucket]:
         """Pass on."""
-        return await self._owner.slots(self._inner)
+        return await self._owner.buckets(self._inner)
 
     async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
         """Pass on."""
@@ -66,9 +66,9 @@ class WrappedRings(WrappedStores):
         """Read the clock."""
         return await ring.now()
 
-    async def slots(self, ring: Ring) -> Sequence[Slot]:
+    async def buckets(self, ring: Ring) -> Sequence[TimeBucket]:
         """Look."""
-        return await ring.slots()
+        return await ring.buckets()
 
     async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
         """Rotate."""

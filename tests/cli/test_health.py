@@ -158,7 +158,7 @@ def test_status_looks_again_and_again(onceonly: Terminal) -> None:
         rest, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0, rest
     assert [look[0]["janitor"]["state"] for look in looks] == ["ok", "ok"]
-    assert [look[0]["late_slots"] for look in looks] == [0, 0]
+    assert [look[0]["late_buckets"] for look in looks] == [0, 0]
 
 
 def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> None:
@@ -166,7 +166,7 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
     onceonly("schema", "create", "shop:shop", "--component", "store")
     onceonly("schema", "create", "shop:shop", "--component", "transport")
     (before,) = onceonly("status", "shop:shop", "--json").answer
-    assert (before["janitor"]["state"], before["late_slots"]) == ("never", 0)
+    assert (before["janitor"]["state"], before["late_buckets"]) == ("never", 0)
     (done,) = onceonly("janitor", "shop:shop", "--json").answer
     assert (done["endpoint"], done["state"]) == ("shop", "done")
     assert list(done["chores"]) == [

@@ -16,7 +16,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import ANYWAY, INSTANT, Slicing, Undecidable
+from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.testing.clock import ManualClock
@@ -142,21 +142,21 @@ async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_co
 
 
 @pytest.mark.parametrize(("before", "is_kept"), [(1, True), (0, False)])
-async def test_a_message_from_the_future_is_kept_until_its_slot_may_hold_it(before: int, *, is_kept: bool) -> None:
+async def test_a_message_from_the_future_is_kept_until_its_bucket_may_hold_it(before: int, *, is_kept: bool) -> None:
     """It would only be refused again; from when on it is not, is told. Three slices ahead there is room."""
-    slicing = Slicing(width=3_600_000)
+    bucketing = Bucketing(width=3_600_000)
     instant = 1_900_000_000_000
     early = undecidable(1, Undecidable.TOO_NEW, str(instant))
-    opens = slicing.start(instant) - 3 * slicing.width
-    assert slicing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
-    assert slicing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
+    opens = bucketing.start(instant) - 3 * bucketing.width
+    assert bucketing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
+    assert bucketing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
     simulated = await SimulatedEndpoint().opened(early)
-    done = await simulated.retry(LetterSelection(), cut=BucketClock(slicing, opens - before))
+    done = await simulated.retry(LetterSelection(), cut=BucketClock(bucketing, opens - before))
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
     assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})
     if is_kept:
         assert (
-            await simulated.retry(LetterSelection(keys=(early.key,)), anyway=True, cut=BucketClock(slicing, opens - before))
+            await simulated.retry(LetterSelection(keys=(early.key,)), anyway=True, cut=BucketClock(bucketing, opens - before))
         ).sent == 1
 
 

@@ -11,7 +11,7 @@ from tests.cli.terminal import Terminal
 DAY = 86_400
 FOUND = Measurements(
     rows=1000,
-    slot=TableSample(bytes=76_000, eviction=0.05),
+    bucket=TableSample(bytes=76_000, eviction=0.05),
     arrivals=TableSample(bytes=150_000, eviction=2.0),
     tokens=TableSample(bytes=60_000, eviction=0.1),
 )
@@ -28,7 +28,7 @@ def test_rows_and_bytes_follow_from_rate_and_retention() -> None:
 
 
 def test_what_eviction_costs_follows_from_the_sample() -> None:
-    """A slot costs the same however full it is where it is truncated, and in proportion where it is not."""
+    """A bucket costs the same however full it is where it is truncated, and in proportion where it is not."""
     given = {"rate": 500, "retention": timedelta(days=12), "in_flight": timedelta(seconds=60)}
     ring, arrivals, tokens = estimate(FOUND, **given, whole=True)  # type: ignore[arg-type] # as said above
     assert (ring.every, ring.seconds) == (DAY, 0.05)

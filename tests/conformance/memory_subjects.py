@@ -11,7 +11,7 @@ from onceonly.adapters.memory.world import Live, PortOperation, Step
 from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
-from onceonly.model.ring import slicing_for
+from onceonly.model.ring import bucketing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
 from onceonly.testing.clock import ManualClock
@@ -77,7 +77,7 @@ class MemoryRings(MemoryStores):
     async def store(self, endpoint: str = ENDPOINT) -> MemoryRingStore:
         """Open a store."""
         return MemoryRingStore(
-            self.driver, endpoint, slicing=slicing_for(RETENTION_MS), clock=self.clock, blocking=self._blocking
+            self.driver, endpoint, bucketing=bucketing_for(RETENTION_MS), clock=self.clock, blocking=self._blocking
         )
 
     async def ring(self) -> MemoryRing:
@@ -85,7 +85,7 @@ class MemoryRings(MemoryStores):
         return MemoryRing(self.driver, await self.store())
 
     async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
-        """Put the claims into their slots."""
+        """Put the claims into their buckets."""
         store, pending = await self.store(), {message.identity: decided for message in messages}
 
         def before(world: RingWorld, dial: RingSettings) -> Step:
@@ -94,10 +94,10 @@ class MemoryRings(MemoryStores):
         await self.driver.perform(PortOperation("before", store.place, before, (store.dial(),)))
 
     async def is_claimed_as_before(self, message: Message) -> bool:
-        """Look into the slot."""
+        """Look into the bucket."""
         store = await self.store()
         world: RingWorld = await self.driver.perform(PortOperation("look", store.place, lambda world: (world, world), ()))
-        held = world.slots[store.dial().slicing.slot(message.former_instant)]
+        held = world.buckets[store.dial().bucketing.bucket(message.former_instant)]
         return (message.identity, message.fingerprint) in held.claims
 
 

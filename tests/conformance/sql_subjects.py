@@ -152,23 +152,23 @@ class SqlRings(SqlSubject):
 
     async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
         """Write the rows."""
-        database, slicing = await self.database(), await (await self.ring()).slicing()
+        database, bucketing = await self.database(), await (await self.ring()).bucketing()
         own = tables(database.prefix, database.schema)
         async with database.writing() as connection:
             for each in messages:
                 key = ring_key(ENDPOINT, each.identity, each.former_instant)
-                slot = own.slots[slicing.slot(each.former_instant)]
-                await connection.execute(insert(slot).values(key=key, fingerprint=each.fingerprint))
+                bucket = own.buckets[bucketing.bucket(each.former_instant)]
+                await connection.execute(insert(bucket).values(key=key, fingerprint=each.fingerprint))
                 row = row_of(ENDPOINT, Record(each.identity, decided), self.now(), key)
                 await connection.execute(insert(own.records).values(**row))
 
     async def is_claimed_as_before(self, message: Message) -> bool:
         """Look for the row."""
-        database, slicing = await self.database(), await (await self.ring()).slicing()
-        slot = tables(database.prefix, database.schema).slots[slicing.slot(message.former_instant)]
+        database, bucketing = await self.database(), await (await self.ring()).bucketing()
+        bucket = tables(database.prefix, database.schema).buckets[bucketing.bucket(message.former_instant)]
         key = ring_key(ENDPOINT, message.identity, message.former_instant)
         async with database.reading() as connection:
-            return await connection.scalar(select(slot.c.fingerprint).where(slot.c.key == key)) == message.fingerprint
+            return await connection.scalar(select(bucket.c.fingerprint).where(bucket.c.key == key)) == message.fingerprint
 
 
 async def make_tables(place: Path | str) -> None:

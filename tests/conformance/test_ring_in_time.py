@@ -1,4 +1,4 @@
-"""Time moves: whatever comes twice or late, and whenever slots are rotated, nothing is handled twice and nothing is lost."""
+"""Time moves: whatever comes twice or late, and whenever buckets are rotated, nothing is handled twice and nothing is lost."""
 
 import asyncio
 import shutil
@@ -40,7 +40,7 @@ SOME = settings(derandomize=True, database=None, deadline=None, max_examples=200
 FEW = settings(SOME, max_examples=15, phases=[Phase.explicit, Phase.generate])
 """In a database each history takes a while; the histories are those that memory begins with as well."""
 LOOKS = 2
-"""So often all is worked through in the end, each time with all slots rotated before: what waits needs it once more."""
+"""So often all is worked through in the end, each time with all buckets rotated before: what waits needs it once more."""
 
 
 class Sent(NamedTuple):
@@ -62,7 +62,7 @@ class Passed(NamedTuple):
 
 
 class Rotated(NamedTuple):
-    """Somebody rotates the slot of a message, if it can be."""
+    """Somebody rotates the bucket of a message, if it can be."""
 
     which: int
 
@@ -74,7 +74,7 @@ class Worked(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """A process begins with a message; time passes and its slot is rotated if it can be; it commits, and dies."""
+    """A process begins with a message; time passes and its bucket is rotated if it can be; it commits, and dies."""
 
     which: int
     time: int
@@ -197,11 +197,11 @@ class SimulatedEndpoint:
         runs = [key.partition("/")[0] for key in await self.subject.read()]
         if len(runs) > len(set(runs)):
             return f"handled twice: {sorted(runs)}"
-        slicing = await (await self.subject.ring()).slicing()
+        bucketing = await (await self.subject.ring()).bucketing()
         letters = await self.letters.page(Filter(), limit=1000)
         for letter in letters:
             instant = letter.message.instant if letter.message else 0
-            if letter.reason != Undecidable.TOO_OLD.value or not slicing.may_forget(slicing.start(instant), letter.at):
+            if letter.reason != Undecidable.TOO_OLD.value or not bucketing.may_forget(bucketing.start(instant), letter.at):
                 return f"refused without need: {letter.message} for {letter.reason!r}"
             if letter.attempts:
                 return f"counted: {letter.message} has {letter.attempts} failures"

@@ -22,48 +22,48 @@ from tests.conformance.memory_subjects import MemoryRings
 from tests.conformance.sql_subjects import SqlRings, make_tables
 
 RINGS = {
-    rings.BlandRing: ["slots_say_what_they_hold_and_what_keeps_them"],
-    rings.BoastingRing: ["a_slot_that_holds_the_slice_it_should_is_left_alone", "a_slot_that_owes_is_not_rotated"],
-    rings.BoldRing: ["a_message_whose_slot_is_not_rotated_waits"],
-    rings.BreakingRing: ["a_slot_in_use_is_not_rotated_under_a_unit"],
-    rings.CarelessRing: ["a_slot_that_owes_is_not_rotated"],
+    rings.BlandRing: ["buckets_say_what_they_hold_and_what_keeps_them"],
+    rings.BoastingRing: ["a_bucket_that_holds_the_slice_it_should_is_left_alone", "a_bucket_that_owes_is_not_rotated"],
+    rings.BoldRing: ["a_message_whose_bucket_is_not_rotated_waits"],
+    rings.BreakingRing: ["a_bucket_in_use_is_not_rotated_under_a_unit"],
+    rings.CarelessRing: ["a_bucket_that_owes_is_not_rotated"],
     rings.ClockRing: ["what_is_not_rotated_is_known_however_late_a_copy_comes"],
-    rings.DatingRing: ["a_message_without_an_instant_is_in_no_slot"],
+    rings.DatingRing: ["a_message_without_an_instant_is_in_no_bucket"],
     rings.EarlierLookRing: ["rotating_beside_copies_never_makes_one_new"],
     rings.EdgyRing: ["the_ends_of_a_slice_are_in_it"],
-    rings.EverRing: ["a_rotated_slot_has_forgotten_and_refuses"],
+    rings.EverRing: ["a_rotated_bucket_has_forgotten_and_refuses"],
     rings.FarsightedRing: ["a_message_from_the_future_is_undecidable"],
-    rings.ForgetfulRing: ["a_message_with_an_instant_is_handled_once", "every_slice_of_the_retention_has_its_slot"],
+    rings.ForgetfulRing: ["a_message_with_an_instant_is_handled_once", "every_slice_of_the_retention_has_its_bucket"],
     rings.GreedyRing: ["a_message_left_out_of_a_commit_is_new_again"],
     rings.HeaderRing: [
         "a_message_is_known_whatever_its_header_says",
-        "a_header_puts_no_other_message_into_a_slot_that_cannot_take_it",
+        "a_header_puts_no_other_message_into_a_bucket_that_cannot_take_it",
         "two_units_never_both_handle_a_message_with_two_headers",
     ],
     rings.HastyRing: ["a_claim_without_an_instant_expires_after_the_retention"],
-    rings.IdleRing: ["a_rotated_slot_has_forgotten_and_refuses", "a_slot_is_not_rotated_before_its_time"],
-    rings.ImpatientRing: ["a_slot_is_not_rotated_before_its_time"],
-    rings.InstantlessRing: ["a_message_behind_the_horizon_is_undecidable", "a_rotated_slot_has_forgotten_and_refuses"],
+    rings.IdleRing: ["a_rotated_bucket_has_forgotten_and_refuses", "a_bucket_is_not_rotated_before_its_time"],
+    rings.ImpatientRing: ["a_bucket_is_not_rotated_before_its_time"],
+    rings.InstantlessRing: ["a_message_behind_the_horizon_is_undecidable", "a_rotated_bucket_has_forgotten_and_refuses"],
     rings.LabelBlindRing: ["a_message_behind_the_horizon_is_undecidable", "a_message_from_the_future_is_undecidable"],
-    rings.LabellingRing: ["a_unit_never_labels_a_slot"],
+    rings.LabellingRing: ["a_unit_never_labels_a_bucket"],
     rings.LosingRing: ["two_units_never_both_handle_a_message_with_an_instant"],
     rings.ManyHeadedRing: ["there_is_one_leader_at_a_time"],
     rings.ObedientRing: [
-        "what_a_person_sends_back_is_new_although_its_slot_refuses_it",
-        "what_a_person_sends_back_waits_for_its_slot",
+        "what_a_person_sends_back_is_new_although_its_bucket_refuses_it",
+        "what_a_person_sends_back_waits_for_its_bucket",
     ],
-    rings.RelabellingRing: ["what_is_handled_while_its_slot_is_rotated_stays"],
-    rings.SharingRing: ["endpoints_do_not_share_claims_in_a_slot"],
+    rings.RelabellingRing: ["what_is_handled_while_its_bucket_is_rotated_stays"],
+    rings.SharingRing: ["endpoints_do_not_share_claims_in_a_bucket"],
     rings.StallingRing: ["a_undecidable_message_does_not_hold_up_its_batch"],
     rings.StoppedRing: ["the_ring_tells_the_time_that_decides"],
-    rings.StrictRing: ["what_a_person_sends_back_is_new_although_its_slot_refuses_it"],
+    rings.StrictRing: ["what_a_person_sends_back_is_new_although_its_bucket_refuses_it"],
     rings.TrustingRing: ["a_message_of_another_sender_is_known_whatever_its_header_says"],
     rings.UpToDateRing: [
         "an_older_version_finds_what_this_one_has_claimed",
         "what_an_older_version_has_claimed_is_known",
         "what_an_older_version_may_have_claimed_is_undecidable_once_that_is_forgotten",
     ],
-    rings.TwiceRing: ["two_who_rotate_one_slot_rotate_it_once"],
+    rings.TwiceRing: ["two_who_rotate_one_bucket_rotate_it_once"],
     rings.UnlimitedRing: ["a_claim_without_an_instant_expires_after_the_retention"],
 }
 
@@ -168,8 +168,8 @@ def spoiled(kind: type[Spoiled], place: Path | str) -> RingSuite:
 
 SPOILED = [
     (Unlooking, "a_message_behind_the_horizon_is_undecidable"),
-    (Unlooking, "a_rotated_slot_has_forgotten_and_refuses"),
-    (Committing, "a_unit_never_labels_a_slot"),
+    (Unlooking, "a_rotated_bucket_has_forgotten_and_refuses"),
+    (Committing, "a_unit_never_labels_a_bucket"),
     (Committing, "a_message_behind_the_horizon_is_undecidable"),
 ]
 
@@ -183,17 +183,17 @@ async def test_a_store_that_is_wrong_about_labels_is_caught(kind: type[Spoiled],
 
 
 async def test_a_label_that_is_read_by_an_earlier_statement_lets_a_copy_through(postgresql_url: str) -> None:
-    """Rotation by rows does not wait for who only reads: the slot is emptied between the look and the claim."""
+    """Rotation by rows does not wait for who only reads: the bucket is emptied between the look and the claim."""
     place = f"{postgresql_url}?prefix=before_"
     await make_tables(place)
     async with SqlRings.open(place) as subject:
-        slicing, now = await begun(subject)
+        bucketing, now = await begun(subject)
         await handle(subject, at(now))
         await subject.pass_time(20 * WIDTH_MS)
         ring, database = await subject.ring(), await subject.database()
         store = SqlStore(database, ENDPOINT, retention=RETENTION_MS, clock=subject.clock)
         inner: Any = database.dialect
-        database.dialect = LookingBefore(inner, lambda: ring.rotate(slicing.slot(now), by_rows=True))
+        database.dialect = LookingBefore(inner, lambda: ring.rotate(bucketing.bucket(now), by_rows=True))
         assert await see(subject, at(now), store=store) == Seen(new=("m1",))  # it would be handled twice
         database.dialect = inner
         assert await see(subject, at(now), store=store) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))

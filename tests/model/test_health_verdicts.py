@@ -89,7 +89,7 @@ def test_a_store_that_is_away_is_told_with_its_age() -> None:
 def test_a_janitor_that_fails_stops_nobody() -> None:
     """Degraded, in however many processes."""
     assert ready(ill(trouble("janitor", stops=False))).status is Level.DEGRADED
-    assert ready(ill(trouble("late slot"))).status is Level.FAILING
+    assert ready(ill(trouble("late bucket"))).status is Level.FAILING
 
 
 def test_a_process_that_hangs_counts_for_nobody() -> None:

@@ -1,4 +1,4 @@
-"""The ring's arithmetic: slices, slots, keys, and which label means what."""
+"""The ring's arithmetic: slices, buckets, keys, and which label means what."""
 
 import pytest
 from hypothesis import given
@@ -9,72 +9,74 @@ from onceonly.model.message import Message
 from onceonly.model.ring import (
     INSTANT,
     LATEST_INSTANT,
-    Slicing,
+    Bucketing,
     Undecidable,
+    bucketing_for,
     instant_of,
     label,
     read_instant,
     ring_key,
-    slicing_for,
 )
 
 WHO = Identity("till", "m1")
 instants = st.integers(min_value=1, max_value=LATEST_INSTANT)
-slicings = st.builds(
-    lambda width, full, spare: Slicing(width, slots=full + 1 + spare, full=full),
+bucketings = st.builds(
+    lambda width, full, spare: Bucketing(width, buckets=full + 1 + spare, full=full),
     st.integers(1, 10**9),
     st.integers(1, 12),
     st.integers(1, 3),
 )
 
 
-@given(instants, slicings)
-def test_an_instant_is_in_its_slice(instant: int, slicing: Slicing) -> None:
-    """From its start to before its end; slices follow each other slot by slot."""
-    start = slicing.start(instant)
-    assert start <= instant < start + slicing.width
-    assert slicing.slot(start) == slicing.slot(instant)
-    assert slicing.slot(start + slicing.width) == (slicing.slot(instant) + 1) % slicing.slots
+@given(instants, bucketings)
+def test_an_instant_is_in_its_slice(instant: int, bucketing: Bucketing) -> None:
+    """From its start to before its end; slices follow each other bucket by bucket."""
+    start = bucketing.start(instant)
+    assert start <= instant < start + bucketing.width
+    assert bucketing.bucket(start) == bucketing.bucket(instant)
+    assert bucketing.bucket(start + bucketing.width) == (bucketing.bucket(instant) + 1) % bucketing.buckets
 
 
-@given(instants, slicings)
-def test_slots_hold_what_may_still_be_needed(now: int, slicing: Slicing) -> None:
+@given(instants, bucketings)
+def test_buckets_hold_what_may_still_be_needed(now: int, bucketing: Bucketing) -> None:
     """Each holds the latest slice whose predecessor may be forgotten: the whole retention, the slice under way, and ahead."""
-    wanted = sorted(slicing.wanted(number, now) for number in range(slicing.slots))
-    first = slicing.start(now) - slicing.full * slicing.width
-    assert wanted == [first + number * slicing.width for number in range(slicing.slots)]
-    for number in range(slicing.slots):
-        before = slicing.wanted(number, now) - slicing.slots * slicing.width
-        assert slicing.slot(slicing.wanted(number, now)) == number
-        assert slicing.may_forget(before, now)
-        assert not slicing.may_forget(slicing.wanted(number, now), now)
+    wanted = sorted(bucketing.wanted(number, now) for number in range(bucketing.buckets))
+    first = bucketing.start(now) - bucketing.full * bucketing.width
+    assert wanted == [first + number * bucketing.width for number in range(bucketing.buckets)]
+    for number in range(bucketing.buckets):
+        before = bucketing.wanted(number, now) - bucketing.buckets * bucketing.width
+        assert bucketing.bucket(bucketing.wanted(number, now)) == number
+        assert bucketing.may_forget(before, now)
+        assert not bucketing.may_forget(bucketing.wanted(number, now), now)
 
 
-@given(instants, instants, slicings)
-def test_what_was_handled_within_the_retention_is_never_forgotten(instant: int, now: int, slicing: Slicing) -> None:
+@given(instants, instants, bucketings)
+def test_what_was_handled_within_the_retention_is_never_forgotten(instant: int, now: int, bucketing: Bucketing) -> None:
     """A slice may be forgotten only when its last instant is a retention ago."""
-    if slicing.may_forget(slicing.start(instant), now):
-        assert instant + slicing.retention < now
+    if bucketing.may_forget(bucketing.start(instant), now):
+        assert instant + bucketing.retention < now
 
 
-@given(instants, instants, slicings)
-def test_labels_are_judged(instant: int, now: int, slicing: Slicing) -> None:
+@given(instants, instants, bucketings)
+def test_labels_are_judged(instant: int, now: int, bucketing: Bucketing) -> None:
     """The message's slice: nothing is the matter. A newer one: behind. An older one or none: wait, or too early."""
-    start, lap = slicing.start(instant), slicing.slots * slicing.width
-    assert slicing.undecidable_reason(instant, start, now) is None
-    assert slicing.undecidable_reason(instant, start + lap, now) is Undecidable.TOO_OLD
-    ahead = start > slicing.start(now) + (slicing.slots - slicing.full - 1) * slicing.width
+    start, lap = bucketing.start(instant), bucketing.buckets * bucketing.width
+    assert bucketing.undecidable_reason(instant, start, now) is None
+    assert bucketing.undecidable_reason(instant, start + lap, now) is Undecidable.TOO_OLD
+    ahead = start > bucketing.start(now) + (bucketing.buckets - bucketing.full - 1) * bucketing.width
     for held in (start - lap, None):
-        assert slicing.undecidable_reason(instant, held, now) is (Undecidable.TOO_NEW if ahead else Undecidable.SLOT_NOT_READY)
+        assert bucketing.undecidable_reason(instant, held, now) is (
+            Undecidable.TOO_NEW if ahead else Undecidable.SLOT_NOT_READY
+        )
 
 
 @given(st.integers(1, LATEST_INSTANT - 60_000), st.text(), st.text())
 def test_keys_sort_by_instant_behind_their_label(instant: int, source: str, id_: str) -> None:
     """A label is the lowest key of its slice, and no message's."""
-    slicing = Slicing(60_000)
+    bucketing = Bucketing(60_000)
     key = ring_key("shop", Identity(source, id_), instant)
-    start = slicing.start(instant)
-    assert label(start) < key < label(start + slicing.width)
+    start = bucketing.start(instant)
+    assert label(start) < key < label(start + bucketing.width)
     assert (len(key), instant_of(key), instant_of(label(start))) == (16, instant, start)
 
 
@@ -113,12 +115,12 @@ def test_an_instant_is_read_from_the_id_of_a_message() -> None:
 
 def test_time_is_cut_so_that_the_retention_is_kept() -> None:
     """Rounded up."""
-    assert slicing_for(7 * 86_400_000).width == 14 * 3_600_000
-    assert slicing_for(1).retention >= 1
-    assert slicing_for(25).retention >= 25
+    assert bucketing_for(7 * 86_400_000).width == 14 * 3_600_000
+    assert bucketing_for(1).retention >= 1
+    assert bucketing_for(25).retention >= 25
 
 
 def test_messages_of_before_the_ring_are_not_in_it() -> None:
     """Nor those without an instant."""
-    slicing = Slicing(10, since=100)
-    assert [slicing.has(instant) for instant in (0, 99, 100)] == [False, False, True]
+    bucketing = Bucketing(10, since=100)
+    assert [bucketing.has(instant) for instant in (0, 99, 100)] == [False, False, True]

@@ -13,7 +13,7 @@ from onceonly.assembly import wire
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SchemaTooNew
-from onceonly.model.journal import Journal, LateSlot, TaskRun
+from onceonly.model.journal import Journal, LateBucket, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.database import Database
@@ -29,7 +29,7 @@ JOURNAL = Journal(
     retention=7,
     by="here:1",
     chores={"recycling slots": TaskRun(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
-    late=(LateSlot(number=3, late=9, reason="nobody was at it", stops=True),),
+    late=(LateBucket(number=3, late=9, reason="nobody was at it", stops=True),),
 )
 
 _TERMINATE = (
@@ -208,7 +208,7 @@ async def test_what_claims_and_tokens_take_is_measured_and_nothing_is_left(datab
     before = await names()
     found = await measure(database, SampleSize(10_000, 500.0, 1_700_000_000_000), name="test", seconds=perf_counter)
     assert await names() == before
-    assert 24 < found.slot.bytes / found.rows < 160  # MariaDB reserves a mebibyte at a time
-    assert found.slot.bytes <= found.arrivals.bytes
+    assert 24 < found.bucket.bytes / found.rows < 160  # MariaDB reserves a mebibyte at a time
+    assert found.bucket.bytes <= found.arrivals.bytes
     assert 16 < found.tokens.bytes / found.rows < 160
-    assert min(found.slot.eviction, found.arrivals.eviction, found.tokens.eviction) > 0
+    assert min(found.bucket.eviction, found.arrivals.eviction, found.tokens.eviction) > 0

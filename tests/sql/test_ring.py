@@ -12,7 +12,7 @@ from onceonly.model.errors import SchemaMissing, SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.model.ring import label
-from onceonly.ports.ring import Rotation, SlotState
+from onceonly.ports.ring import Rotation, TimeBucketState
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
@@ -67,7 +67,7 @@ async def as_of_version_2(database: Database) -> None:
         for statement in (*changes, f"UPDATE {database.prefix}schema SET version = 2"):  # noqa: S608 - names of our own
             await connection.execute(text(statement))
         await connection.run_sync(
-            lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.slots, ours.janitor, ours.starts])
+            lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.buckets, ours.janitor, ours.starts])
         )
 
 
@@ -100,7 +100,7 @@ async def test_claims_of_version_2_go_on_protecting(place: str) -> None:
         store = SqlStore(database, "shop")
         assert await found(store, *old, at(now + 1000, "fresh")) == (["fresh"], [], ["instant", "plain"])
         assert await handled(store, at(now + 1000, "fresh"), at(now + BEYOND_THE_FIRST_DAY, "later")) == ("fresh", "later")
-        assert await counted_in_slots(database) == 1
+        assert await counted_in_buckets(database) == 1
         assert await found(store, *old, at(now + 1000, "fresh")) == ([], [], ["instant", "plain", "fresh"])
         assert await SqlRing(database).remove_expired() == 0
 
@@ -154,7 +154,7 @@ async def test_an_upgrade_that_was_interrupted_is_gone_on_with(server: str) -> N
     """MariaDB commits with every table it changes."""
     async with of_version_2(server) as database:
         async with database.writing() as connection:
-            await connection.run_sync(own(database).slots[3].create)
+            await connection.run_sync(own(database).buckets[3].create)
             await connection.execute(
                 text(f"ALTER TABLE {database.prefix}claims ADD COLUMN arrived_at BIGINT NOT NULL DEFAULT 7")
             )
@@ -175,18 +175,18 @@ async def test_claims_arrive_by_the_databases_own_clock(place: str) -> None:
         assert before <= arrived <= await now_in(database)
 
 
-async def test_the_databases_clock_decides_about_slots(place: str) -> None:
-    """A message of now is claimed in its slot, which is in use."""
+async def test_the_databases_clock_decides_about_buckets(place: str) -> None:
+    """A message of now is claimed in its bucket, which is in use."""
     async with emptied(place) as database:
         now = await now_in(database)
         assert await handled(SqlStore(database, "shop"), at(now)) == ("m1",)
-        assert await counted_in_slots(database) == 1
+        assert await counted_in_buckets(database) == 1
         ring = SqlRing(database)
-        assert {slot.state for slot in await ring.slots()} == {SlotState.CURRENT}
+        assert {bucket.state for bucket in await ring.buckets()} == {TimeBucketState.CURRENT}
         assert abs(await ring.now() - now) < 60_000
 
 
-async def test_what_another_store_remembers_for_is_in_no_slot_and_never_expires(place: str) -> None:
+async def test_what_another_store_remembers_for_is_in_no_bucket_and_never_expires(place: str) -> None:
     """Its claims go with their records; time does not remove them."""
     async with emptied(place) as database:
         now = await now_in(database)
@@ -206,26 +206,26 @@ async def test_a_longer_retention_than_was_decided_is_refused(place: str) -> Non
         await SqlStore(database, "less", retention=RETENTION_MS - 1).prepare()
         with pytest.raises(SetupError, match=r"retention is 1 d, and this database keeps claims for 12 s.*prefix"):
             await SqlStore(database, "more", retention=DAY).prepare()
-        assert (await SqlRing(database, retention=RETENTION_MS).slicing()).width == WIDTH_MS
+        assert (await SqlRing(database, retention=RETENTION_MS).bucketing()).width == WIDTH_MS
 
 
 async def test_several_who_come_first_agree(place: str) -> None:
-    """One decides, and labels the slots; the others find it decided."""
+    """One decides, and labels the buckets; the others find it decided."""
     async with emptied(place) as database, opened(place) as other:
-        found = await asyncio.gather(*(SqlRing(each).slicing() for each in (database, other) * 2))
+        found = await asyncio.gather(*(SqlRing(each).bucketing() for each in (database, other) * 2))
         assert len(set(found)) == 1
-        assert [slot.state for slot in await SqlRing(other).slots()] == [SlotState.CURRENT] * 16
+        assert [bucket.state for bucket in await SqlRing(other).buckets()] == [TimeBucketState.CURRENT] * 16
 
 
-async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
+async def test_a_batch_costs_one_statement_for_each_bucket(place: str) -> None:
     """And one for all messages without an instant, before them: all units take them in one order."""
     async with emptied(place) as database:
         now, store = await now_in(database), SqlStore(database, "shop", retention=100 * DAY)
         await store.prepare()
-        slicing = await SqlRing(database).slicing()
-        here = slicing.start(now)
+        bucketing = await SqlRing(database).bucketing()
+        here = bucketing.start(now)
         asked = [at(0, "plain"), at(0, "plain too")]
-        asked += [at(here - number * slicing.width, f"m{number}-{index}") for number in (1, 0, 2) for index in range(40)]
+        asked += [at(here - number * bucketing.width, f"m{number}-{index}") for number in (1, 0, 2) for index in range(40)]
         with statements(database) as heard:
             unit = await store.begin(asked)
         unit.abandon()
@@ -233,7 +233,7 @@ async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
         assert len(unit.found.new) == 122
         assert len(claims) == 4
         if database.dialect.name != "mysql":  # there the third word is INTO
-            names = [own(database).slots[slicing.slot(here - number * slicing.width)].name for number in (2, 1, 0)]
+            names = [own(database).buckets[bucketing.bucket(here - number * bucketing.width)].name for number in (2, 1, 0)]
             assert [words.split()[-1] for words in claims] == [own(database).claims.name, *names]
 
 
@@ -250,11 +250,11 @@ async def test_a_relay_learns_the_fingerprints_of_what_the_store_will_forget(pla
 
 
 async def test_only_messages_of_older_versions_cost_a_second_statement(place: str) -> None:
-    """For each slot that their headers name; what the headers of others say costs nothing."""
+    """For each bucket that their headers name; what the headers of others say costs nothing."""
     async with emptied(place) as database:
         now, store = await now_in(database), SqlStore(database, "shop", retention=100 * DAY)
         await store.prepare()
-        width = (await SqlRing(database).slicing()).width
+        width = (await SqlRing(database).bucketing()).width
         ours = [stating(at(now, f"m{number}"), str(now - number * width)) for number in range(3)]
         foreign = [stating(at(0, f"f{number}"), header) for number, header in enumerate(("", "soon", "9" * 30))]
         before = [former(now - number // 2 * width, f"b{number}") for number in range(4)]
@@ -268,7 +268,7 @@ async def test_only_messages_of_older_versions_cost_a_second_statement(place: st
         assert counts == [1, 1, 3]
 
 
-async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
+async def test_copies_in_a_bucket_cost_one_read_more(place: str) -> None:
     """Fingerprints and records together."""
     async with emptied(place) as database:
         now, store = await now_in(database), SqlStore(database, "shop")
@@ -281,20 +281,20 @@ async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
         assert len([words for words in heard if words.startswith("SELECT")]) == 1
 
 
-async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_rotated(place: str) -> None:
+async def test_a_bucket_that_lost_its_label_makes_its_messages_wait_and_is_rotated(place: str) -> None:
     """As when its rotation is interrupted in MariaDB: its claims are no slice's, until it is rotated again."""
     async with emptied(place) as database:
         store, ring = SqlStore(database, "shop", retention=RETENTION_MS), SqlRing(database, retention=RETENTION_MS)
-        slicing, now = await ring.slicing(), await ring.now()
-        old = now - 13 * WIDTH_MS  # no slot is for it, but this one was
-        number = slicing.slot(old)
-        slot = own(database).slots[number]
+        bucketing, now = await ring.bucketing(), await ring.now()
+        old = now - 13 * WIDTH_MS  # no bucket is for it, but this one was
+        number = bucketing.bucket(old)
+        bucket = own(database).buckets[number]
         async with database.writing() as connection:
-            await connection.execute(update(slot).values({slot.c.key: label(slicing.start(old))[:6] + b"\1" * 10}))
-        unit = await store.begin([at(slicing.wanted(number, await ring.now()))])
+            await connection.execute(update(bucket).values({bucket.c.key: label(bucketing.start(old))[:6] + b"\1" * 10}))
+        unit = await store.begin([at(bucketing.wanted(number, await ring.now()))])
         unit.abandon()
         assert [each.reason.name for each in unit.found.undecidable] == ["SLOT_NOT_READY"]
-        assert (await ring.slots())[number].state is SlotState.UNLABELLED
+        assert (await ring.buckets())[number].state is TimeBucketState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.rotate(number) is Rotation.ROTATED
 
@@ -305,9 +305,9 @@ async def clock_says(ring: SqlRing, instant: int) -> None:
         await asyncio.sleep(0.1)
 
 
-async def counted_in_slots(database: Database) -> int:
-    """Count the claims in all slots."""
-    names = [table.name.removeprefix(database.prefix) for table in own(database).slots]
+async def counted_in_buckets(database: Database) -> int:
+    """Count the claims in all buckets."""
+    names = [table.name.removeprefix(database.prefix) for table in own(database).buckets]
     return sum([await counted(database, name) for name in names]) - len(names)
 
 

@@ -157,7 +157,7 @@ COMPARED = (
     THING.name,
     ATTEMPTS.name,
     "a ring, copies that come late, and nothing to send",
-    "a ring, two slices of one slot, and a failed call",
+    "a ring, two slices of one bucket, and a failed call",
     RING_LATE,
 )
 

@@ -51,7 +51,7 @@ NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry
 MOST_HELD = 20
 """How many deaths of processes that only held a message are believed to be another's. After that it runs alone."""
 ROTATION_SECONDS = 5.0
-"""Seconds after which a message is looked at again whose slot has not been rotated yet."""
+"""Seconds after which a message is looked at again whose bucket has not been rotated yet."""
 
 
 class BatchReport(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     """How many of those that are conflicted: a smaller batch would not have helped."""
     unknown: int = 0
     slot_not_ready: int = 0
-    """How many of those that were retried wait for their slot: it should be rotated now."""
+    """How many of those that were retried wait for their bucket: it should be rotated now."""
     needs_upgrade: int = 0
     """How many of those that are unknown: only processes of a newer version can read what they need."""
     trouble: tuple[str, ...] = ()
@@ -541,7 +541,7 @@ async def _retry_or_give_up(failed: Sequence[tuple[PendingMessage, Failure]], po
 
 
 async def _undecidable(undecidable: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
-    """Have those wait whose slot can be rotated; the others are for a person, who may know whether they were handled."""
+    """Have those wait whose bucket can be rotated; the others are for a person, who may know whether they were handled."""
     waiting = [item for item, reason in undecidable if reason is Undecidable.SLOT_NOT_READY]
     later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=ROTATION_SECONDS)
     decided = [(item, _decide(item, later, ports)) for item in waiting]

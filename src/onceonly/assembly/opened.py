@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
@@ -41,7 +41,7 @@ class OpenedStore(NamedTuple):
 class BucketClock(NamedTuple):
     """How time is cut in a database, and what its clock says: milliseconds since 1970."""
 
-    slicing: Slicing
+    bucketing: Bucketing
     now: int
 
 

@@ -36,10 +36,10 @@ from onceonly.sql.store import (
     SqlTokens,
     SqlTransactions,
 )
+from onceonly.sql.store.bucketing import RETENTION_MS, find_bucketing, refuse_more
 from onceonly.sql.store.enlisted import Committed, EnlistedSession, RecordStore
 from onceonly.sql.store.enlisted import enlist as enlist_session
 from onceonly.sql.store.measuring import SampleSize, measure
-from onceonly.sql.store.slicing import RETENTION_MS, find_slicing, refuse_more
 from onceonly.sql.store.tables import SCHEMA as STORE
 from onceonly.systems.shared import Shared
 
@@ -77,7 +77,7 @@ async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Op
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE, creates=False)
         _, opened = _opened(database, settings, clock)
-        yield opened if await find_slicing(database) is not None else opened._replace(ring=None)
+        yield opened if await find_bucketing(database) is not None else opened._replace(ring=None)
 
 
 def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
@@ -110,21 +110,21 @@ async def look_at_ring(database: Database) -> BucketClock | None:
     if not await is_there(database, STORE):
         return None
     await check(database, STORE)
-    slicing = await find_slicing(database)
-    if slicing is None:
+    bucketing = await find_bucketing(database)
+    if bucketing is None:
         return None
     async with database.reading() as connection:
-        return BucketClock(slicing, await connection.run_sync(database_now))
+        return BucketClock(bucketing, await connection.run_sync(database_now))
 
 
 def refuse_ring(settings: Settings, cut: BucketClock) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
     if settings.plan.claims is ClaimMode.HISTORY:
-        refuse_more(_retention(settings), cut.slicing)
+        refuse_more(_retention(settings), cut.bucketing)
 
 
 class SampleResult(NamedTuple):
-    """What was measured, and whether a slot is emptied in a time that hardly depends on how much is in it."""
+    """What was measured, and whether a bucket is emptied in a time that hardly depends on how much is in it."""
 
     measurements: Measurements
     whole: bool

@@ -36,7 +36,7 @@ def janitor(
 ) -> None:
     """Do all of the janitor's chores now, due or not, in this process; `onceonly run` does them by itself.
 
-    Exit code 1 when a chore failed, a slot is late, or another process is at it just now.
+    Exit code 1 when a chore failed, a bucket is late, or another process is at it just now.
     """
     instead = UrlOverrides(store, transport)
     rounds = asyncio.run(_clean_up([(endpoint, instead.settings(endpoint)) for endpoint in load_all(endpoints)]))

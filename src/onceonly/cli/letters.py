@@ -188,7 +188,7 @@ def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> s
             "it is behind the horizon, and would be refused again; if you know that it was never handled, --anyway handles it"
         )
     instant = _instant_ahead(letter)
-    opens = cut.slicing.opens(instant) if cut is not None and instant and not anyway else 0
+    opens = cut.bucketing.opens(instant) if cut is not None and instant and not anyway else 0
     if cut is not None and opens > cut.now:
         return (
             f"it is from the future, of {moment(instant)}, and would be refused again before {moment(opens)} by the clock of "

@@ -21,7 +21,7 @@ from onceonly.config.measured import Estimate, estimate
 from onceonly.endpoint.host import host_of
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
-from onceonly.model.ring import TIME_BUCKETS, Slicing, slicing_for
+from onceonly.model.ring import TIME_BUCKETS, Bucketing, bucketing_for
 from onceonly.runtime.environment import LIVE
 
 LARGEST_RATE = 10_000_000.0
@@ -145,9 +145,9 @@ async def _plan(found: CommandTarget, wanted: PlanRequest) -> CapacityPlan:
         if asked is None and cut is not None and found.settings is not None:
             refuse_ring(found.settings, cut)
         sampled = await measure(setting, wanted.sample, wanted.rate, name=LIVE.ids.new_id()[:8], seconds=perf_counter)
-    slicing = cut.slicing if cut is not None else None
+    bucketing = cut.bucketing if cut is not None else None
     own = found.settings.retention if found.settings is not None else None
-    kept = asked or (_kept(slicing) if slicing is not None else own or History().retention)
+    kept = asked or (_kept(bucketing) if bucketing is not None else own or History().retention)
     uses_tables = found.settings is not None and found.settings.plan.history is not None
     return CapacityPlan(
         database=shown(setting),
@@ -156,34 +156,34 @@ async def _plan(found: CommandTarget, wanted: PlanRequest) -> CapacityPlan:
         slice=kept.total_seconds() / TIME_BUCKETS,
         in_flight=wanted.in_flight.total_seconds(),
         sample=wanted.sample,
-        tables=_tables(slicing) if slicing is not None else None,
-        advice=_advice(slicing, asked or (own if uses_tables else None)),
+        tables=_tables(bucketing) if bucketing is not None else None,
+        advice=_advice(bucketing, asked or (own if uses_tables else None)),
         kinds=estimate(sampled.measurements, rate=wanted.rate, retention=kept, in_flight=wanted.in_flight, whole=sampled.whole),
     )
 
 
-def _kept(slicing: Slicing) -> timedelta:
-    return timedelta(milliseconds=slicing.retention)
+def _kept(bucketing: Bucketing) -> timedelta:
+    return timedelta(milliseconds=bucketing.retention)
 
 
-def _tables(slicing: Slicing) -> TableSettings:
-    return TableSettings(retention=slicing.retention / 1000, slice=slicing.width / 1000, since=slicing.since)
+def _tables(bucketing: Bucketing) -> TableSettings:
+    return TableSettings(retention=bucketing.retention / 1000, slice=bucketing.width / 1000, since=bucketing.since)
 
 
-def _advice(slicing: Slicing | None, wanted: timedelta | None) -> str:
+def _advice(bucketing: Bucketing | None, wanted: timedelta | None) -> str:
     """Say how long the tables there keep claims, and what it means to want something else."""
-    if slicing is None:
+    if bucketing is None:
         return (
             "nobody has used tables of a store here yet: the endpoint that is first decides how long they keep claims, and "
             "that cannot be changed later"
         )
-    kept = f"the tables there were cut for {in_words(_kept(slicing))} when they were first used, and that cannot be changed"
-    if wanted is None or slicing_for(wanted // timedelta(milliseconds=1)).width == slicing.width:
+    kept = f"the tables there were cut for {in_words(_kept(bucketing))} when they were first used, and that cannot be changed"
+    if wanted is None or bucketing_for(wanted // timedelta(milliseconds=1)).width == bucketing.width:
         return kept
     asked = in_words(wanted)
-    if wanted > _kept(slicing):
+    if wanted > _kept(bucketing):
         return f"{kept}: an endpoint that asks for {asked} is refused there. It needs {OTHERS}"
-    return f"{kept}: an endpoint that asks for {asked} gets {in_words(_kept(slicing))} there. To keep less it needs {OTHERS}"
+    return f"{kept}: an endpoint that asks for {asked} gets {in_words(_kept(bucketing))} there. To keep less it needs {OTHERS}"
 
 
 def _duration(option: str, text: str) -> timedelta:

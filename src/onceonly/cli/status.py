@@ -25,7 +25,7 @@ from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 
-EXTRA = ("dropped", "prepared", "live", "marks", "attempts", "late_slots", "janitor")
+EXTRA = ("dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
 """What is shown where at least one of the endpoints has it."""
 
 
@@ -36,7 +36,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
-    `late_slots` are slots of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
+    `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
 
     endpoint: str
@@ -52,7 +52,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     live: int | None = None
     marks: int | None = None
     attempts: int | None = None
-    late_slots: int | None = None
+    late_buckets: int | None = None
     janitor: MaintenanceState | None = None
     more: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ def status(
     waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
     late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
     dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
-    to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late slots: of claims that
+    to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late buckets: of claims that
     nobody rotates; janitor: how it is, and when it was there.
 
     With --watch and --json each look is one line; one that fails is a line with "error".

@@ -19,7 +19,7 @@ from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.journal import Journal, TaskRun
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.maintenance.tasks import late_slots
+from onceonly.runtime.maintenance.tasks import late_buckets
 
 MOST = 1000
 """Documents are listed up to here: some services are paid by the page."""
@@ -42,14 +42,14 @@ class MaintenanceState(Struct, frozen=True, kw_only=True):
 
 
 async def read_maintenance(settings: Settings) -> dict[str, Any]:
-    """Give the state of an endpoint's janitor, and how many slots are late; nothing where there is nothing to look after."""
+    """Give the state of an endpoint's janitor, and how many buckets are late; nothing where there is nothing to look after."""
     async with answering("store", settings.store), look_at_store(settings) as opened:
         journal = await opened.journals.read() if opened.journals is not None else None
-        late = await late_slots(opened.ring) if opened.ring is not None else None
+        late = await late_buckets(opened.ring) if opened.ring is not None else None
     if late is None and settings.plan.history is not None and opened.leader is not None:
         late = ()  # nobody has cut time yet
     sweeps = settings.plan.tokens is not None or settings.makes_things
-    found: dict[str, Any] = {} if late is None else {"late_slots": len(late)}
+    found: dict[str, Any] = {} if late is None else {"late_buckets": len(late)}
     if journal is None and (late is not None or sweeps):
         return found | {"janitor": MaintenanceState(state="never")}
     if journal is None:

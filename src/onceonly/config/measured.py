@@ -20,7 +20,7 @@ class Measurements(Struct, frozen=True, kw_only=True):
     """A sample of so many rows in each table."""
 
     rows: int
-    slot: TableSample
+    bucket: TableSample
     arrivals: TableSample
     tokens: TableSample
 
@@ -45,14 +45,14 @@ class Estimate(Struct, frozen=True, kw_only=True):
 def estimate(found: Measurements, *, rate: float, retention: timedelta, in_flight: timedelta, whole: bool) -> list[Estimate]:
     """Tell what `rate` messages a second take. A token lives for as long as its message is `in_flight`.
 
-    `whole` says that a slot is emptied in a time that hardly depends on how much is in it.
+    `whole` says that a bucket is emptied in a time that hardly depends on how much is in it.
     """
     kept, width = retention.total_seconds(), retention.total_seconds() / TIME_BUCKETS
     portion = min(1000.0, rate * 60)
     each_claim, each_token = found.arrivals.eviction / found.rows, found.tokens.eviction / found.rows
-    a_slice = found.slot.eviction * (1 if whole else rate * width / found.rows)
+    a_slice = found.bucket.eviction * (1 if whole else rate * width / found.rows)
     kinds = (
-        ("claims with an instant", found.slot, kept + width, Eviction("a whole slot at a time", width, a_slice)),
+        ("claims with an instant", found.bucket, kept + width, Eviction("a whole bucket at a time", width, a_slice)),
         ("claims without an instant", found.arrivals, kept, Eviction("in portions", portion / rate, each_claim * portion)),
         ("tokens", found.tokens, in_flight.total_seconds(), Eviction("each by its handling", 1 / rate, each_token)),
     )

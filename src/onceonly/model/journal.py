@@ -26,8 +26,8 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class LateSlot(Struct, frozen=True, kw_only=True):
-    """A slot of claims that could have been rotated for so many milliseconds, and was not.
+class LateBucket(Struct, frozen=True, kw_only=True):
+    """A bucket of claims that could have been rotated for so many milliseconds, and was not.
 
     It `stops` its messages when they come by now.
     """
@@ -50,7 +50,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retention: int = 0
     by: str = ""
     chores: dict[str, TaskRun] = {}
-    late: tuple[LateSlot, ...] = ()
+    late: tuple[LateBucket, ...] = ()
 
     def is_due(self, chore: str, every: float, now: int) -> bool:
         """Tell whether a chore is to be done again, `every` so many seconds, and sooner if it failed.
@@ -70,13 +70,13 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return rested if rested > max(3 * self.interval, OVERDUE_MS) else 0
 
     def troubles(self, now: int) -> Iterator[Trouble]:
-        """Say what is wrong. Only a slot that messages are waiting for stops anything."""
+        """Say what is wrong. Only a bucket that messages are waiting for stops anything."""
         for name, done in sorted(self.chores.items()):
             if done.failing_since:
                 yield Trouble(part="janitor", reason=f"{name}: {done.reason}", since=done.failing_since, stops=False)
         if overdue := self.overdue(now):
             words = f"it is due every {in_words(self.interval / 1000)}, and nobody was at it"
             yield Trouble(part="janitor", reason=words, since=now - overdue, stops=False)
-        for slot in self.late:
-            words = f"slot {slot.number} is not rotated: {slot.reason}"
-            yield Trouble(part="late slot", reason=words, since=self.at - slot.late, stops=slot.stops)
+        for bucket in self.late:
+            words = f"bucket {bucket.number} is not rotated: {bucket.reason}"
+            yield Trouble(part="late bucket", reason=words, since=self.at - bucket.late, stops=bucket.stops)

@@ -1,7 +1,7 @@
-"""The ring: claims of messages that know their instant, put into slots by it, and forgotten a whole slot at a time.
+"""The ring: claims of messages that know their instant, put into buckets by it, and forgotten a whole bucket at a time.
 
-Time is cut into slices of one width. A slot holds one slice, and its *label* says which: a key of its own, the lowest there.
-Slots are used in turn, so the next slice of a slot comes when its old one is long over. Arithmetic only.
+Time is cut into slices of one width. A bucket holds one slice, and its *label* says which: a key of its own, the lowest there.
+Buckets are used in turn, so the next slice of a bucket comes when its old one is long over. Arithmetic only.
 """
 
 from enum import Enum
@@ -23,7 +23,7 @@ It changes where a message is claimed only when its store would refuse it.
 """
 TIME_BUCKETS = 12
 """Into how many time buckets (slices) a retention is divided: the only constant that says so."""
-SLOTS = TIME_BUCKETS + 4
+BUCKETS = TIME_BUCKETS + 4
 """The buckets of the retention in full, one that is under way, one for clocks that differ, and two to spare."""
 
 _INSTANT_BYTES, _HASH_BYTES = 6, 10
@@ -38,14 +38,14 @@ class Undecidable(Enum):
     SLOT_NOT_READY = "the slot that it belongs to has not been rotated yet"
 
 
-class Slicing(NamedTuple):
-    """How time is cut: the width of a slice in milliseconds, how many slots there are, and how many of them are kept full.
+class Bucketing(NamedTuple):
+    """How time is cut: the width of a slice in milliseconds, how many buckets there are, and how many of them are kept full.
 
     Messages of before `since` are claimed without regard to their instant: they may have been, before there was a ring.
     """
 
     width: int
-    slots: int = SLOTS
+    buckets: int = BUCKETS
     full: int = TIME_BUCKETS
     since: int = 0
 
@@ -55,50 +55,50 @@ class Slicing(NamedTuple):
         return self.width * self.full
 
     def has(self, instant: int) -> bool:
-        """Tell whether a claim of this instant (0 for none) is in a slot at all."""
+        """Tell whether a claim of this instant (0 for none) is in a bucket at all."""
         return instant > 0 and instant >= self.since
 
     def start(self, instant: int) -> int:
         """Give the beginning of the slice that an instant is in; it ends one width later."""
         return instant - instant % self.width
 
-    def slot(self, instant: int) -> int:
-        """Give the number of the slot for an instant."""
-        return instant // self.width % self.slots
+    def bucket(self, instant: int) -> int:
+        """Give the number of the bucket for an instant."""
+        return instant // self.width % self.buckets
 
     def wanted(self, number: int, now: int) -> int:
-        """Give the beginning of the slice that a slot should hold now: the latest whose predecessor there may be forgotten."""
-        last = now // self.width + self.slots - self.full - 1
-        return (last - (last - number) % self.slots) * self.width
+        """Give the beginning of the slice that a bucket should hold now: the latest one whose predecessor has expired."""
+        last = now // self.width + self.buckets - self.full - 1
+        return (last - (last - number) % self.buckets) * self.width
 
     def opens(self, instant: int) -> int:
-        """Give from when on a slot may hold the slice of an instant; what comes before that is from the future."""
-        return self.start(instant) - (self.slots - self.full - 1) * self.width
+        """Give from when on a bucket may hold the slice of an instant; what comes before that is from the future."""
+        return self.start(instant) - (self.buckets - self.full - 1) * self.width
 
     def may_forget(self, start: int, now: int) -> bool:
         """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
         return start + self.width + self.retention <= now
 
     def undecidable_reason(self, instant: int, held: int | None, now: int) -> Undecidable | None:
-        """Say what is the matter with an instant whose slot holds the slice that begins at `held`, None for nothing yet.
+        """Say what is the matter with an instant whose bucket holds the slice that begins at `held`, None for nothing yet.
 
-        None: the slot holds its slice.
+        None: the bucket holds its slice.
         """
         start = self.start(instant)
         if held == start:
             return None
         if held is not None and held > start:
             return Undecidable.TOO_OLD
-        return Undecidable.SLOT_NOT_READY if start <= self.wanted(self.slot(instant), now) else Undecidable.TOO_NEW
+        return Undecidable.SLOT_NOT_READY if start <= self.wanted(self.bucket(instant), now) else Undecidable.TOO_NEW
 
 
-def slicing_for(retention: int, *, since: int = 0) -> Slicing:
+def bucketing_for(retention: int, *, since: int = 0) -> Bucketing:
     """Cut time so that claims are kept for `retention` milliseconds at least."""
-    return Slicing(-(-retention // TIME_BUCKETS), since=since)
+    return Bucketing(-(-retention // TIME_BUCKETS), since=since)
 
 
 def label(start: int) -> bytes:
-    """Give the key that says which slice a slot holds: no message's key is equal, none in the slice is lower."""
+    """Give the key that says which slice a bucket holds: no message's key is equal, none in the slice is lower."""
     return start.to_bytes(_INSTANT_BYTES, "big") + bytes(_HASH_BYTES)
 
 

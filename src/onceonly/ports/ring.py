@@ -1,6 +1,6 @@
 """Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
 
-Nothing here is needed for safety: a slot that nobody rotates makes its messages wait, and nothing else. A slot is rotated
+Nothing here is needed for safety: a bucket that nobody rotates makes its messages wait, and nothing else. A bucket is rotated
 by one call, at any moment, beside units that claim and beside other calls: whoever was wrong is told so, and did nothing.
 """
 
@@ -11,11 +11,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 
 
-class SlotState(Enum):
-    """What a slot holds."""
+class TimeBucketState(Enum):
+    """What a bucket holds."""
 
     CURRENT = "the slice that it should"
     OLD = "an older slice, all of which may be forgotten"
@@ -23,12 +23,12 @@ class SlotState(Enum):
     AHEAD = "a newer slice than it should: the database's clock was set back"
 
 
-class Slot(Struct, frozen=True, kw_only=True):
-    """One slot as it was when it was looked at. Instants are milliseconds since 1970.
+class TimeBucket(Struct, frozen=True, kw_only=True):
+    """One bucket as it was when it was looked at. Instants are milliseconds since 1970.
 
     `start` and `end` bound the slice that it holds, 0 without one. `wanted` is where the slice begins that it should hold now.
     `pending` counts the records of its slice whose effects are not dispatched, at most `PENDING_COUNTED`. While there are any,
-    the slot cannot be rotated. `late` is the number of milliseconds for which it could have been rotated, 0 when it need not
+    the bucket cannot be rotated. `late` is the number of milliseconds for which it could have been rotated, 0 when it need not
     be. Compare it with the width of a slice.
     """
 
@@ -36,7 +36,7 @@ class Slot(Struct, frozen=True, kw_only=True):
     start: int
     end: int
     wanted: int
-    state: SlotState
+    state: TimeBucketState
     pending: int = 0
     late: int = 0
 
@@ -44,29 +44,29 @@ class Slot(Struct, frozen=True, kw_only=True):
 PENDING_COUNTED = 1000
 
 
-def slot_as_found(number: int, held: int | None, *, pending: int, slicing: Slicing, now: int) -> Slot:
-    """Describe a slot that holds the slice which begins at `held`, None for none, by what the clock says."""
-    wanted = slicing.wanted(number, now)
+def bucket_as_found(number: int, held: int | None, *, pending: int, bucketing: Bucketing, now: int) -> TimeBucket:
+    """Describe a bucket that holds the slice which begins at `held`, None for none, by what the clock says."""
+    wanted = bucketing.wanted(number, now)
     if held is None:
-        state = SlotState.UNLABELLED
+        state = TimeBucketState.UNLABELLED
     elif held == wanted:
-        state = SlotState.CURRENT
+        state = TimeBucketState.CURRENT
     else:
-        state = SlotState.OLD if held < wanted else SlotState.AHEAD
-    ripe = slicing.opens(wanted)  # when it began to be wanted
-    return Slot(
+        state = TimeBucketState.OLD if held < wanted else TimeBucketState.AHEAD
+    ripe = bucketing.opens(wanted)  # when it began to be wanted
+    return TimeBucket(
         number=number,
         start=held or 0,
-        end=held + slicing.width if held is not None else 0,
+        end=held + bucketing.width if held is not None else 0,
         wanted=wanted,
         state=state,
         pending=pending,
-        late=now - ripe if state in (SlotState.OLD, SlotState.UNLABELLED) else 0,
+        late=now - ripe if state in (TimeBucketState.OLD, TimeBucketState.UNLABELLED) else 0,
     )
 
 
 class Rotation(Enum):
-    """What became of a slot, for sure."""
+    """What became of a bucket, for sure."""
 
     ROTATED = "what it held is forgotten, and it holds the slice that it should"
     CURRENT = "it held that already"
@@ -82,21 +82,21 @@ class Ring(Protocol):
     Raises CommitFailed, OutcomeUnknown; after OutcomeUnknown just call again.
     """
 
-    async def slicing(self) -> Slicing:
+    async def bucketing(self) -> Bucketing:
         """Give how time is cut in this database; fixed when its tables are first used."""
 
     async def now(self) -> int:
         """Read the database's clock, milliseconds since 1970: the one that decides what may be forgotten."""
 
-    async def slots(self) -> Sequence[Slot]:
-        """Look at all slots, in the order of their numbers; locks nothing."""
+    async def buckets(self) -> Sequence[TimeBucket]:
+        """Look at all buckets, in the order of their numbers; locks nothing."""
 
     async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
-        """Forget what a slot holds and label it with the slice that it should hold, both at once; or say why not.
+        """Forget what a bucket holds and label it with the slice that it should hold, both at once; or say why not.
 
-        It waits a tenth of a second for those who use the slot (a second in MariaDB), and units that want to use it wait
+        It waits a tenth of a second for those who use the bucket (a second in MariaDB), and units that want to use it wait
         behind it. With `by_rows` it does not wait for those who only read, such as a backup, and leaves dead rows behind: for
-        a slot that stays BUSY. Where there is no difference it makes none.
+        a bucket that stays BUSY. Where there is no difference it makes none.
         """
 
     async def remove_expired(self, limit: int = 1000) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Slicing, Undecidable
+from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Bucketing, Undecidable
 from onceonly.ports.ring import Ring, Rotation
 from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
@@ -90,20 +90,20 @@ async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | 
     return tuple(name_of(each.identity) for each in unit.found.new)
 
 
-async def begun(subject: RingSubject) -> tuple[Slicing, int]:
+async def begun(subject: RingSubject) -> tuple[Bucketing, int]:
     """Have the ring decided and labelled; gives how time is cut, and the time."""
     ring = await subject.ring()
-    await ring.slots()
-    return await ring.slicing(), subject.now()
+    await ring.buckets()
+    return await ring.bucketing(), subject.now()
 
 
 async def rotated(subject: RingSubject, instant: int) -> Rotation:
-    """Rotate the slot for an instant, as a process of its own."""
+    """Rotate the bucket for an instant, as a process of its own."""
     ring = await subject.ring()
-    return await ring.rotate((await ring.slicing()).slot(instant))
+    return await ring.rotate((await ring.bucketing()).bucket(instant))
 
 
 async def rotate_all(subject: RingSubject) -> set[Rotation]:
-    """Rotate every slot."""
+    """Rotate every bucket."""
     ring = await subject.ring()
-    return {await ring.rotate(number) for number in range((await ring.slicing()).slots)}
+    return {await ring.rotate(number) for number in range((await ring.bucketing()).buckets)}

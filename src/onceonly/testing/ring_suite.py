@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
 from onceonly.model.ring import Undecidable
-from onceonly.ports.ring import Rotation, SlotState
+from onceonly.ports.ring import Rotation, TimeBucketState
 from onceonly.testing.ring_subject import (
     RETENTION_MS,
     WIDTH_MS,
@@ -50,11 +50,14 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(done=("m1",))
             assert await see(subject, at(now, body=b"other")) == Seen(mismatched=("m1",))
 
-    async def test_every_slice_of_the_retention_has_its_slot(self) -> None:
+    async def test_every_slice_of_the_retention_has_its_bucket(self) -> None:
         """In one batch, and each message is known by itself afterwards."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
-            asked = [at(now + number * WIDTH_MS, f"m{number}") for number in range(-slicing.full, slicing.slots - slicing.full)]
+            bucketing, now = await begun(subject)
+            asked = [
+                at(now + number * WIDTH_MS, f"m{number}")
+                for number in range(-bucketing.full, bucketing.buckets - bucketing.full)
+            ]
             assert (await see(subject, *asked)).new == tuple(name_of(each.identity) for each in asked)
             await handle(subject, *asked)
             for each in asked:
@@ -63,14 +66,14 @@ class RingSuite(Suite):
     async def test_the_ends_of_a_slice_are_in_it(self) -> None:
         """Its first millisecond, which is its label's, and its last."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
-            start = slicing.start(now)
+            bucketing, now = await begun(subject)
+            start = bucketing.start(now)
             asked = (at(start, "first"), at(start + WIDTH_MS - 1, "last"))
             await handle(subject, *asked)
             assert await see(subject, *asked) == Seen(done=("first", "last"))
 
     async def test_a_message_left_out_of_a_commit_is_new_again(self) -> None:
-        """Its claim goes from its slot."""
+        """Its claim goes from its bucket."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             unit = await (await subject.store()).begin([at(now, "a"), at(now, "b"), at(now - WIDTH_MS, "c")])
@@ -78,7 +81,7 @@ class RingSuite(Suite):
             seen = await see(subject, at(now, "a"), at(now, "b"), at(now - WIDTH_MS, "c"))
             assert seen == Seen(new=("b", "c"), done=("a",))
 
-    async def test_endpoints_do_not_share_claims_in_a_slot(self) -> None:
+    async def test_endpoints_do_not_share_claims_in_a_bucket(self) -> None:
         """Each has its own history, in the same tables perhaps."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -95,7 +98,7 @@ class RingSuite(Suite):
             assert [each for each in done if each == ("m1",)] == [("m1",)]
             assert all(isinstance(each, ConflictError) for each in lost)
 
-    async def test_a_message_without_an_instant_is_in_no_slot(self) -> None:
+    async def test_a_message_without_an_instant_is_in_no_bucket(self) -> None:
         """However often they are rotated, it is known."""
         async with self.open_ring() as subject:
             await begun(subject)
@@ -128,7 +131,7 @@ class RingSuite(Suite):
                 assert await see(subject, *(stating(at(0, name), header) for name in first)) == Seen(done=tuple(first))
             assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH_MS))) == Seen(mismatched=("a",))
 
-    async def test_a_header_puts_no_other_message_into_a_slot_that_cannot_take_it(self) -> None:
+    async def test_a_header_puts_no_other_message_into_a_bucket_that_cannot_take_it(self) -> None:
         """Neither what is claimed by its id, nor what is known already."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -149,7 +152,7 @@ class RingSuite(Suite):
                 assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_what_an_older_version_has_claimed_is_known(self) -> None:
-        """By the instant in its header, in that slot: with its effects pending, without, and with another body."""
+        """By the instant in its header, in that bucket: with its effects pending, without, and with another body."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             old = [former(now, "a"), former(now - WIDTH_MS, "b")]
@@ -182,19 +185,19 @@ class RingSuite(Suite):
 
     # What is refused
 
-    async def test_what_a_person_sends_back_is_new_although_its_slot_refuses_it(self) -> None:
-        """Once: then it is known. Where its slot is as it should be nothing changes."""
+    async def test_what_a_person_sends_back_is_new_although_its_bucket_refuses_it(self) -> None:
+        """Once: then it is known. Where its bucket is as it should be nothing changes."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
+            bucketing, now = await begun(subject)
             await handle(subject, at(now))
-            future = now + slicing.slots * WIDTH_MS
+            future = now + bucketing.buckets * WIDTH_MS
             asked = (at(1, "old", anyway=True), at(future, "early", anyway=True), at(now, anyway=True))
             assert await see(subject, *asked) == Seen(new=("old", "early"), done=("m1",))
             assert await take(subject, *asked, mark="x") == ("old", "early")
             assert await see(subject, *asked) == Seen(done=("old", "early", "m1"))
 
-    async def test_what_a_person_sends_back_waits_for_its_slot(self) -> None:
-        """Once the slot is rotated, the store can determine whether the message is new."""
+    async def test_what_a_person_sends_back_waits_for_its_bucket(self) -> None:
+        """Once the bucket is rotated, the store can determine whether the message is new."""
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -210,13 +213,13 @@ class RingSuite(Suite):
             assert await take(subject, old, mark="x") == ()
 
     async def test_a_message_from_the_future_is_undecidable(self) -> None:
-        """Its slot is needed yet for what it holds."""
+        """Its bucket is needed yet for what it holds."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
-            early = at(now + (slicing.slots - slicing.full) * WIDTH_MS)
+            bucketing, now = await begun(subject)
+            early = at(now + (bucketing.buckets - bucketing.full) * WIDTH_MS)
             assert await see(subject, early) == Seen(undecidable=(("m1", Undecidable.TOO_NEW),))
 
-    async def test_a_message_whose_slot_is_not_rotated_waits(self) -> None:
+    async def test_a_message_whose_bucket_is_not_rotated_waits(self) -> None:
         """And is new once it is."""
         async with self.open_ring() as subject:
             await begun(subject)
@@ -231,9 +234,9 @@ class RingSuite(Suite):
     async def test_a_undecidable_message_does_not_hold_up_its_batch(self) -> None:
         """Whatever bars it, and whatever else is in the batch."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
+            bucketing, now = await begun(subject)
             await handle(subject, at(now, "done"))
-            bad = (at(1, "behind"), at(now + slicing.slots * WIDTH_MS, "future"))
+            bad = (at(1, "behind"), at(now + bucketing.buckets * WIDTH_MS, "future"))
             asked = (at(now, "done"), *bad, at(now - WIDTH_MS, "new"), at(0, "plain"))
             seen = await see(subject, *asked)
             assert (seen.new, seen.done, set(seen.undecidable)) == (
@@ -243,15 +246,15 @@ class RingSuite(Suite):
             )
             assert await take(subject, *asked, mark="x") == ("new", "plain")
 
-    async def test_a_unit_never_labels_a_slot(self) -> None:
-        """Not even one that commits others: who rotates a slot does, and nobody else."""
+    async def test_a_unit_never_labels_a_bucket(self) -> None:
+        """Not even one that commits others: who rotates a bucket does, and nobody else."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
+            bucketing, now = await begun(subject)
             await handle(subject, at(now))
-            before = [slot.start for slot in await (await subject.ring()).slots()]
-            await subject.pass_time(slicing.slots * WIDTH_MS)
+            before = [bucket.start for bucket in await (await subject.ring()).buckets()]
+            await subject.pass_time(bucketing.buckets * WIDTH_MS)
             assert await take(subject, at(subject.now(), "late"), at(0, "plain"), mark="x") == ("plain",)
-            assert [slot.start for slot in await (await subject.ring()).slots()] == before
+            assert [bucket.start for bucket in await (await subject.ring()).buckets()] == before
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
     async def test_what_is_not_rotated_is_known_however_late_a_copy_comes(self) -> None:
@@ -265,7 +268,7 @@ class RingSuite(Suite):
 
     # Rotation
 
-    async def test_a_rotated_slot_has_forgotten_and_refuses(self) -> None:
+    async def test_a_rotated_bucket_has_forgotten_and_refuses(self) -> None:
         """A copy of what it held is behind the horizon, never new."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -274,7 +277,7 @@ class RingSuite(Suite):
             assert await rotated(subject, now) is Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))
 
-    async def test_a_slot_that_holds_the_slice_it_should_is_left_alone(self) -> None:
+    async def test_a_bucket_that_holds_the_slice_it_should_is_left_alone(self) -> None:
         """Rotation it again changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -282,18 +285,18 @@ class RingSuite(Suite):
             assert await rotate_all(subject) == {Rotation.CURRENT}
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
-    async def test_a_slot_is_not_rotated_before_its_time(self) -> None:
+    async def test_a_bucket_is_not_rotated_before_its_time(self) -> None:
         """Its slice must have ended a retention ago; to the millisecond."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
+            bucketing, now = await begun(subject)
             await handle(subject, at(now))
-            await subject.pass_time(slicing.start(now) + WIDTH_MS + RETENTION_MS - 1 - subject.now())
+            await subject.pass_time(bucketing.start(now) + WIDTH_MS + RETENTION_MS - 1 - subject.now())
             assert await rotated(subject, now) is not Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(done=("m1",))
             await subject.pass_time(1)
             assert await rotated(subject, now) is Rotation.ROTATED
 
-    async def test_a_slot_that_owes_is_not_rotated(self) -> None:
+    async def test_a_bucket_that_owes_is_not_rotated(self) -> None:
         """An undispatched record of its slice keeps it; one of another slice does not."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -306,7 +309,7 @@ class RingSuite(Suite):
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             assert await rotated(subject, now) is Rotation.ROTATED
 
-    async def test_a_slot_in_use_is_not_rotated_under_a_unit(self) -> None:
+    async def test_a_bucket_in_use_is_not_rotated_under_a_unit(self) -> None:
         """It is busy, or the unit's commit is a ConflictError: what it handles must not be forgotten."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -325,28 +328,28 @@ class RingSuite(Suite):
     async def test_rotating_beside_copies_never_makes_one_new(self) -> None:
         """At whatever moment of the unit it comes, and in whatever way."""
         async with self.open_ring() as subject:
-            slicing, _ = await begun(subject)
+            bucketing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
             for moment in range(MOMENTS):
                 now = subject.now()
-                await ring.rotate(slicing.slot(now))
+                await ring.rotate(bucketing.bucket(now))
                 await handle(subject, at(now, f"m{moment}"), store=store)
                 await subject.pass_time(LONG_MS)
                 copy = asyncio.ensure_future(take(subject, at(now, f"m{moment}"), mark="copy", store=store))
                 await steps(4 * moment)
-                await ring.rotate(slicing.slot(now), by_rows=moment % 2 == 1)
+                await ring.rotate(bucketing.bucket(now), by_rows=moment % 2 == 1)
                 (handled,) = await asyncio.gather(copy, return_exceptions=True)
                 assert handled == () or isinstance(handled, ConflictError)
 
-    async def test_what_is_handled_while_its_slot_is_rotated_stays(self) -> None:
+    async def test_what_is_handled_while_its_bucket_is_rotated_stays(self) -> None:
         """A message of the new slice waits, or its claim survives."""
         async with self.open_ring() as subject:
-            slicing, _ = await begun(subject)
+            bucketing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
             for moment in range(MOMENTS):
                 await subject.pass_time(LONG_MS)
                 late = at(subject.now(), f"m{moment}")
-                rotating = asyncio.ensure_future(ring.rotate(slicing.slot(late.instant), by_rows=moment % 2 == 1))
+                rotating = asyncio.ensure_future(ring.rotate(bucketing.bucket(late.instant), by_rows=moment % 2 == 1))
                 await steps(4 * moment)
                 try:
                     taken = await take(subject, late, mark="x", store=store)
@@ -355,7 +358,7 @@ class RingSuite(Suite):
                 await rotating
                 assert await see(subject, late, store=store) != Seen(new=taken or ("never",))
 
-    async def test_two_who_rotate_one_slot_rotate_it_once(self) -> None:
+    async def test_two_who_rotate_one_bucket_rotate_it_once(self) -> None:
         """The other one finds it done, or held."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
@@ -366,27 +369,27 @@ class RingSuite(Suite):
 
     # Looking
 
-    async def test_slots_say_what_they_hold_and_what_keeps_them(self) -> None:
+    async def test_buckets_say_what_they_hold_and_what_keeps_them(self) -> None:
         """Their slice, the one they should hold, how much is pending, and for how long they could have been rotated."""
         async with self.open_ring() as subject:
-            slicing, now = await begun(subject)
-            fresh = await (await subject.ring()).slots()
-            assert [slot.number for slot in fresh] == list(range(slicing.slots))
-            assert {(slot.state, slot.pending, slot.late) for slot in fresh} == {(SlotState.CURRENT, 0, 0)}
-            assert {slot.start for slot in fresh} == {slot.wanted for slot in fresh}
+            bucketing, now = await begun(subject)
+            fresh = await (await subject.ring()).buckets()
+            assert [bucket.number for bucket in fresh] == list(range(bucketing.buckets))
+            assert {(bucket.state, bucket.pending, bucket.late) for bucket in fresh} == {(TimeBucketState.CURRENT, 0, 0)}
+            assert {bucket.start for bucket in fresh} == {bucket.wanted for bucket in fresh}
             await handle(subject, at(now), at(now, "m2"), decided=ONE_EFFECT)
-            await subject.pass_time(slicing.slots * WIDTH_MS)
-            slot = (await (await subject.ring()).slots())[slicing.slot(now)]
-            assert (slot.start, slot.end, slot.pending) == (slicing.start(now), slicing.start(now) + WIDTH_MS, 2)
-            assert (slot.state, slot.wanted) == (SlotState.OLD, slicing.start(now) + slicing.slots * WIDTH_MS)
-            assert slot.late == subject.now() - slot.wanted + (slicing.slots - slicing.full - 1) * WIDTH_MS
+            await subject.pass_time(bucketing.buckets * WIDTH_MS)
+            bucket = (await (await subject.ring()).buckets())[bucketing.bucket(now)]
+            assert (bucket.start, bucket.end, bucket.pending) == (bucketing.start(now), bucketing.start(now) + WIDTH_MS, 2)
+            assert (bucket.state, bucket.wanted) == (TimeBucketState.OLD, bucketing.start(now) + bucketing.buckets * WIDTH_MS)
+            assert bucket.late == subject.now() - bucket.wanted + (bucketing.buckets - bucketing.full - 1) * WIDTH_MS
 
     async def test_the_ring_tells_the_time_that_decides(self) -> None:
         """And how time is cut, the same for everybody."""
         async with self.open_ring() as subject:
-            slicing, _ = await begun(subject)
+            bucketing, _ = await begun(subject)
             ring = await subject.ring()
-            assert (slicing.width, slicing.retention) == (WIDTH_MS, RETENTION_MS)
+            assert (bucketing.width, bucketing.retention) == (WIDTH_MS, RETENTION_MS)
             before = await ring.now()
             await subject.pass_time(WIDTH_MS)
             assert await ring.now() - before >= WIDTH_MS

@@ -48,21 +48,21 @@ async def test_a_lone_message_costs_three_round_trips(database: Database, store:
 async def test_a_lone_message_with_an_instant_costs_three_round_trips_too(
     database: Database, store: SqlStore, driver: str
 ) -> None:
-    """The label of its slot goes with the claim."""
+    """The label of its bucket goes with the claim."""
     await store.prepare()
     async with database.reading() as connection:
         now = await connection.run_sync(database_now)
     with statements(database) as heard:
         await handle(store, at(now), decided=True)
-    slot = f"INSERT INTO onceonly_claim_{(await SqlRing(database).slicing()).slot(now):02}"
-    assert heard == [slot if words == CLAIM else words for words in HEARD[driver]]
+    bucket = f"INSERT INTO onceonly_claim_{(await SqlRing(database).bucketing()).bucket(now):02}"
+    assert heard == [bucket if words == CLAIM else words for words in HEARD[driver]]
     assert await look(store, at(now)) == {"pending": [at(now).id]}
     await store.forget(records(at(now)))
     assert await look(store, at(now), message("other")) == {"new": ["other"], "done": [at(now).id]}
     assert await look(store, at(now)) == {"done": [at(now).id]}
 
 
-async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlStore) -> None:
+async def test_a_lone_message_whose_bucket_holds_another_slice_is_told(store: SqlStore) -> None:
     """Two rows inserted: the label was none of them, and the transaction is rolled back."""
     for _ in range(2):
         unit = await store.begin([at(1)])

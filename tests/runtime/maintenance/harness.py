@@ -11,9 +11,9 @@ from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import CommitFailed
 from onceonly.model.journal import Journal
 from onceonly.model.message import Message
-from onceonly.model.ring import INSTANT, slicing_for
+from onceonly.model.ring import INSTANT, bucketing_for
 from onceonly.ports.bundle import Ports
-from onceonly.ports.ring import Rotation, Slot
+from onceonly.ports.ring import Rotation, TimeBucket
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
@@ -21,8 +21,8 @@ from tests.runtime.harness import SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer, record_of
 
 WEEK = 7 * 86_400_000
-SLICING = slicing_for(WEEK)
-WIDTH = SLICING.width
+BUCKETING = bucketing_for(WEEK)
+WIDTH = BUCKETING.width
 NOW = 100_000 * WIDTH + 5
 """Some instant just behind the beginning of a slice."""
 INTERVAL = 60.0
@@ -33,7 +33,7 @@ class WatchedRing:
 
     def __init__(self, inner: MemoryRing) -> None:
         self._inner = inner
-        self.slicing, self.now, self.leading = inner.slicing, inner.now, inner.leading
+        self.bucketing, self.now, self.leading = inner.bucketing, inner.now, inner.leading
         self.looks = 0
         self.removed = 0
         self.rotated: list[tuple[int, bool]] = []
@@ -42,14 +42,14 @@ class WatchedRing:
         self.forbidden: set[int] = set()
         self.looked: Callable[[], Awaitable[object]] = nothing
 
-    async def slots(self) -> Sequence[Slot]:
+    async def buckets(self) -> Sequence[TimeBucket]:
         """Look, and tell so; or fail."""
         self.looks += 1
         await self.looked()
         if self.failures:
             self.failures -= 1
             raise CommitFailed("the place is away")
-        return await self._inner.slots()
+        return await self._inner.buckets()
 
     async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
         """Rotate, unless somebody reads it."""
@@ -76,7 +76,7 @@ class JanitorHarness:
         live = self.simulated.driver
         self.clock, self.timer = self.simulated.clock, timer or PassingTimer()
         self.clock.advance(NOW - self.clock.now())
-        self.store = MemoryRingStore(live, SHOP, slicing=SLICING, clock=self.clock)
+        self.store = MemoryRingStore(live, SHOP, bucketing=BUCKETING, clock=self.clock)
         self.ring = WatchedRing(MemoryRing(live, self.store))
         self.journals = DocumentJournals(MemoryDocuments(Live()), SHOP)
         self.stop = asyncio.Event()

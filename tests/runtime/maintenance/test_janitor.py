@@ -18,7 +18,7 @@ from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
 from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, JanitorHarness, OtherLeader, message
 
 
-async def test_a_slot_is_rotated_as_soon_as_all_of_it_may_be_forgotten() -> None:
+async def test_a_bucket_is_rotated_as_soon_as_all_of_it_may_be_forgotten() -> None:
     """And what it held is forgotten, not before."""
     harness = JanitorHarness()
     await harness.handle("m", instant=NOW)
@@ -49,7 +49,7 @@ async def test_claims_without_an_instant_go_page_by_page_when_they_have_expired(
 
 
 async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
-    """In the same round, so its slot is rotated in time."""
+    """In the same round, so its bucket is rotated in time."""
     harness = JanitorHarness()
     await harness.simulated.transport.declare([Topology(endpoint=SINK, events=("done",))])
     await harness.handle("m", instant=NOW, is_pending=True)
@@ -59,8 +59,8 @@ async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
     assert (journal.chores["sending old records"].count, journal.chores["recycling slots"].count) == (1, 13)
 
 
-async def test_a_slot_that_a_refused_record_keeps_is_told_once_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
-    """Degraded while there are slots to spare; messages are held up when there are none left."""
+async def test_a_bucket_that_a_refused_record_keeps_is_told_once_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
+    """Degraded while there are buckets to spare; messages are held up when there are none left."""
     harness = JanitorHarness()
     await harness.handle("m", instant=NOW, is_pending=True)
     harness.store.take = no_records  # type: ignore[method-assign] # as if the broker refused it for ever
@@ -71,10 +71,10 @@ async def test_a_slot_that_a_refused_record_keeps_is_told_once_it_is_late(caplog
     assert (late.late, late.stops) == (WIDTH // 2 + 5, False)
     assert late.reason.startswith("1 of its records have effects that are not dispatched")
     harness.clock.advance(3 * WIDTH)
-    assert any(slot.stops for slot in (await harness.round()).late)
+    assert any(bucket.stops for bucket in (await harness.round()).late)
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING] == [
-        "a slot of claims is late",
-        "ALARM: a slot of claims is late, and messages wait for it",
+        "a bucket of claims is late",
+        "ALARM: a bucket of claims is late, and messages wait for it",
     ]
 
 
@@ -83,7 +83,7 @@ async def no_records(*_: Any, **__: Any) -> tuple[()]:
     return ()
 
 
-async def test_a_slot_that_is_always_read_is_emptied_row_by_row_in_the_end() -> None:
+async def test_a_bucket_that_is_always_read_is_emptied_row_by_row_in_the_end() -> None:
     """Only when half of the time to spare is used up."""
     harness = JanitorHarness()
     await harness.round()
@@ -203,7 +203,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     assert told == ["janitor: recycling slots fails; everything else goes on", "janitor: recycling slots works again"]
 
 
-async def test_a_slot_that_cannot_be_rotated_keeps_no_other_from_it() -> None:
+async def test_a_bucket_that_cannot_be_rotated_keeps_no_other_from_it() -> None:
     """It is told as a failure, and as late once it is, with the reason."""
     harness = JanitorHarness()
     await harness.round()
@@ -254,7 +254,7 @@ class FailingJournals(CountedJournals):
         return await super().read()
 
 
-async def test_a_message_that_waits_for_its_slot_has_the_janitor_come_soon() -> None:
+async def test_a_message_that_waits_for_its_bucket_has_the_janitor_come_soon() -> None:
     """Not in a minute; and however many ask, not more often than once a second."""
     harness = JanitorHarness()
     await harness.round()
@@ -276,7 +276,7 @@ async def test_a_message_that_waits_for_its_slot_has_the_janitor_come_soon() -> 
     assert harness.ring.looks == looks + 8
 
 
-async def test_a_worker_whose_message_waits_for_its_slot_asks() -> None:
+async def test_a_worker_whose_message_waits_for_its_bucket_asks() -> None:
     """The message is put off meanwhile, and handled once somebody was there."""
     harness = JanitorHarness()
     await harness.simulated.open()

@@ -114,7 +114,9 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_handler(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_that_once_waited_for_its_bucket_may_be_put_off_by_its_handler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """What its latest unit found is what counts: the copy of an earlier one was perhaps not taken."""
     caplog.set_level("INFO")
     logs, message = Logs(), Message(id="a", source="test", type="order", body=b"{}")

@@ -16,17 +16,17 @@ from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.ring import Slicing, Undecidable
+from onceonly.model.ring import Bucketing, Undecidable
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
 
 WIDTH = 10
-SLICING = Slicing(WIDTH, slots=4, full=2)
+BUCKETING = Bucketing(WIDTH, buckets=4, full=2)
 START, END = 9 * WIDTH, 10 * WIDTH
 """What the clock shows at the beginning, and after it has moved on by one slice."""
 OLD, NEXT = 8 * WIDTH - 1, 11 * WIDTH
 """The last instant of a slice that must be forgotten at END only, by a clock that was behind; and the first instant of the
-next slice of the same slot, which a clock that is ahead shows at END."""
+next slice of the same bucket, which a clock that is ahead shows at END."""
 
 
 class TimedRing(RingWorld, frozen=True):
@@ -36,8 +36,8 @@ class TimedRing(RingWorld, frozen=True):
 
 
 def first_ring(programs: Programs) -> Any:
-    """Give what a store knows at the beginning: nothing, with all slots labelled."""
-    return programs.ring.look(TimedRing(), programs.ring.RingSettings(SLICING, START))[0]
+    """Give what a store knows at the beginning: nothing, with all buckets labelled."""
+    return programs.ring.look(TimedRing(), programs.ring.RingSettings(BUCKETING, START))[0]
 
 
 def tick(world: TimedRing) -> tuple[TimedRing, None]:
@@ -50,12 +50,12 @@ def claimed_before(
 ) -> Any:
     """Do what an older version did: claim each message by the instant in its header, and owe what was decided for it."""
     for message in messages:
-        number, start = dial.slicing.slot(message.former_instant), dial.former_slice_of(message)
+        number, start = dial.bucketing.bucket(message.former_instant), dial.former_slice_of(message)
         effects = decided.get(message.identity, ())
-        held = replace(world.slots[number], claims=world.slots[number].claims | {(message.identity, message.fingerprint)})
+        held = replace(world.buckets[number], claims=world.buckets[number].claims | {(message.identity, message.fingerprint)})
         waiting = (PendingEntry(Record(message.identity, effects), dial.now, start),) if effects else ()
-        slots = (*world.slots[:number], held, *world.slots[number + 1 :])
-        world = replace(world, slots=slots, records=world.records + waiting)
+        buckets = (*world.buckets[:number], held, *world.buckets[number + 1 :])
+        world = replace(world, buckets=buckets, records=world.records + waiting)
     return world
 
 
@@ -68,7 +68,7 @@ class ClockDriver:
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Hand a call on."""
-        if operation.arguments and hasattr(operation.arguments[-1], "slicing"):
+        if operation.arguments and hasattr(operation.arguments[-1], "bucketing"):
             operation = operation._replace(function=_on_time(operation.function))
         return await self._driver.perform(operation, patience)
 
@@ -95,8 +95,8 @@ def ring_in(worlds: Mapping[str, Any]) -> TimedRing:
     return next(world for world in worlds.values() if isinstance(world, TimedRing))
 
 
-def slot_instant(message: Message) -> int:
-    """Give the instant by which this version or an older one finds a message's slot."""
+def bucket_instant(message: Message) -> int:
+    """Give the instant by which this version or an older one finds a message's bucket."""
     return message.instant or message.former_instant
 
 
@@ -108,14 +108,14 @@ def _message(headers: Headers, body: bytes) -> Message:
 
 def bar_of(ring: TimedRing, instant: int) -> Undecidable | None:
     """Say what bars a message of this instant now."""
-    return SLICING.undecidable_reason(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
+    return BUCKETING.undecidable_reason(instant, ring.buckets[BUCKETING.bucket(instant)].start, ring.now)
 
 
 def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:
-    """Tell whether one of these is not sent yet, or is a copy that waits for its slot, which would only be put off again."""
+    """Tell whether one of these is not sent yet, or is a copy that waits for its bucket, which would only be put off again."""
     ring, due = ring_in(worlds), {entry.number: entry.due for entry in broker.entries}
     for delivery in batch:
-        instant = slot_instant(_message(delivery.headers, delivery.body))
+        instant = bucket_instant(_message(delivery.headers, delivery.body))
         if instant > ring.now + WIDTH:
             return True
         if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Undecidable.SLOT_NOT_READY:

@@ -108,8 +108,8 @@ class Arrival(Struct, frozen=True):
         return Message(id=id_, source=self.source, type=KIND, body=self.name.encode(), extensions=extensions)
 
     @property
-    def slot_instant(self) -> int:
-        """The instant by which this version or an older one finds its slot."""
+    def bucket_instant(self) -> int:
+        """The instant by which this version or an older one finds its bucket."""
         return self.message().instant or self.message().former_instant
 
 

@@ -16,7 +16,7 @@ from onceonly.model.remote import HTTP
 from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
-from onceonly_verify.clock import SLICING, ClockDriver, claimed_before, first_ring
+from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_ring
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
 from onceonly_verify.workload import (
@@ -94,7 +94,7 @@ def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.RING:
         timed = ClockDriver(driver)
-        return programs.ring.MemoryRingStore(timed, endpoint, slicing=SLICING, clock=clock, blocking=workload.blocking)
+        return programs.ring.MemoryRingStore(timed, endpoint, bucketing=BUCKETING, clock=clock, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.database.MemoryDatabase(driver, endpoint, clock=clock)
     documents = programs.memory_documents.MemoryDocuments(driver, f"store of {endpoint}")
@@ -162,7 +162,7 @@ def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
     handlers = CheckedHandlers(workload, CheckerDriver(None), programs=programs, endpoint=endpoint)
     messages = {each.message().identity: each.message() for each in workload.arrivals}
     decided = {who: handlers.effects(who, each.body.decode(), mark) for who, each in messages.items()}
-    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.RingSettings(SLICING, world.now))
+    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.RingSettings(BUCKETING, world.now))
     return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
 
 
@@ -225,7 +225,7 @@ class Views:
     def _ring(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         """What was handled counts as claimed, also when it is forgotten: what matters is that it is not handled again."""
         world = worlds[self._places[endpoint]]
-        claims = {claim for held in world.slots for claim in held.claims} | {claim for claim, _ in world.arrivals}
+        claims = {claim for held in world.buckets for claim in held.claims} | {claim for claim, _ in world.arrivals}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in world.notes}
         claims |= {(identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies}
         records = tuple(StoredRecord(each.record, each.at) for each in world.records)

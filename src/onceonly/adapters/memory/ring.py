@@ -1,7 +1,7 @@
-"""A store in memory whose claims are forgotten in time (protocols, section 7): a ring of slots, and a list for all others.
+"""A store in memory whose claims are forgotten in time (protocols, section 7): a ring of buckets, and a list for all others.
 
-It is what the model checker explores of stores that do the same in SQL. Each call is one step, so a unit's look at a slot's
-label and its claims there are one; who rotates a slot finds it BUSY while a unit uses it, or has that unit conflict.
+It is what the model checker explores of stores that do the same in SQL. Each call is one step, so a unit's look at a bucket's
+label and its claims there are one; who rotates a bucket finds it BUSY while a unit uses it, or has that unit conflict.
 """
 
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -16,14 +16,14 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import PENDING_COUNTED, Rotation, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Rotation, TimeBucket, bucket_as_found
 from onceonly.ports.store import BeginResult, UndecidableMessage
 
 
 class BucketContent(Struct, frozen=True):
-    """What a slot holds: the beginning of its slice, None without one, and the claims of that slice."""
+    """What a bucket holds: the beginning of its slice, None without one, and the claims of that slice."""
 
     start: int | None
     claims: frozenset[Claim] = frozenset()
@@ -54,7 +54,7 @@ class PendingEntry(Struct, frozen=True):
 class RingWorld(Struct, frozen=True):
     """Everything one endpoint's store knows. `arrivals` are claims outside of the ring, each with when it was made."""
 
-    slots: tuple[BucketContent, ...] = ()
+    buckets: tuple[BucketContent, ...] = ()
     arrivals: tuple[tuple[Claim, int], ...] = ()
     records: tuple[PendingEntry, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -65,23 +65,23 @@ class RingWorld(Struct, frozen=True):
 class RingSettings(Struct, frozen=True):
     """How time is cut, what time it is, and whether `begin` waits for a claim."""
 
-    slicing: Slicing
+    bucketing: Bucketing
     now: int
     blocking: bool = True
 
     def slice_of(self, message: Message) -> int | None:
         """Give the beginning of a message's slice; None for one without an instant, or from before the ring."""
         instant = message.instant
-        return self.slicing.start(instant) if self.slicing.has(instant) else None
+        return self.bucketing.start(instant) if self.bucketing.has(instant) else None
 
     def former_slice_of(self, message: Message) -> int | None:
         """Give the beginning of the slice in which an older version claims a message that this one claims outside."""
         instant = message.former_instant
-        return self.slicing.start(instant) if self.slicing.has(instant) else None
+        return self.bucketing.start(instant) if self.bucketing.has(instant) else None
 
 
 def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial: RingSettings) -> Step | None:
-    """Claim messages for a new unit, each where it belongs; those are left out whose slot holds another slice."""
+    """Claim messages for a new unit, each where it belongs; those are left out whose bucket holds another slice."""
     world = _labelled(world, dial)
     asked = {message.identity: message for message in messages}
     if dial.blocking and any(identity in asked for unit in world.open for identity, _ in unit.claims):
@@ -113,7 +113,7 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
 
 
 def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: RingSettings) -> Step:
-    """Make a unit final in one step, unless a slot that it used was rotated meanwhile. It is over whatever comes of it."""
+    """Make a unit final in one step, unless a bucket that it used was rotated meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
         return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
@@ -123,21 +123,21 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: RingSe
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     slices = dict(unit.slices)
-    if any(world.slots[dial.slicing.slot(start)].start != start for start in slices.values()):
-        return closed, Raises(ConflictError, "a slot that this unit used was rotated meanwhile")
+    if any(world.buckets[dial.bucketing.bucket(start)].start != start for start in slices.values()):
+        return closed, Raises(ConflictError, "a bucket that this unit used was rotated meanwhile")
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
         return closed, Raises(ConflictError, "another unit committed a claim of this one first")
-    slots = tuple(
+    buckets = tuple(
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
-        for held in world.slots
+        for held in world.buckets
     )
     stored = tuple(PendingEntry(each, dial.now, slices.get(each.identity)) for each in changes.records if each.is_pending)
     arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices or claim[0] in unit.both)
     return replace(
         closed,
-        slots=slots,
+        buckets=buckets,
         arrivals=world.arrivals + arrived,
         records=world.records + stored,
         notes=world.notes + changes.notes,
@@ -145,35 +145,35 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: RingSe
 
 
 def rotate(world: RingWorld, number: int, dial: RingSettings) -> Step:
-    """Forget what a slot holds, and label it; or say why not."""
+    """Forget what a bucket holds, and label it; or say why not."""
     world = _labelled(world, dial)
-    slicing, held, wanted = dial.slicing, world.slots[number], dial.slicing.wanted(number, dial.now)
+    bucketing, held, wanted = dial.bucketing, world.buckets[number], dial.bucketing.wanted(number, dial.now)
     if held.start == wanted:
         return world, Rotation.CURRENT
-    if held.start is not None and not slicing.may_forget(held.start, dial.now):
+    if held.start is not None and not bucketing.may_forget(held.start, dial.now):
         return world, Rotation.EARLY
-    if dial.blocking and any(slicing.slot(start) == number for unit in world.open for _, start in unit.slices):
+    if dial.blocking and any(bucketing.bucket(start) == number for unit in world.open for _, start in unit.slices):
         return world, Rotation.BUSY
     if held.start is not None and any(waiting.slice == held.start for waiting in world.records):
         return world, Rotation.PENDING
-    slots = (*world.slots[:number], BucketContent(wanted), *world.slots[number + 1 :])
-    return replace(world, slots=slots), Rotation.ROTATED
+    buckets = (*world.buckets[:number], BucketContent(wanted), *world.buckets[number + 1 :])
+    return replace(world, buckets=buckets), Rotation.ROTATED
 
 
 def remove_expired(world: RingWorld, limit: int, dial: RingSettings) -> Step:
     """Remove old claims from outside of the ring, but for those that have pending effects; the outcome is how many."""
     pending = {waiting.record.identity for waiting in world.records}
-    horizon = dial.now - dial.slicing.retention
+    horizon = dial.now - dial.bucketing.retention
     old = [each for each in world.arrivals if each[1] < horizon and each[0][0] not in pending][:limit]
     return replace(world, arrivals=tuple(each for each in world.arrivals if each not in old)), len(old)
 
 
 def look(world: RingWorld, dial: RingSettings) -> Step:
-    """Give all slots as they are."""
+    """Give all buckets as they are."""
     world = _labelled(world, dial)
     found = tuple(
-        slot_as_found(number, held.start, pending=_pending(world, held), slicing=dial.slicing, now=dial.now)
-        for number, held in enumerate(world.slots)
+        bucket_as_found(number, held.start, pending=_pending(world, held), bucketing=dial.bucketing, now=dial.now)
+        for number, held in enumerate(world.buckets)
     )
     return world, found
 
@@ -200,18 +200,20 @@ def forget(world: RingWorld, identities: tuple[Identity, ...]) -> Step:
 
 
 def _labelled(world: RingWorld, dial: RingSettings) -> RingWorld:
-    """Give all slots their first labels, as a database gets them with its first use: nothing was handled before."""
-    if world.slots:
+    """Give all buckets their first labels, as a database gets them with its first use: nothing was handled before."""
+    if world.buckets:
         return world
-    slicing = dial.slicing
-    return replace(world, slots=tuple(BucketContent(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
+    bucketing = dial.bucketing
+    return replace(
+        world, buckets=tuple(BucketContent(bucketing.wanted(number, dial.now)) for number in range(bucketing.buckets))
+    )
 
 
 def _undecidable(
     world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: RingSettings
 ) -> tuple[UndecidableMessage, ...]:
     checked = [
-        (message, dial.slicing.undecidable_reason(start, world.slots[dial.slicing.slot(start)].start, dial.now))
+        (message, dial.bucketing.undecidable_reason(start, world.buckets[dial.bucketing.bucket(start)].start, dial.now))
         for message in messages
         if (start := slices.get(message.identity)) is not None
     ]
@@ -220,7 +222,7 @@ def _undecidable(
 
 def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:
     """Give the claims where these messages have theirs."""
-    inside = frozenset(claim for held in world.slots for claim in held.claims if slices.get(claim[0]) == held.start)
+    inside = frozenset(claim for held in world.buckets for claim in held.claims if slices.get(claim[0]) == held.start)
     return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices or claim[0] in both}
 
 
@@ -234,15 +236,15 @@ def _without(world: RingWorld, token: Hashable) -> RingWorld:
 
 
 class MemoryRingStore(MemoryStore):
-    """One endpoint's store that forgets; `slicing` says how time is cut. A blocking one waits in `begin`, like SQL."""
+    """One endpoint's store that forgets; `bucketing` says how time is cut. A blocking one waits in `begin`, like SQL."""
 
     def __init__(
-        self, driver: WorldDriver, endpoint: str, *, slicing: Slicing, clock: Clock | None = None, blocking: bool = True
+        self, driver: WorldDriver, endpoint: str, *, bucketing: Bucketing, clock: Clock | None = None, blocking: bool = True
     ) -> None:
         """Use the part of the driver's world that belongs to this endpoint."""
         super().__init__(driver, endpoint, clock=clock, blocking=blocking)
         self.place = WorldPart(f"ring of {endpoint}", RingWorld())
-        self._slicing = slicing
+        self._bucketing = bucketing
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
         """Open a unit; see the port."""
@@ -265,7 +267,7 @@ class MemoryRingStore(MemoryStore):
 
     def dial(self) -> RingSettings:
         """Say what time it is."""
-        return RingSettings(self._slicing, self._clock.now(), self._blocking)
+        return RingSettings(self._bucketing, self._clock.now(), self._blocking)
 
 
 class MemoryRing:
@@ -276,23 +278,23 @@ class MemoryRing:
         self._driver = driver
         self._store = store
 
-    async def slicing(self) -> Slicing:
+    async def bucketing(self) -> Bucketing:
         """Give how time is cut."""
-        return self._store.dial().slicing
+        return self._store.dial().bucketing
 
     async def now(self) -> int:
         """Read the store's clock."""
         return self._store.dial().now
 
-    async def slots(self) -> tuple[Slot, ...]:
-        """Look at all slots; see the port."""
-        found: tuple[Slot, ...] = await self._driver.perform(
-            PortOperation("slots", self._store.place, look, (self._store.dial(),))
+    async def buckets(self) -> tuple[TimeBucket, ...]:
+        """Look at all buckets; see the port."""
+        found: tuple[TimeBucket, ...] = await self._driver.perform(
+            PortOperation("buckets", self._store.place, look, (self._store.dial(),))
         )
         return found
 
     async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
-        """Rotate one slot; see the port."""
+        """Rotate one bucket; see the port."""
         arguments = (number, self._store.dial())
         found: Rotation = await self._driver.perform(PortOperation("rotate", self._store.place, rotate, arguments))
         return found

@@ -16,10 +16,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from msgspec.structs import replace
 
 from onceonly.model.errors import OnceOnlyError
-from onceonly.model.journal import RETRY_SECONDS, Journal, LateSlot, TaskRun
+from onceonly.model.journal import RETRY_SECONDS, Journal, LateBucket, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Environment, pause
-from onceonly.runtime.maintenance.tasks import PAGE, MaintenanceTask, Slots, tasks_of
+from onceonly.runtime.maintenance.tasks import PAGE, BucketRotation, MaintenanceTask, tasks_of
 from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.stoppable import run_until_stopped
 
@@ -42,8 +42,8 @@ class MaintenanceLoop:
         self._upkeep = ports.upkeep
         self._grace = grace
         self._surroundings = environment
-        self._slots = Slots(self._upkeep.ring) if self._upkeep.ring is not None else None
-        self._tasks = tuple(tasks_of(ports, self._slots, environment.clock))
+        self._buckets = BucketRotation(self._upkeep.ring) if self._upkeep.ring is not None else None
+        self._tasks = tuple(tasks_of(ports, self._buckets, environment.clock))
         self._rest = min(chore.every for chore in self._tasks)
         self._backpressure = Backpressure(PAGE, environment.chance)
         self._rung = asyncio.Event()
@@ -52,7 +52,7 @@ class MaintenanceLoop:
         self._journal: Journal | None = None
 
     def ask(self) -> None:
-        """Ask for a round soon: a message waits for a slot. Awaits nothing; in the janitor's event loop."""
+        """Ask for a round soon: a message waits for a bucket. Awaits nothing; in the janitor's event loop."""
         self._asked = True
         self._rung.set()
 
@@ -113,7 +113,7 @@ class MaintenanceLoop:
         done = {name: each for name, each in before.items() if name in known}
         for chore in due:
             done[chore.name] = await self._once(chore, before.get(chore.name))
-        late = self._slots.late if self._slots is not None else ()
+        late = self._buckets.late if self._buckets is not None else ()
         noted = replace(self._blank(), by=f"{socket.gethostname()}:{os.getpid()}", chores=done, late=late)
         self._tell_late(noted.late, journal.late if journal is not None else ())
         if self._upkeep.journals is not None:
@@ -164,16 +164,18 @@ class MaintenanceLoop:
             words = "janitor: %s fails; everything else goes on"
             _log.log(level, words, chore.name, exc_info=error if bug else None, extra=self._extra(reason=done.reason))
 
-    def _tell_late(self, late: Sequence[LateSlot], before: Sequence[LateSlot]) -> None:
-        known = {(slot.number, slot.stops) for slot in before}
-        for slot in late:
-            if (slot.number, slot.stops) not in known:
+    def _tell_late(self, late: Sequence[LateBucket], before: Sequence[LateBucket]) -> None:
+        known = {(bucket.number, bucket.stops) for bucket in before}
+        for bucket in late:
+            if (bucket.number, bucket.stops) not in known:
                 words = (
-                    "ALARM: a slot of claims is late, and messages wait for it" if slot.stops else "a slot of claims is late"
+                    "ALARM: a bucket of claims is late, and messages wait for it"
+                    if bucket.stops
+                    else "a bucket of claims is late"
                 )
-                _log.warning(words, extra=self._extra(slot=slot.number, seconds=slot.late // 1000, reason=slot.reason))
+                _log.warning(words, extra=self._extra(bucket=bucket.number, seconds=bucket.late // 1000, reason=bucket.reason))
         if before and not late:
-            _log.info("no slot of claims is late any more", extra=self._extra())
+            _log.info("no bucket of claims is late any more", extra=self._extra())
 
     def _went_bad(self, error: Exception) -> None:
         bug = not isinstance(error, OnceOnlyError)

@@ -22,7 +22,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _NOTHING = nullcontext()
 _TALKATIVE = ("azure", "aiobotocore", "botocore", "httpx")  # tell of every request at INFO, which would flood the log
 NAMED = 3
-"""Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a slot."""
+"""Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a bucket."""
 
 
 class Instant(int):
@@ -125,7 +125,7 @@ class Logs:
                 self._logger.warning("%s fails", point, extra=extra)
 
     def _begun(self, call: PortCall) -> None:
-        """Keep in mind which messages wait for their slot, until it is known what became of them."""
+        """Keep in mind which messages wait for their bucket, until it is known what became of them."""
         undecidable = call.result.found.undecidable if call.result is not None else ()
         if self._undecidable:
             self._undecidable.difference_update((call.endpoint, message.identity) for message in call.items)
@@ -150,12 +150,12 @@ class Logs:
         """Say of messages that no handler has put them off."""
         self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
         if len(waiting) > NAMED:
-            words = "%d messages wait for their slots of claims, which are not rotated yet"
+            words = "%d messages wait for their buckets of claims, which are not rotated yet"
             self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})
             return
         for send in waiting:
             extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
-            self._logger.info("it waits for its slot of claims, which is not rotated yet", extra=extra)
+            self._logger.info("it waits for its bucket of claims, which is not rotated yet", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         last = send.history[-1] if send.history else None

@@ -50,8 +50,8 @@ class Worker:
     """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
 
     Correct alone or beside any number of others, in this process or elsewhere. `counters` is the row where it counts; what it
-    counts is for people. `ask` is called when messages wait for a slot of claims that nobody has rotated yet. An outage of any
-    port makes it wait and try again, for ever. Pass `observer` here or wrap the
+    counts is for people. `ask` is called when messages wait for a bucket of claims that is not rotated yet. An outage of any
+    port makes it wait and try again, without end. Pass `observer` here or wrap the
     ports with `observed` before, not both.
     """
 

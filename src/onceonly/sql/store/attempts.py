@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from onceonly.formats.records import decode_record
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
+from onceonly.sql.store.bucketing import time_in
 from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.slicing import time_in
 from onceonly.sql.store.statements import BURIED, delete_keys, row_of
 
 TOMBSTONE_MARGIN_MS = 3_600_000

@@ -1,10 +1,10 @@
-"""Claiming: each message where its claim belongs, in the slot for its instant or among those that have none.
+"""Claiming: each message where its claim belongs, in the bucket for its instant or among those that have none.
 
-A slot's label is offered with its claims, as the first key. Only a slot that has it already holds the slice it stands for, and
-nobody takes it away before this unit ends. A slot without it took the label: then nothing of the unit may be committed.
+A bucket's label is offered with its claims, as the first key. Only a bucket that has it already holds the slice it stands for.
+Nobody takes it away before this unit ends. A bucket without it took the label: then nothing of the unit may be committed.
 
-The instant is in the message's id. Older versions read it from a header, and claimed their messages in the slot for that. So a
-message whose id contains no instant is claimed without one, and where it has such a header in that slot as well.
+The instant is in the message's id. Older versions read it from a header and claimed in the bucket for that instant. So a
+message whose id contains no instant is claimed without one, and where it has such a header in that bucket as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
 from onceonly.ports.store import BeginResult
+from onceonly.sql.store.bucketing import NO_BODY, label_row
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.slicing import NO_BODY, label_row
 from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import Tables
 
@@ -32,12 +32,12 @@ NEVER = 1 << 62
 
 
 class OtherSlice(Exception):
-    """The slot for these messages does not hold their slice, which begins at `start`; the transaction must be rolled back."""
+    """The bucket for these messages does not hold their slice, which begins at `start`; the transaction must be rolled back."""
 
-    def __init__(self, slot: Table, start: int, messages: Sequence[Message]) -> None:
+    def __init__(self, bucket: Table, start: int, messages: Sequence[Message]) -> None:
         """Keep them."""
-        super().__init__(slot.name)
-        self.slot = slot
+        super().__init__(bucket.name)
+        self.bucket = bucket
         self.start = start
         self.messages = tuple(messages)
 
@@ -58,8 +58,8 @@ class StoredClaim(NamedTuple):
 
 
 def record_claim(scope: StoreScope, message: Message) -> bytes | None:
-    """Give the key of a message's claim in the ring, which its record names; None when it is in no slot."""
-    instant = _slot_instant(scope, message) or _former_instant(scope, message)
+    """Give the key of a message's claim in the ring, which its record names; None when it is in no bucket."""
+    instant = _bucket_instant(scope, message) or _former_instant(scope, message)
     return ring_key(scope.endpoint, message.identity, instant) if instant else None
 
 
@@ -68,14 +68,14 @@ def places(scope: StoreScope, messages: Iterable[Message]) -> list[ClaimGroup]:
     outside: dict[bytes, Message] = {}
     slices: dict[int, dict[bytes, Message]] = {}
     for message in messages:
-        instant = _slot_instant(scope, message)
-        if not instant or scope.slicing is None:
+        instant = _bucket_instant(scope, message)
+        if not instant or scope.bucketing is None:
             outside[claim_key(scope.endpoint, message.identity)] = message
         else:
             key = ring_key(scope.endpoint, message.identity, instant)
-            slices.setdefault(scope.slicing.start(instant), {})[key] = message
+            slices.setdefault(scope.bucketing.start(instant), {})[key] = message
     found = [ClaimGroup(scope.tables.claims, None, _sorted(outside))] if outside else []
-    return found + _in_slots(scope, slices)
+    return found + _in_buckets(scope, slices)
 
 
 def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
@@ -123,7 +123,7 @@ def with_fingerprints(connection: Connection, scope: StoreScope, records: Sequen
 def count_claims(connection: Connection, tables: Tables) -> int:
     """Count all claims, in the ring and outside of it, and no labels."""
     counted = [select(func.count().label("count")).select_from(tables.claims)]
-    counted += [select(func.count()).select_from(slot).where(slot.c.fingerprint != NO_BODY) for slot in tables.slots]
+    counted += [select(func.count()).select_from(bucket).where(bucket.c.fingerprint != NO_BODY) for bucket in tables.buckets]
     return sum(connection.scalars(union_all(*counted)))
 
 
@@ -171,33 +171,33 @@ def _is_same(message: Message, known: Mapping[Identity, StoredClaim]) -> bool:
     return message.identity in known and known[message.identity].fingerprint == message.fingerprint
 
 
-def _slot_instant(scope: StoreScope, message: Message) -> int:
-    """Give the instant that says in which slot a message is claimed; 0 for those that are in none."""
+def _bucket_instant(scope: StoreScope, message: Message) -> int:
+    """Give the instant that says in which bucket a message is claimed; 0 for those that are in none."""
     return _in_ring(scope, message, message.instant)
 
 
 def _former_instant(scope: StoreScope, message: Message) -> int:
-    """Give the instant of the slot in which an older version claims a message that this one claims outside; 0 for none."""
+    """Give the instant of the bucket in which an older version claims a message that this one claims outside; 0 for none."""
     return _in_ring(scope, message, message.former_instant)
 
 
 def _in_ring(scope: StoreScope, message: Message, instant: int) -> int:
-    if not instant or scope.slicing is None or scope.claim_mode is not ClaimMode.HISTORY:
+    if not instant or scope.bucketing is None or scope.claim_mode is not ClaimMode.HISTORY:
         return 0
-    return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
+    return instant if scope.bucketing.has(instant) and message.identity not in scope.outside else 0
 
 
 def _former_places(scope: StoreScope, outside: ClaimGroup, known: ClaimGroup | None = None) -> list[ClaimGroup]:
     """Sort those of the messages outside that are not known there by where an older version claims them."""
-    if outside.start is not None or scope.slicing is None:
+    if outside.start is not None or scope.bucketing is None:
         return []
     slices: dict[int, dict[bytes, Message]] = {}
     for key, message in outside.messages.items():
         instant = _former_instant(scope, message)
         if instant and (known is None or key not in known.messages):
-            place = slices.setdefault(scope.slicing.start(instant), {})
+            place = slices.setdefault(scope.bucketing.start(instant), {})
             place[ring_key(scope.endpoint, message.identity, instant)] = message
-    return _in_slots(scope, slices)
+    return _in_buckets(scope, slices)
 
 
 def _undo_wrong(
@@ -209,13 +209,13 @@ def _undo_wrong(
     delete_keys(connection, scope.database.dialect, keys, scope.tables.claims)
 
 
-def _in_slots(scope: StoreScope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[ClaimGroup]:
-    return [ClaimGroup(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+def _in_buckets(scope: StoreScope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[ClaimGroup]:
+    return [ClaimGroup(_bucket(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
 
 
-def _slot(scope: StoreScope, start: int) -> Table:
-    assert scope.slicing is not None  # noqa: S101 - who has slices knows how time is cut
-    return scope.tables.slots[scope.slicing.slot(start)]
+def _bucket(scope: StoreScope, start: int) -> Table:
+    assert scope.bucketing is not None  # noqa: S101 - who has slices knows how time is cut
+    return scope.tables.buckets[scope.bucketing.bucket(start)]
 
 
 def _sorted(messages: Mapping[bytes, Message]) -> dict[bytes, Message]:

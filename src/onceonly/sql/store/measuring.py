@@ -13,8 +13,8 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.ring import ring_key
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Dialect, Purpose
+from onceonly.sql.store.bucketing import label_row
 from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.slicing import label_row
 from onceonly.sql.store.tables import Tables, tables
 
 BATCH, PORTION = 100, 1000
@@ -33,7 +33,7 @@ class SampleSize(NamedTuple):
 
 
 async def measure(database: Database, sample: SampleSize, *, name: str, seconds: Callable[[], float]) -> Measurements:
-    """Measure a slot of the ring, claims without an instant, and tokens. All of it is rolled back, and its tables dropped.
+    """Measure a bucket of the ring, claims without an instant, and tokens. All of it is rolled back, and its tables dropped.
 
     `name` is a fresh one, for the tables; `seconds` a clock. Raises CommitFailed, also when this user may make no tables;
     OutcomeUnknown.
@@ -49,19 +49,19 @@ async def measure(database: Database, sample: SampleSize, *, name: str, seconds:
 
 
 def _measure(bench: "_Bench", own: Tables, sample: SampleSize, name: str) -> Measurements:
-    slot, claims, tokens = own.slots[0], own.claims, own.tokens
-    with _made(bench.connection, [slot, claims, tokens]):
+    bucket, claims, tokens = own.buckets[0], own.claims, own.tokens
+    with _made(bench.connection, [bucket, claims, tokens]):
         identities = [Identity(_SOURCE, f"{name}-{number}") for number in range(sample.rows)]
         instants = (sample.now + int(number * 1000 / sample.rate) for number in range(sample.rows))
         in_order = [ring_key(_ENDPOINT, each, at) for each, at in zip(identities, instants, strict=True)]
         mixed = [key for some in chunks(in_order, MIXED) for key in sorted(some, key=lambda key: key[6:])]
         anywhere = [claim_key(_ENDPOINT, identity) for identity in identities]
-        in_ring = bench.fill(slot, mixed, label=in_order[0])
+        in_ring = bench.fill(bucket, mixed, label=in_order[0])
         arrived = bench.fill(claims, anywhere)
         issued = bench.fill(tokens, anywhere)
         return Measurements(
             rows=sample.rows,
-            slot=TableSample(bytes=in_ring, eviction=bench.empty(slot)),
+            bucket=TableSample(bytes=in_ring, eviction=bench.empty(bucket)),
             arrivals=TableSample(bytes=arrived, eviction=bench.remove(claims, anywhere)),
             tokens=TableSample(bytes=issued, eviction=bench.consume(tokens, anywhere)),
         )
@@ -86,12 +86,12 @@ class _Bench:
             self._dialect.insert_absent(self.connection, table, rows, key=["key"])
         return self._dialect.maintenance.bytes_of(self.connection, table) - before
 
-    def empty(self, slot: Table) -> float:
-        """Rotate a slot; gives the seconds that it takes."""
+    def empty(self, bucket: Table) -> float:
+        """Rotate a bucket; gives the seconds that it takes."""
         began = self._seconds()
-        self._dialect.maintenance.shut(self.connection, slot, by_rows=False)
-        self._dialect.maintenance.empty(self.connection, slot, by_rows=False)
-        self._dialect.insert_all(self.connection, slot, [label_row(1)])
+        self._dialect.maintenance.shut(self.connection, bucket, by_rows=False)
+        self._dialect.maintenance.empty(self.connection, bucket, by_rows=False)
+        self._dialect.insert_all(self.connection, bucket, [label_row(1)])
         return self._seconds() - began
 
     def remove(self, table: Table, keys: Sequence[bytes]) -> float:

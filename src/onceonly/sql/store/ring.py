@@ -1,4 +1,4 @@
-"""The ring of a SQL database, as upkeep sees it: slots that are emptied at once, and claims without an instant that expire."""
+"""The ring of a SQL database, for maintenance: buckets that are emptied at once, and claims without an instant that expire."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 from sqlalchemy import Connection, func, select
 
 from onceonly.model.errors import CommitFailed, RetryableError
-from onceonly.model.ring import Slicing, instant_of, label
+from onceonly.model.ring import Bucketing, instant_of, label
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import PENDING_COUNTED, Rotation, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Rotation, TimeBucket, bucket_as_found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
+from onceonly.sql.store.bucketing import RETENTION_MS, label_row, read_bucketing, read_held, read_lowest, time_in
 from onceonly.sql.store.portions import KEYS_AT_ONCE
-from onceonly.sql.store.slicing import RETENTION_MS, label_row, read_held, read_lowest, read_slicing, time_in
 from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import tables
 
 
 class _Left(Exception):
-    """A slot is left as it was."""
+    """A bucket is left as it was."""
 
     def __init__(self, why: Rotation) -> None:
         """Say why."""
@@ -39,36 +39,36 @@ class SqlRing:
         self._name = f"{database.schema or ''}.{database.prefix}ring"
         self._retention = retention
         self._clock = clock
-        self._slicing: Slicing | None = None
+        self._bucketing: Bucketing | None = None
 
-    async def slicing(self) -> Slicing:
+    async def bucketing(self) -> Bucketing:
         """Read how time is cut, once.
 
         Raises SetupError when it was cut for a shorter retention, CommitFailed, OutcomeUnknown.
         """
-        if self._slicing is None:
-            self._slicing = await read_slicing(self._database, self._retention, clock=self._clock)
-        return self._slicing
+        if self._bucketing is None:
+            self._bucketing = await read_bucketing(self._database, self._retention, clock=self._clock)
+        return self._bucketing
 
     async def now(self) -> int:
         """Read the database's clock."""
         async with self._database.reading() as connection:
             return await connection.run_sync(time_in, self._clock)
 
-    async def slots(self) -> tuple[Slot, ...]:
-        """Look at all slots, from one state; see the port."""
-        slicing = await self.slicing()
+    async def buckets(self) -> tuple[TimeBucket, ...]:
+        """Look at all buckets, from one state; see the port."""
+        bucketing = await self.bucketing()
         async with self._database.reading() as connection:
-            return await connection.run_sync(self._look, slicing)
+            return await connection.run_sync(self._look, bucketing)
 
     async def rotate(self, number: int, *, by_rows: bool = False) -> Rotation:
-        """Rotate one slot in a database transaction of its own; see the port."""
-        slicing = await self.slicing()
+        """Rotate one bucket in a database transaction of its own; see the port."""
+        bucketing = await self.bucketing()
         try:
             async with self._database.reading() as connection:
-                await connection.run_sync(self._check, number, slicing)  # before anybody is kept waiting
+                await connection.run_sync(self._check, number, bucketing)  # before anybody is kept waiting
             async with self._database.writing() as connection:
-                await connection.run_sync(self._rotate, number, slicing, by_rows)
+                await connection.run_sync(self._rotate, number, bucketing, by_rows)
         except _Left as left:
             return left.why
         except CommitFailed as error:
@@ -79,9 +79,9 @@ class SqlRing:
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Remove old claims without an instant, at most ten thousand at once; see the port."""
-        slicing = await self.slicing()
+        bucketing = await self.bucketing()
         async with self._database.writing() as connection:
-            return await connection.run_sync(self._expire, slicing.retention, min(limit, KEYS_AT_ONCE))
+            return await connection.run_sync(self._expire, bucketing.retention, min(limit, KEYS_AT_ONCE))
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[bool]:
@@ -123,50 +123,54 @@ class SqlRing:
             transaction.drop()  # it wrote nothing
             await self._database.settle()  # the rollback gives the lock back
 
-    def _look(self, connection: Connection, slicing: Slicing) -> tuple[Slot, ...]:
+    def _look(self, connection: Connection, bucketing: Bucketing) -> tuple[TimeBucket, ...]:
         now = time_in(connection, self._clock)
-        held = [read_held(connection, slot) for slot in self._tables.slots]
+        held = [read_held(connection, bucket) for bucket in self._tables.buckets]
         return tuple(
-            slot_as_found(
-                number, start, pending=self._pending(connection, slicing, start, PENDING_COUNTED), slicing=slicing, now=now
+            bucket_as_found(
+                number,
+                start,
+                pending=self._pending(connection, bucketing, start, PENDING_COUNTED),
+                bucketing=bucketing,
+                now=now,
             )
             for number, start in enumerate(held)
         )
 
-    def _rotate(self, connection: Connection, number: int, slicing: Slicing, by_rows: bool) -> None:  # noqa: FBT001 - run_sync
-        maintenance, slot = self._database.dialect.maintenance, self._tables.slots[number]
+    def _rotate(self, connection: Connection, number: int, bucketing: Bucketing, by_rows: bool) -> None:  # noqa: FBT001 - run_sync
+        maintenance, bucket = self._database.dialect.maintenance, self._tables.buckets[number]
         if not maintenance.try_alone(connection, self._name):
             raise _Left(Rotation.HELD)
-        if not maintenance.shut(connection, slot, by_rows=by_rows):
+        if not maintenance.shut(connection, bucket, by_rows=by_rows):
             raise _Left(Rotation.BUSY)
-        wanted = self._check(connection, number, slicing)
-        if not maintenance.empty(connection, slot, by_rows=by_rows):
+        wanted = self._check(connection, number, bucketing)
+        if not maintenance.empty(connection, bucket, by_rows=by_rows):
             raise _Left(Rotation.BUSY)
-        self._database.dialect.insert_all(connection, slot, [label_row(wanted)])
+        self._database.dialect.insert_all(connection, bucket, [label_row(wanted)])
 
-    def _check(self, connection: Connection, number: int, slicing: Slicing) -> int:
-        """Give the slice that a slot shall hold. Raises _Left."""
-        slot = self._tables.slots[number]
+    def _check(self, connection: Connection, number: int, bucketing: Bucketing) -> int:
+        """Give the slice that a bucket shall hold. Raises _Left."""
+        bucket = self._tables.buckets[number]
         now = time_in(connection, self._clock)
-        wanted = slicing.wanted(number, now)
-        lowest = read_lowest(connection, slot)
+        wanted = bucketing.wanted(number, now)
+        lowest = read_lowest(connection, bucket)
         if lowest is None:
             return wanted
-        start = slicing.start(instant_of(lowest))  # of the label, or where that was lost of the claims that are left
+        start = bucketing.start(instant_of(lowest))  # of the label, or where that was lost of the claims that are left
         if lowest == label(wanted):
             raise _Left(Rotation.CURRENT)
-        if not slicing.may_forget(start, now):
+        if not bucketing.may_forget(start, now):
             raise _Left(Rotation.EARLY)
-        if self._pending(connection, slicing, start, 1):
+        if self._pending(connection, bucketing, start, 1):
             raise _Left(Rotation.PENDING)
         return wanted
 
-    def _pending(self, connection: Connection, slicing: Slicing, start: int | None, limit: int) -> int:
+    def _pending(self, connection: Connection, bucketing: Bucketing, start: int | None, limit: int) -> int:
         """Count the records of a slice, up to a limit."""
         if start is None:
             return 0
         claim = self._tables.records.c.claim
-        within = select(claim).where(claim >= label(start), claim < label(start + slicing.width)).limit(limit)
+        within = select(claim).where(claim >= label(start), claim < label(start + bucketing.width)).limit(limit)
         return connection.scalar(select(func.count()).select_from(within.subquery())) or 0
 
     def _expire(self, connection: Connection, retention: int, limit: int) -> int:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.identity import Identity
-from onceonly.model.ring import Slicing
+from onceonly.model.ring import Bucketing
 from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.store.tables import Tables
@@ -13,15 +13,15 @@ from onceonly.sql.store.tables import Tables
 class StoreScope(NamedTuple):
     """A database and the tables in it, the endpoint that works there, and what is kept.
 
-    `slicing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
+    `bucketing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
     what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims without their
-    instant: their slots would refuse them, and a person has sent them back.
+    instant: their buckets would refuse them, and a person has sent them back.
     """
 
     database: Database
     tables: Tables
     endpoint: str
     claim_mode: ClaimMode
-    slicing: Slicing | None = None
+    bucketing: Bucketing | None = None
     clock: Clock | None = None
     outside: frozenset[Identity] = frozenset()

@@ -10,17 +10,17 @@ from onceonly.model.errors import ConflictError, LockTimeout
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import SLOTS
+from onceonly.model.ring import BUCKETS
 from onceonly.model.transaction import longest_commit
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
 from onceonly.sql.store.attempts import bury
+from onceonly.sql.store.bucketing import RETENTION_MS, read_bucketing, read_held, time_in
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
 from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.slicing import RETENTION_MS, read_held, read_slicing, time_in
 from onceonly.sql.store.statements import OldRecords, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.taking import RecordTaking
@@ -57,19 +57,19 @@ class SqlStore:
 
     async def prepare(self) -> None:
         """Find out how time is cut in this database, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
-        slicing = await read_slicing(self._database, self._retention, clock=self._scope.clock)
-        self._scope = self._scope._replace(slicing=slicing)
+        bucketing = await read_bucketing(self._database, self._retention, clock=self._scope.clock)
+        self._scope = self._scope._replace(bucketing=bucketing)
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
-        """Begin, and claim all messages: in one statement for each slot, and one for all others. Then load their entities.
+        """Begin, and claim all messages: in one statement for each bucket, and one for all others. Then load their entities.
 
         Raises PermanentFailure for an entity's key that is too long; for the rest see the port.
         """
-        is_undecided = self._claim_mode is ClaimMode.HISTORY and self._scope.slicing is None
+        is_undecided = self._claim_mode is ClaimMode.HISTORY and self._scope.bucketing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
         asked, undecidable, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
-        for _ in range(2 * SLOTS):
+        for _ in range(2 * BUCKETS):
             try:
                 return await self._begin(asked, undecidable, outside, isolated=isolated)
             except OtherSlice as other:  # rolled back: no unit commits a label
@@ -78,15 +78,15 @@ class SqlStore:
                 undecidable += tuple(each for each in shut if not each.is_wanted_anyway)
                 gone = {each.message.identity for each in undecidable}
                 asked = [message for message in asked if message.identity not in gone]
-        raise ConflictError("slots of the ring were rotated all the time")
+        raise ConflictError("buckets of the ring were rotated all the time")
 
     async def _check_bucket(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
-        """Look what a slot holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
-        slicing = self._scope.slicing
+        """Look what a bucket holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
+        bucketing = self._scope.bucketing
         async with self._database.reading() as connection:
-            held = await connection.run_sync(read_held, other.slot)
+            held = await connection.run_sync(read_held, other.bucket)
             now = await connection.run_sync(time_in, self._scope.clock)
-        reason = slicing and slicing.undecidable_reason(other.start, held, now)
+        reason = bucketing and bucketing.undecidable_reason(other.start, held, now)
         return tuple(UndecidableMessage(message, reason) for message in other.messages) if reason is not None else ()
 
     async def _begin(

@@ -1,6 +1,6 @@
 """The tables of the store: narrow claims, a small table of records that wait for dispatch, dead letters, and what some need.
 
-Claims of messages that know their instant are in the slots of the ring, all others in `claims`. Entities, register rows, tokens
+Claims of messages with an instant are in the buckets of the ring, all others in `claims`. Entities, register rows, tokens
 and keys of clients are empty where an endpoint has nothing of the kind.
 """
 
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
-from onceonly.model.ring import SLOTS
+from onceonly.model.ring import BUCKETS
 from onceonly.sql.columns import (
     DATA,
     EXACT,
@@ -63,7 +63,7 @@ class Tables(NamedTuple):
     keys: Table
     ring: Table
     """One row: how time is cut here. A width of 0 means that nobody has decided yet."""
-    slots: tuple[Table, ...]
+    buckets: tuple[Table, ...]
     janitor: Table
     """The journal of each endpoint's janitor."""
     starts: Table
@@ -165,7 +165,7 @@ def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], T
         Column("since", INSTANT, nullable=False),
         **TRANSACTIONAL,
     )
-    slots = tuple(
+    buckets = tuple(
         Table(
             f"{prefix}claim_{number:02}",
             metadata,
@@ -174,7 +174,7 @@ def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], T
             sqlite_with_rowid=False,
             **TRANSACTIONAL,
         )
-        for number in range(SLOTS)
+        for number in range(BUCKETS)
     )
     janitor = Table(
         f"{prefix}janitor",
@@ -183,7 +183,7 @@ def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], T
         Column("journal", DATA, nullable=False),
         **TRANSACTIONAL,
     )
-    return ring, slots, janitor
+    return ring, buckets, janitor
 
 
 def _fourth(prefix: str, metadata: MetaData) -> Table:
@@ -218,7 +218,7 @@ def _add_third(connection: Connection, metadata: MetaData) -> None:
     """
     (ring,) = (table for table in metadata.sorted_tables if table.name.endswith("ring"))
     own = tables(ring.name.removesuffix("ring"), ring.schema)
-    own.metadata.create_all(connection, tables=[own.ring, *own.slots, own.janitor])
+    own.metadata.create_all(connection, tables=[own.ring, *own.buckets, own.janitor])
     now = database_now(connection)
     if connection.scalar(select(own.ring.c.number)) is None:
         connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY_MS))

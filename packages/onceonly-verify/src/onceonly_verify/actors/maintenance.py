@@ -1,4 +1,4 @@
-"""Who is at work on a ring, beside those who claim: its clock, and janitors that rotate a slot at any moment."""
+"""Who is at work on a ring, beside those who claim: its clock, and janitors that rotate a bucket at any moment."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +10,7 @@ from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.actors.relays import FROM_NOWHERE
-from onceonly_verify.clock import END, SLICING, ClockDriver, ring_in, tick
+from onceonly_verify.clock import BUCKETING, END, ClockDriver, ring_in, tick
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role
 from onceonly_verify.workload import DeduplicationMode, Workload
@@ -21,7 +21,7 @@ def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     if workload.deduplication is not DeduplicationMode.RING:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
-    slots = sorted({SLICING.slot(arrival.slot_instant) for arrival in workload.arrivals})
+    buckets = sorted({BUCKETING.bucket(arrival.bucket_instant) for arrival in workload.arrivals})
     clock = Role(
         endpoint=endpoint,
         queue=f"clock of {endpoint}",
@@ -38,7 +38,7 @@ def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
         label=f"{label}janitor: ",
         workers=janitors,
         reaches=("rotate",),
-        begins=partial(woken, texts=tuple(f"for slot {number}" for number in slots)),
+        begins=partial(woken, texts=tuple(f"for bucket {number}" for number in buckets)),
         waits=is_kept,
         program=rotating,
     )
@@ -57,9 +57,9 @@ def is_over(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
 
 
 def is_kept(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
-    """Tell whether there will never again be anything to do for a slot."""
-    ring, number = ring_in(worlds), _slot(batch)
-    return ring.now >= END and ring.slots[number].start == SLICING.wanted(number, END)
+    """Tell whether there will never again be anything to do for a bucket."""
+    ring, number = ring_in(worlds), _bucket(batch)
+    return ring.now >= END and ring.buckets[number].start == BUCKETING.wanted(number, END)
 
 
 def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
@@ -70,8 +70,8 @@ def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, 
 
 
 def rotating(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Rotate a slot, if it can be, as a janitor does."""
-    return _rotate(programs, _slot(batch), ports)
+    """Rotate a bucket, if it can be, as a janitor does."""
+    return _rotate(programs, _bucket(batch), ports)
 
 
 async def _rotate(programs: Programs, number: int, ports: Ports) -> None:
@@ -84,5 +84,5 @@ def _of(ports: Ports) -> tuple[Any, Any]:
     return ports.store, ports.handlers
 
 
-def _slot(batch: Batch) -> int:
+def _bucket(batch: Batch) -> int:
     return int(batch[0].body.decode().rpartition(" ")[2])

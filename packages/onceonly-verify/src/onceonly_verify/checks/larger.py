@@ -112,7 +112,7 @@ DEEP: tuple[Check, ...] = (
         reaches=("load", "ack"),
     ),
     Check(
-        name="a ring, two slices of one slot, a crash and a lease that ends early",
+        name="a ring, two slices of one bucket, a crash and a lease that ends early",
         workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), deduplication=DeduplicationMode.RING),
         bounds=Bounds(crashes=1, expiries=1),
         janitors=2,

@@ -1,4 +1,4 @@
-"""The checks of claims that are forgotten in time: a ring of slots, rotated at every moment by two janitors."""
+"""The checks of claims that are forgotten in time: a ring of buckets, rotated at every moment by two janitors."""
 
 from onceonly_verify.check import Check
 from onceonly_verify.clock import NEXT, OLD, START
@@ -8,9 +8,9 @@ from onceonly_verify.world import Bounds
 LATE = copies("a", "a", instant=OLD)
 """Two copies, one of which may come when the slice is forgotten; their sender's clock was behind."""
 AHEAD = copies("b", "b", instant=NEXT)
-"""Two copies by a sender whose clock is ahead: their slot holds the slice before, until it is rotated."""
+"""Two copies by a sender whose clock is ahead: their bucket holds the slice before, until it is rotated."""
 OURS = (Arrival("a", "a", instant=OLD, stated=START - 1), Arrival("a", "a", instant=OLD, stated=0))
-"""Two copies of one message; their headers name other slots than its id, or none."""
+"""Two copies of one message; their headers name other buckets than its id, or none."""
 FOREIGN = (Arrival("a", "a", stated=START - 1), Arrival("a", "a", stated=START + 1))
 """Two copies of a message whose id contains no instant, with different ones in their headers."""
 HANDLED = (Arrival("a", "a", stated=OLD), Arrival("a", "a", stated=OLD))
@@ -33,20 +33,20 @@ ROTATION_CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "ack", "dead-letter"),
     ),
     Check(
-        name="a ring, and a slot's next slice",
+        name="a ring, and a bucket's next slice",
         workload=Workload(arrivals=AHEAD, deduplication=DeduplicationMode.RING),
         bounds=Bounds(crashes=1),
         janitors=2,
     ),
     Check(
-        name="a ring, two slices of one slot",
+        name="a ring, two slices of one bucket",
         workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), deduplication=DeduplicationMode.RING),
         bounds=Bounds(crashes=1),
         janitors=2,
         reaches=REFUSING,
     ),
     Check(
-        name="a ring, two slices of one slot, and a failed call",
+        name="a ring, two slices of one bucket, and a failed call",
         workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), deduplication=DeduplicationMode.RING),
         bounds=Bounds(failures=1),
         workers=1,

@@ -11,7 +11,7 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.clock import SLICING, ring_in, slot_instant
+from onceonly_verify.clock import BUCKETING, bucket_instant, ring_in
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload, effect_text, name_of
 from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS
 from onceonly_verify.world import BrokerPart
@@ -61,18 +61,18 @@ def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, St
 
 
 def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
-    """Look, in every state, for records of a slice that its slot has forgotten: their messages would be refused."""
+    """Look, in every state, for records of a slice that its bucket has forgotten: their messages would be refused."""
     if workload.deduplication is DeduplicationMode.RING:
         ring = ring_in(worlds)
         for waiting in ring.records:
-            if waiting.slice is not None and ring.slots[SLICING.slot(waiting.slice)].start != waiting.slice:
+            if waiting.slice is not None and ring.buckets[BUCKETING.bucket(waiting.slice)].start != waiting.slice:
                 yield f"evicted: the slice of {waiting.record.identity.id!r} is forgotten, and its effects are not dispatched"
 
 
 def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
-    instant, name = slot_instant(letter.message) if letter.message else 0, letter.body.decode()
-    if letter.reason != Undecidable.TOO_OLD.value or not SLICING.may_forget(SLICING.start(instant), ring_in(worlds).now):
+    instant, name = bucket_instant(letter.message) if letter.message else 0, letter.body.decode()
+    if letter.reason != Undecidable.TOO_OLD.value or not BUCKETING.may_forget(BUCKETING.start(instant), ring_in(worlds).now):
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
         yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"

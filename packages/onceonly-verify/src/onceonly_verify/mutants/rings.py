@@ -34,8 +34,8 @@ from onceonly_verify.mutations.places import (
 )
 
 QUIET = "a ring, copies that come late, and nothing to send"
-LATE, NEXT = "a ring, and copies that come late", "a ring, and a slot's next slice"
-SLOT, LATE_OPTIMISTIC = "a ring, two slices of one slot", "a ring, and copies that come late, optimistic store"
+LATE, NEXT = "a ring, and copies that come late", "a ring, and a bucket's next slice"
+BUCKET, LATE_OPTIMISTIC = "a ring, two slices of one bucket", "a ring, and copies that come late, optimistic store"
 HEADERS, FOREIGN = "a ring, and one message with two headers", "a ring, and one message of another sender with two headers"
 BEFORE = "a ring, and what an older version has handled"
 
@@ -46,12 +46,12 @@ def ring(function: str, *operations: EditOperation) -> CodeChange:
 
 
 _ALTHOUGH_PENDING = drop(branch(condition("world.records")))
-_ROTATED_MEANWHILE = ring("commit", never(condition("world.slots")))
+_ROTATED_MEANWHILE = ring("commit", never(condition("world.buckets")))
 _REFUSED = iterated("give_up")
 
 
 def in_two_steps(first: str, second: str) -> tuple[CodeChange, ...]:
-    """Rotate in two calls: `first` and `second` give a slot from what it held and what it should hold.
+    """Rotate in two calls: `first` and `second` give a bucket from what it held and what it should hold.
 
     The first one locks and looks as ever; the second waits for nobody but units at work, and looks at nothing.
     """
@@ -74,19 +74,19 @@ if found is Rotation.ROTATED:
             define(f"""
 def first_step(world, number, dial):
     outcome = rotate(world, number, dial)[1]
-    held, wanted = world.slots[number], dial.slicing.wanted(number, dial.now)
+    held, wanted = world.buckets[number], dial.bucketing.wanted(number, dial.now)
     after = {first} if outcome is Rotation.ROTATED else held
-    return replace(world, slots=(*world.slots[:number], after, *world.slots[number + 1 :])), outcome
+    return replace(world, buckets=(*world.buckets[:number], after, *world.buckets[number + 1 :])), outcome
 """),
             define(f"""
 def second_step(world, number, dial):
-    used = {{dial.slicing.slot(start) for unit in world.open for _, start in unit.slices}}
+    used = {{dial.bucketing.bucket(start) for unit in world.open for _, start in unit.slices}}
     if dial.blocking and number in used:
         return None
-    held, wanted = world.slots[number], dial.slicing.wanted(number, dial.now)
+    held, wanted = world.buckets[number], dial.bucketing.wanted(number, dial.now)
     after = {second}
-    slots = (*world.slots[:number], after, *world.slots[number + 1 :])
-    return replace(world, slots=slots), Rotation.ROTATED
+    buckets = (*world.buckets[:number], after, *world.buckets[number + 1 :])
+    return replace(world, buckets=buckets), Rotation.ROTATED
 """),
         ),
     )
@@ -99,14 +99,14 @@ RINGS: tuple[Mutant, ...] = (
         (
             ring(
                 "rotate",
-                replace(argument("slicing.wanted", 1), "old + dial.slicing.retention"),
+                replace(argument("bucketing.wanted", 1), "old + dial.bucketing.retention"),
                 replace(operand("may_forget"), "False"),
             ),
         ),
     ),
     Mutant(
         "undispatched record evicted",
-        (SLOT,),
+        (BUCKET,),
         (
             ring(
                 "rotate",
@@ -152,26 +152,26 @@ def labels(world, messages, dial):
                 insert_before(
                     "replace",
                     """
-offered = {dial.slicing.slot(m.instant): dial.slice_of(m) for m in messages if m.identity in shut}
-slots = tuple(replace(held, start=offered.get(number, held.start)) for number, held in enumerate(world.slots))
+offered = {dial.bucketing.bucket(m.instant): dial.slice_of(m) for m in messages if m.identity in shut}
+buckets = tuple(replace(held, start=offered.get(number, held.start)) for number, held in enumerate(world.buckets))
 """,
                     shut=right(argument("OpenRingUnit", "both")),
                 ),
-                add_argument(call("replace", passing="open"), "slots", "slots"),
+                add_argument(call("replace", passing="open"), "buckets", "buckets"),
             ),
         ),
     ),
     Mutant("truncate then relabel", (QUIET,), in_two_steps("BucketContent(held.start)", "BucketContent(wanted, held.claims)")),
     Mutant("relabel then truncate", (NEXT,), in_two_steps("BucketContent(wanted, held.claims)", "BucketContent(held.start)")),
     Mutant("two janitors without a lock", (NEXT,), in_two_steps("held", "BucketContent(wanted)")),
-    Mutant("a unit committed into a slot that was rotated", (LATE_OPTIMISTIC,), (_ROTATED_MEANWHILE,)),
+    Mutant("a unit committed into a bucket that was rotated", (LATE_OPTIMISTIC,), (_ROTATED_MEANWHILE,)),
     Mutant(
-        "waiting for a slot counted as a failure",
+        "waiting for a bucket counted as a failure",
         (NEXT,),
         (delivery("_undecidable", replace(argument(call("Failure", passing="delay"), "kind"), "FailureKind.EXCEPTION")),),
     ),
     Mutant(
-        "what waits for its slot refused",
+        "what waits for its bucket refused",
         (NEXT,),
         (
             delivery(
@@ -209,7 +209,7 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
     ),
     Mutant(
         "a refused message acknowledged, and not kept",
-        (SLOT,),
+        (BUCKET,),
         (
             delivery(
                 "_undecidable",

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, bindparam, select, update
 
 from onceonly.model.errors import SetupError
-from onceonly.model.ring import Slicing, instant_of, label, slicing_for
+from onceonly.model.ring import Bucketing, bucketing_for, instant_of, label
 from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
@@ -25,66 +25,66 @@ def time_in(connection: Connection, clock: Clock | None) -> int:
 
 
 def label_row(start: int) -> dict[str, Any]:
-    """Give the row that says which slice a slot holds."""
+    """Give the row that says which slice a bucket holds."""
     return {"key": label(start), "fingerprint": NO_BODY}
 
 
-def read_lowest(connection: Connection, slot: Table) -> bytes | None:
-    """Read the lowest key of a slot: its label, if it has one."""
-    found: bytes | None = connection.scalar(select(slot.c.key).order_by(slot.c.key).limit(1))
+def read_lowest(connection: Connection, bucket: Table) -> bytes | None:
+    """Read the lowest key of a bucket: its label, if it has one."""
+    found: bytes | None = connection.scalar(select(bucket.c.key).order_by(bucket.c.key).limit(1))
     return found
 
 
-def read_held(connection: Connection, slot: Table) -> int | None:
-    """Read where the slice begins that a slot holds; None when it has no label."""
-    lowest = read_lowest(connection, slot)
+def read_held(connection: Connection, bucket: Table) -> int | None:
+    """Read where the slice begins that a bucket holds; None when it has no label."""
+    lowest = read_lowest(connection, bucket)
     return None if lowest is None or lowest != label(instant_of(lowest)) else instant_of(lowest)
 
 
-async def read_slicing(database: Database, retention: int, *, clock: Clock | None = None) -> Slicing:
-    """Read how time is cut. Who comes first decides it, so that claims are kept for `retention` ms, and labels all slots.
+async def read_bucketing(database: Database, retention: int, *, clock: Clock | None = None) -> Bucketing:
+    """Read how time is cut. Who comes first decides it, so that claims are kept for `retention` ms, and labels all buckets.
 
     Raises SetupError when it was cut for a shorter retention; CommitFailed, OutcomeUnknown.
     """
-    found = await find_slicing(database)
+    found = await find_bucketing(database)
     if found is None:
         async with database.writing() as connection:
-            await connection.run_sync(_decide, database, slicing_for(retention), clock)
-        found = await find_slicing(database)
+            await connection.run_sync(_decide, database, bucketing_for(retention), clock)
+        found = await find_bucketing(database)
     return refuse_more(retention, found)
 
 
-async def find_slicing(database: Database) -> Slicing | None:
+async def find_bucketing(database: Database) -> Bucketing | None:
     """Read how time is cut; None while nobody has decided it. Raises CommitFailed, OutcomeUnknown."""
     async with database.reading() as connection:
         return await connection.run_sync(_read, tables(database.prefix, database.schema))
 
 
-def refuse_more(retention: int, found: Slicing | None) -> Slicing:
+def refuse_more(retention: int, found: Bucketing | None) -> Bucketing:
     """Give what was found when it keeps claims for `retention` milliseconds. Raises SetupError, with both numbers."""
     if found is None or retention > found.retention:
         raise SetupError(_too_long(retention, found))
     return found
 
 
-def _read(connection: Connection, tables: Tables) -> Slicing | None:
+def _read(connection: Connection, tables: Tables) -> Bucketing | None:
     row = connection.execute(select(tables.ring.c.width, tables.ring.c.since)).one_or_none()
-    return Slicing(row.width, since=row.since) if row is not None and row.width else None
+    return Bucketing(row.width, since=row.since) if row is not None and row.width else None
 
 
-def _decide(connection: Connection, database: Database, slicing: Slicing, clock: Clock | None) -> None:
-    """Write it down, unless somebody has; and label the slots, in the same database transaction: nothing is in them yet."""
+def _decide(connection: Connection, database: Database, bucketing: Bucketing, clock: Clock | None) -> None:
+    """Write it down, unless somebody has; and label the buckets, in the same database transaction: nothing is in them yet."""
     own, dialect = tables(database.prefix, database.schema), database.dialect
     dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
     dialect.insert_absent(connection, own.ring, [{"number": THE_RING, "width": 0, "since": 0}], key=["number"])
     decided = update(own.ring).where(own.ring.c.number == THE_RING, own.ring.c.width == 0).values(width=bindparam("chosen"))
-    if connection.execute(decided, {"chosen": slicing.width}).rowcount:
+    if connection.execute(decided, {"chosen": bucketing.width}).rowcount:
         now = time_in(connection, clock)
-        for number, slot in enumerate(own.slots):
-            dialect.insert_all(connection, slot, [label_row(slicing.wanted(number, now))])
+        for number, bucket in enumerate(own.buckets):
+            dialect.insert_all(connection, bucket, [label_row(bucketing.wanted(number, now))])
 
 
-def _too_long(retention: int, found: Slicing | None) -> str:
+def _too_long(retention: int, found: Bucketing | None) -> str:
     kept = "nothing" if found is None else words(found.retention)
     return (
         f"History: retention is {words(retention)}, and this database keeps claims for {kept}: that was decided when its tables"
