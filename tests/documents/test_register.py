@@ -56,7 +56,7 @@ async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
             continue
         attempt = attempts[about().identity]
         artifact = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
-        await effects.make([Record(about().identity, attempt=attempt, artifacts=(artifact,))])
+        await effects.create([Record(about().identity, attempt=attempt, artifacts=(artifact,))])
         assert await effects_of(harness)[0].sweep(LATER, 10) == 1
         assert (await artifacts.names(), await harness.register().old(LATER, 10)) == ((), ())
         assert (await harness.entity()).register == {}

@@ -8,7 +8,7 @@ import pytest
 from tests.endpoint.http_services import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
 from tests.servers.available import free_port
 
-CALLER = ("after-make", "after-commit", "after-response")
+CALLER = ("after-create", "after-commit", "after-response")
 CALLEE = ("after-commit", "after-request-bury")
 ORDERS, KILLS = 24, 4
 LASTS = 70.0
@@ -48,7 +48,7 @@ async def test_an_order_is_charged_once_when_the_caller_dies(point: str, tmp_pat
             async with asyncio.timeout(PATIENCE):
                 assert await dying.wait() == -9, "it never came to that point"
         async with process("shop", tmp_path, port):
-            waiting = 2 if point == "after-make" else 0  # what that attempt asked for waits for the sweeper
+            waiting = 2 if point == "after-create" else 0  # what that attempt asked for waits for the sweeper
             found = await settled(tmp_path, 2, waiting=waiting)
     assert found.orders == found.settled == {"a": 1, "poor": 1}
     assert found.charges == found.ledger == {"a": 1}

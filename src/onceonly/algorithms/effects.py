@@ -1,9 +1,9 @@
 """Artifacts that appear once or never: the register row is the permission to commit them (protocols, section 6).
 
     register  open a row for each attempt, before its unit begins
-    make      make the artifacts, under names of that attempt alone
+    create    create the artifacts, under names of that attempt alone
     commit    the store takes the row away in the same write; one that is cancelled or gone is a ConflictError
-    clean     cancel the row; no row any more: stop, its artifacts were published; else unmake them
+    clean     cancel the row; no row any more: stop, its artifacts were published; else delete them
     sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
 So nobody has to know which attempt was the committed one: whoever cancels a row has proof that it never will be.
@@ -32,11 +32,11 @@ class NoArtifacts:
         """Register nothing."""
         return {}
 
-    async def make(self, records: Sequence[Record]) -> None:
+    async def create(self, records: Sequence[Record]) -> None:
         """Make nothing."""
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Unmake nothing."""
+        """Delete nothing."""
 
     async def clean(self, records: Sequence[Record]) -> None:
         """Clean nothing."""
@@ -90,7 +90,7 @@ class RegisteredEffects:
         await self._register.open(rows)
         return {row.identity: row.attempt for row in rows}
 
-    async def make(self, records: Sequence[Record]) -> None:
+    async def create(self, records: Sequence[Record]) -> None:
         """Make the artifacts one by one; until the commit nobody knows their names."""
         for record in records:
             for artifact in record.artifacts:
@@ -104,7 +104,7 @@ class RegisteredEffects:
             if record.attempt:
                 row = Reservation(identity=record.identity, unit=record.unit, attempt=record.attempt)
                 await self._register.cancel(row)
-                await self._unmake(row)
+                await self._delete(row)
                 await self._register.remove(row)
 
     async def clean(self, records: Sequence[Record]) -> None:
@@ -117,7 +117,7 @@ class RegisteredEffects:
             identities = [record.identity for record in records if record.unit == unit]
             for row in await self._register.rows(identities, unit):
                 if not row.cancelled and await self._register.cancel(row):
-                    await (self._register.remove(row) if row.attempt in own else self._unmake(row))  # its own made nothing
+                    await (self._register.remove(row) if row.attempt in own else self._delete(row))  # its own made nothing
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Make the calls, where other services are known."""
@@ -136,11 +136,11 @@ class RegisteredEffects:
 
     async def _clean(self, row: Reservation) -> bool:
         if await self._register.cancel(row):
-            await self._unmake(row)
+            await self._delete(row)
             await self._register.remove(row)
         return True  # without a row it was committed, and what it made is published
 
-    async def _unmake(self, row: Reservation) -> None:
+    async def _delete(self, row: Reservation) -> None:
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the artifacts and the row are there, 3 the sweeper goes on.
         for artifacts in self._artifacts.values():
             for name in await artifacts.names(f"{row.attempt}/"):

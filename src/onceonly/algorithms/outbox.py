@@ -65,7 +65,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         admitted = told.messages | told.mismatched.intersection(record.identity for record in known)  # committed: it is sent
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
-        await ports.effects.make(records)
+        await ports.effects.create(records)
         if records:
             await _commit(unit, records)
         else:

@@ -25,7 +25,7 @@ class Effects(Protocol):
         Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
-    async def make(self, records: Sequence[Record]) -> None:
+    async def create(self, records: Sequence[Record]) -> None:
         """Make the artifacts of these records before the commit. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
 
     async def discard(self, records: Sequence[Record]) -> None:

@@ -50,7 +50,7 @@ async def test_a_worker_that_has_received_works() -> None:
         (Point.TAKE, "store"),
         (Point.RECORD, "store"),
         (Point.REQUEST_OPEN, "store"),
-        (Point.MAKE, "blobs or other services"),
+        (Point.CREATE, "blobs or other services"),
         (Point.RESPONSE, "blobs or other services"),
         (Point.JOURNAL, "store"),
         (Point.NOTE, "janitor"),
@@ -70,7 +70,7 @@ async def test_a_call_that_fails_is_a_trouble_until_it_works_again(point: Point,
     assert troubles(health_observer) == []
 
 
-@pytest.mark.parametrize(("point", "stops"), [(Point.MAKE, False), (Point.RESPONSE, False), (Point.REGISTER, True)])
+@pytest.mark.parametrize(("point", "stops"), [(Point.CREATE, False), (Point.RESPONSE, False), (Point.REGISTER, True)])
 async def test_another_service_that_is_away_keeps_only_what_needs_it_waiting(point: Point, stops: bool) -> None:  # noqa: FBT001 - pytest's
     """So the endpoint goes on, and nobody is to be restarted."""
     health_observer = HealthObserver()

@@ -42,7 +42,7 @@ _PARTS = {
     ),
     "dead letters": (Point.DEAD_LETTER,),
     "deduplication": (Point.ADMITS, Point.PREPARE, Point.ACTIVATE, Point.DISCARD, Point.RETIRE),
-    "blobs or other services": (Point.MAKE, Point.UNMAKE, Point.CLEAN, Point.CALL, Point.RESPONSE),
+    "blobs or other services": (Point.CREATE, Point.DELETE, Point.CLEAN, Point.CALL, Point.RESPONSE),
     "janitor": (Point.NOTE,),
 }
 _STOPS_NOTHING = frozenset({"janitor", "dead letters", "blobs or other services"})  # of those, only what needs them waits

@@ -55,8 +55,8 @@ ADMISSION = {
 }
 EFFECTS = {
     "register": ObservedCall(Point.REGISTER),
-    "make": ObservedCall(Point.MAKE),
-    "discard": ObservedCall(Point.UNMAKE),
+    "create": ObservedCall(Point.CREATE),
+    "discard": ObservedCall(Point.DELETE),
     "clean": ObservedCall(Point.CLEAN),
     "call": ObservedCall(Point.CALL, when=lambda records: any(record.calls for record in records)),
     "response": ObservedCall(Point.RESPONSE, _ONE, when=lambda message: bool(requested(message))),

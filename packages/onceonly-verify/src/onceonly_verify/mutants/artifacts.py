@@ -54,7 +54,7 @@ for row in rows:
                 ),
             ),
             effects(
-                "RegisteredEffects.make",
+                "RegisteredEffects.create",
                 insert_before(
                     "create", "await self._artifacts[artifact.kind].delete(artifact.name)", artifact=argument("create", 0)
                 ),
@@ -86,7 +86,7 @@ for row in rows:
     Mutant(
         "sweeper without cancel",
         (OVERTAKEN,),
-        (effects("RegisteredEffects._clean", replace_statement(branch(_IS_CANCELLED), "await self._unmake(row)")),),
+        (effects("RegisteredEffects._clean", replace_statement(branch(_IS_CANCELLED), "await self._delete(row)")),),
     ),
     Mutant(
         "rows of other attempts removed at once",
@@ -96,7 +96,7 @@ for row in rows:
                 "RegisteredEffects.clean",
                 replace_statement(
                     "_register.remove",
-                    "await self._unmake(row)\nawait self._register.remove(row)",
+                    "await self._delete(row)\nawait self._register.remove(row)",
                     row=argument("_register.remove", 0),
                 ),
             ),

@@ -103,7 +103,7 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects("", imports("onceonly.model.errors", "OutcomeUnknown")),
-            effects("RegisteredEffects.make", swallow("create", "OutcomeUnknown")),
+            effects("RegisteredEffects.create", swallow("create", "OutcomeUnknown")),
         ),
     ),
     Mutant(
@@ -111,7 +111,7 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects(
-                "RegisteredEffects.make",
+                "RegisteredEffects.create",
                 insert_after(loop("artifacts"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
             ),
         ),
@@ -156,9 +156,9 @@ return dict.fromkeys((record.identity for record in records if record.calls), An
             outbox(
                 "process",
                 insert_after(
-                    "effects.make",
+                    "effects.create",
                     "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.calls)])",
-                    records=argument("effects.make", 0),
+                    records=argument("effects.create", 0),
                 ),
             ),
         ),
