@@ -3,16 +3,16 @@
 from collections.abc import Hashable, Sequence
 
 from onceonly.model.errors import RetryableError
-from onceonly.model.message import Delivery, Send
-from onceonly.model.record import Answer
-from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.model.message import Delivery
+from onceonly.ports.transport import Transport
 
 
 class PatientTransport:
     """A transport that remembers what could not be settled, so that an outage of the broker suspects no message.
 
     A delivery whose ack or release failed would come again as a suspect when its lease ends. Here it is kept, and given
-    back as soon as the broker answers; giving back what was acknowledged after all does nothing.
+    back as soon as the broker answers; giving back what was acknowledged after all does nothing. All other methods are the
+    transport's own.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -21,6 +21,11 @@ class PatientTransport:
         self._left: dict[Hashable, Delivery] = {}
         self._returning: set[Hashable] = set()
         self.traits = transport.traits
+        self.receive = transport.receive
+        self.send = transport.send
+        self.extend = transport.extend
+        self.declare = transport.declare
+        self.depth = transport.depth
 
     @property
     def left(self) -> tuple[Delivery, ...]:
@@ -55,26 +60,6 @@ class PatientTransport:
             self._returning -= mine.keys()
         for receipt in mine:
             self._left.pop(receipt, None)
-
-    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits."""
-        return await self._transport.receive(limit, wait)
-
-    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Hand over messages."""
-        return await self._transport.send(sends)
-
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Renew leases."""
-        await self._transport.extend(deliveries)
-
-    async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make sure that queues exist."""
-        await self._transport.declare(topologies)
-
-    async def depth(self, endpoint: str) -> Depth:
-        """Count messages."""
-        return await self._transport.depth(endpoint)
 
     def _keep(self, deliveries: Sequence[Delivery]) -> None:
         self._left |= {delivery.receipt: delivery for delivery in deliveries}
