@@ -83,7 +83,7 @@ def wrong_setups() -> dict[str, tuple[str, str, str]]:
         "vhost": ("--transport", broker.rstrip("/") + "/nowhere", "vhost nowhere not found; name an existing virtual host"),
         "database": ("--store", POSTGRESQL.url.rpartition("/")[0] + "/nowhere", "there is no such database on the server"),
         "tables": ("--store", "", "for the store: run `onceonly schema create shop:shop --store "),
-        "scheme": ("--store", "nosql://host/", "nobody knows the URL scheme 'nosql'"),
+        "scheme": ("--store", "nosql://host/", "unknown URL scheme 'nosql'"),
     }
 
 

@@ -48,7 +48,11 @@ def test_tokens_and_marks_are_in_the_store_unless_told_otherwise(
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://127.0.0.1/0", "dynamodb://eu-central-1/table?endpoint=http%3A%2F%2F127.0.0.1%3A1", "s3://bucket/demo?region=x"],
+    [
+        "redis://127.0.0.1/0",
+        "dynamodb://eu-central-1/table?endpoint=http%3A%2F%2F127.0.0.1%3A1",
+        "s3://bucket/demo?region=eu-central-1",
+    ],
 )
 def test_two_runs_share_nothing_of_a_place(url: str) -> None:
     """Each has a prefix or a folder of its own."""
