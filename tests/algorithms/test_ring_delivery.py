@@ -150,9 +150,9 @@ async def test_the_log_says_who_waits_for_a_bucket_and_whom_a_handler_puts_off(c
     place.clock.advance(20 * WIDTH_MS)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
-    assert told(caplog) == [("it waits for its bucket of claims, which is not rotated yet", late[0].id)]
+    assert told(caplog) == [("it waits for its time bucket, which is not rotated yet", late[0].id)]
     await place.deliver(*late)
-    assert told(caplog) == [("5 messages wait for their buckets of claims, which are not rotated yet", None)]
+    assert told(caplog) == [("messages wait for their time buckets, which are not rotated yet", None)]
     assert await place.ring.rotate((await place.ring.bucketing()).bucket(late[0].instant)) is Rotation.ROTATED
     await place.deliver(late[0])
     assert told(caplog) == [("postponed, and not counted as a failure", late[0].id)]

@@ -147,7 +147,7 @@ async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: T
             _, body = until(port, "/ready", lambda status, _: status == 503)
             assert body["reasons"][0].startswith(f"{DESK}: store for ")
             assert relay.stop() == 0
-    assert "declare fails" not in "".join(relay.said)
+    assert "call=declare" not in "".join(relay.said)
 
 
 def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -> None:

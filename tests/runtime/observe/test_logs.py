@@ -69,9 +69,11 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
     for _ in range(2):
         async with logs.around(PortCall(Point.BEGIN, "shop")):
             pass
-    assert [record.getMessage() for record in entries(caplog)] == ["begin fails", "begin works again"]
+    assert [record.getMessage() for record in entries(caplog)] == ["call fails", "call works again"]
     assert (
-        KeyValues().format(entries(caplog)[0]).endswith('begin fails endpoint=shop reason="OutcomeUnknown: connection refused"')
+        KeyValues()
+        .format(entries(caplog)[0])
+        .endswith('call fails endpoint=shop call=begin reason="OutcomeUnknown: connection refused"')
     )
 
 
@@ -95,7 +97,7 @@ async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCa
     first, outage = entries(caplog)
     assert (first.levelname, "a newer onceonly" in first.getMessage()) == ("WARNING", True)
     assert "entity/a" in vars(first)["reason"]
-    assert outage.getMessage() == "begin fails"
+    assert outage.getMessage() == "call fails"
 
 
 async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -149,13 +151,13 @@ async def retried(*sends: Send) -> None:
 async def test_what_a_process_left_behind_is_named_or_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Three messages have a line each, two hundred have one together; another failure in the batch is still named."""
     await retried(left_behind(1), left_behind(2, KILLED))
-    assert {record.getMessage() for record in entries(caplog)} == {"its process died; it runs alone, and will be tried again"}
+    assert {record.getMessage() for record in entries(caplog)} == {"its process died; it will be tried again"}
     assert [vars(record)["message_id"] for record in entries(caplog)] == ["m1", "m2"]
     caplog.clear()
     other = left_behind(0, Failure(kind=FailureKind.EXCEPTION, reason="odd"))
     await retried(other, *(left_behind(number) for number in range(200)))
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
-        ("WARNING", "a process died with 200 messages, and each will be tried again alone"),
+        ("WARNING", "a process died with many messages; each will be tried again"),
         ("WARNING", "it failed, and will be tried again"),
     ]
 

@@ -97,7 +97,7 @@ class Logs:
             return
         if key in self._failing:
             self._failing.discard(key)
-            self._logger.info("%s works again", call.point, extra={"endpoint": call.endpoint})
+            self._logger.info("call works again", extra={"endpoint": call.endpoint, "call": call.point.value})
         if call.point is Point.BEGIN:
             self._begun(call)
         elif call.point is Point.DEAD_LETTER:
@@ -112,7 +112,7 @@ class Logs:
         if isinstance(error, OnceOnlyError) and not isinstance(error, RetryableError):
             return
         endpoint, point = key
-        extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
+        extra = {"endpoint": endpoint, "call": point.value, "reason": f"{type(error).__name__}: {error}"}
         if isinstance(error, UpgradeRequired):
             if endpoint not in self._outdated:
                 self._outdated.add(endpoint)
@@ -122,7 +122,7 @@ class Logs:
             if isinstance(error, Unsafe):
                 self._logger.error("ALARM: a server's settings have become unsafe; nothing is begun there", extra=extra)
             else:
-                self._logger.warning("%s fails", point, extra=extra)
+                self._logger.warning("call fails", extra=extra)
 
     def _begun(self, call: PortCall) -> None:
         """Keep in mind which messages wait for their bucket, until it is known what became of them."""
@@ -139,9 +139,8 @@ class Logs:
         taken = [send for send in taken if send.message.identity not in undecidable]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
-            alone = " alone" if any(send.alone for send in taken) else ""
-            words = f"a process died with %d messages, and each will be tried again{alone}"
-            self._logger.warning(words, left_behind, extra={"endpoint": endpoint, "count": left_behind})
+            extra = {"endpoint": endpoint, "count": left_behind, "alone": any(send.alone for send in taken)}
+            self._logger.warning("a process died with many messages; each will be tried again", extra=extra)
         for send in taken:
             if left_behind <= NAMED or not _left_behind(send):
                 self._retried(endpoint, send)
@@ -150,12 +149,12 @@ class Logs:
         """Say of messages that no handler has put them off."""
         self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
         if len(waiting) > NAMED:
-            words = "%d messages wait for their buckets of claims, which are not rotated yet"
-            self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})
+            extra = {"endpoint": endpoint, "count": len(waiting)}
+            self._logger.info("messages wait for their time buckets, which are not rotated yet", extra=extra)
             return
         for send in waiting:
             extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
-            self._logger.info("it waits for its bucket of claims, which is not rotated yet", extra=extra)
+            self._logger.info("it waits for its time bucket, which is not rotated yet", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         last = send.history[-1] if send.history else None
@@ -163,8 +162,7 @@ class Logs:
         if last is not None:
             extra |= {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
         if _left_behind(send):
-            alone = "it runs alone, and" if send.alone else "it"
-            self._logger.warning("its process died; %s will be tried again", alone, extra=extra)
+            self._logger.warning("its process died; it will be tried again", extra=extra | {"alone": send.alone})
         elif last is None:
             self._logger.info("postponed, and not counted as a failure", extra=extra)  # by its handler, or by another run
         else:
