@@ -270,7 +270,13 @@ def test_a_worker_whose_delivery_another_may_settle_never_goes_first(monkeypatch
     assert found_in(UNRECORDED_FAILING, reduced=True, merged=False).histories < everything.histories
 
 
-@pytest.mark.parametrize("mutant", [each for each in MUTANTS if len(each.checks) > 1], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if number % 4 else [])
+        for number, mutant in enumerate(each for each in MUTANTS if len(each.checks) > 1)
+    ],
+)
 def test_a_mutant_is_caught_where_the_whole_search_catches_it(mutant: Mutant) -> None:
     """By the same check: the whole search finds nothing in those before."""
     told = run_mutant(mutant)

@@ -44,7 +44,9 @@ def test_the_shipping_code_stands_random_schedules() -> None:
     assert walked.steps > 100 * 20
 
 
-@pytest.mark.parametrize("name", CAUGHT_SOON)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(CAUGHT_SOON)]
+)
 async def test_random_schedules_catch_mutants(name: str) -> None:
     """Within a few schedules; what is told happens again on an event loop, in fewer steps than it was found in."""
     walked = walk_schedules(200, programs=changed(NAMED[name].changes))
