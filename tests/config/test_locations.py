@@ -89,6 +89,17 @@ def test_a_wrong_url_is_reported_when_the_endpoint_is_defined(role: str, url: st
     assert "no-base64" not in message
 
 
+@pytest.mark.parametrize("mark", ["?", "#"])
+@pytest.mark.parametrize("scheme", ["postgresql", "amqp", "redis", "mongodb"])
+def test_a_password_with_an_unescaped_mark_is_not_repeated(scheme: str, mark: str) -> None:
+    """What follows the mark looks like options; errors name unknown options."""
+    with pytest.raises(SetupError) as caught:
+        define("transport" if scheme == "amqp" else "store", f"{scheme}://me:half{mark}secret@h/shop")
+    assert "secret" not in str(caught.value)
+    assert "half" not in str(caught.value)
+    assert "%3F" in str(caught.value)
+
+
 @pytest.mark.parametrize("url", USABLE)
 def test_urls_as_sqlalchemy_writes_them_can_be_used(url: str) -> None:
     """With the driver's name or without."""

@@ -10,6 +10,8 @@ from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, 
 
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
 _ENGINES = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
+_SPLIT_PASSWORD = re.compile(r"[^@?#]*[?#].*@", re.DOTALL)
+"""A URL whose first @ is behind a ? or #: its password may end in the options, which error messages repeat."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -114,6 +116,9 @@ def _read(setting: object, role: Role) -> Location:
         system, driver = system_of(scheme), driver_of(scheme)
         if system is None or driver is None:
             raise SetupError(f"{role}={shown(setting)!r}: {_unknown(scheme)}. Supported: {working(role)}")
+        if _SPLIT_PASSWORD.match(setting):
+            hint = "write ? and # in a password as %3F and %23, and @ in an option as %40"
+            raise SetupError(f"{role}='{scheme}://...': {hint}")
         if system.address is not None and system.serves(role):
             try:
                 system.address(setting)
