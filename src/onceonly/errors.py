@@ -1,4 +1,4 @@
-"""Every error that this library raises, or that handlers and adapters raise for it.
+"""The errors that applications catch, and those that handlers and adapters raise.
 
 `OnceOnlyError` is the root. Below it are three families:
 
