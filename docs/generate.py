@@ -1,41 +1,66 @@
 """Writes the pages of `docs/` that follow from the code. `make docs` runs it; a test compares the pages with what it gives.
 
-`PUBLIC` is the one list of public modules. Every name in the `__all__` of such a module is public and has an entry on the
+`GROUPS` is the one list of public modules. Every name in the `__all__` of such a module is public and has an entry on the
 module's page in `docs/reference/`. All other modules and names are private.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from griffe import Alias, Class, Function, GriffeLoader, Object, Parameter, ParameterKind, Parser
+from griffe import Alias, Class, Expr, ExprName, Function, GriffeLoader, Module, Object, Parameter, ParameterKind, Parser
 
 from onceonly.runtime.observe.crash import CRASH_POINTS
 
 HERE = Path(__file__).parent
 
-PUBLIC = {
-    "onceonly": "what applications use every day",
-    "onceonly.errors": "all errors",
-    "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
-    "onceonly.integrations.starlette": "the same for Starlette",
-    "onceonly.testing": "the kit for tests of your handlers",
-    "onceonly.sql.store.tables": "the tables, for migration tools",
-    "onceonly.systems": "plug-ins: what a database, broker or service offers",
-    "onceonly.systems.threads": "for plug-ins with blocking drivers",
-    "onceonly.ports.documents": "for plug-ins that keep documents",
-    "onceonly.ports.effects": "for plug-ins that keep artifacts",
-    "onceonly.ports.transport": "for plug-ins that are brokers",
-    "onceonly.ports.environment": "clock, timer, random numbers and ids",
-    "onceonly.model.artifact": "the artifacts of a message",
-    "onceonly.model.message": "messages, deliveries and failures",
-    "onceonly.documents.encoding": "texts in documents",
-    "onceonly.documents.limits": "sizes of documents",
-    "onceonly.testing.artifact_suite": "conformance of artifacts",
-    "onceonly.testing.documents_suite": "conformance of documents",
-    "onceonly.testing.documents_subject": "what that suite needs",
-    "onceonly.testing.on_documents": "conformance of deduplication, tokens and transactions on documents",
-    "onceonly.testing.transport_suite": "conformance of transports",
+GROUPS = {
+    "For applications": {
+        "onceonly": "what applications use every day",
+        "onceonly.errors": "all errors",
+        "onceonly.types": "types of arguments and results, for annotations",
+        "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
+        "onceonly.integrations.starlette": "the same for Starlette",
+        "onceonly.sql.store.tables": "the tables, for migration tools",
+    },
+    "For tests of applications": {
+        "onceonly.testing": "the kit for tests of your handlers",
+    },
+    "For plug-ins": {
+        "onceonly.systems": "a system: what a database, broker or service offers",
+        "onceonly.systems.shared": "one connection for several endpoints",
+        "onceonly.systems.threads": "calls of blocking drivers",
+        "onceonly.ports.documents": "the protocol of documents",
+        "onceonly.ports.effects": "the protocol of artifacts",
+        "onceonly.ports.transport": "the protocol of brokers",
+        "onceonly.ports.environment": "clock, timer, random numbers and ids",
+        "onceonly.model.artifact": "the artifacts of a message",
+        "onceonly.model.message": "messages, deliveries and failures",
+        "onceonly.formats.cloudevents": "messages as headers and bodies, for brokers",
+        "onceonly.documents.bulk": "requests for many documents",
+        "onceonly.documents.clients": "options of URLs, errors of drivers",
+        "onceonly.documents.encoding": "keys and bodies that a service does not take as they are",
+        "onceonly.documents.limits": "sizes of documents",
+        "onceonly.sql.dialect": "what a SQL database has to offer",
+        "onceonly.sql.options": "options in the URL of a SQL database",
+        "onceonly.testing.suites": "conformance suites for documents, artifacts and transports",
+        "onceonly.testing.sql_suites": "conformance suites for SQL databases",
+    },
 }
+PUBLIC = {module: words for modules in GROUPS.values() for module, words in modules.items()}
+
+CREATED_BY_THE_LIBRARY = {
+    "Background",
+    "Blobs",
+    "Context",
+    "EndpointRun",
+    "HttpApp",
+    "Outgoing",
+    "Posted",
+    "Requests",
+    "Sent",
+    "Transaction",
+}
+"""Classes whose constructors are private, so the reference does not show them."""
 
 CRASH_POINTS_HEAD = """\
 # Crash points
@@ -52,9 +77,6 @@ INDEX_HEAD = """\
 
 The public modules. Each name on their pages is public. Other modules, and names that begin with an underscore, may change at
 any time. Written by `make docs`.
-
-| module | what it has |
-|---|---|
 """
 MARKS = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 
@@ -62,40 +84,113 @@ MARKS = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 def pages() -> dict[str, str]:
     """Give every generated page by its file name."""
     rows = (f"| `{name}` | {story} |\n" for name, story in CRASH_POINTS.items())
-    modules = (f"| [`{module}`]({module}.md) | {words} |\n" for module, words in PUBLIC.items())
     return {
         "crash-points.md": CRASH_POINTS_HEAD + "".join(rows),
-        "reference/index.md": INDEX_HEAD + "".join(modules),
+        "reference/index.md": INDEX_HEAD + "".join(_group(title, modules) for title, modules in GROUPS.items()),
         **{f"reference/{module}.md": page for module, page in _references()},
     }
 
 
-def _references() -> Iterator[tuple[str, str]]:
-    """Write a page for each public module, from the source: nothing is imported, so no driver is needed."""
-    loader = GriffeLoader(search_paths=[HERE.parent / "src"], docstring_parser=Parser.google)
-    library = loader.load("onceonly")
+def _group(title: str, modules: dict[str, str]) -> str:
+    rows = "".join(f"| [`{module}`]({module}.md) | {words} |\n" for module, words in modules.items())
+    return f"\n## {title}\n\n| module | what it has |\n|---|---|\n{rows}"
+
+
+def private_types(library: Module, modules: Iterable[str]) -> list[str]:
+    """List the private types of a package in annotations of its public names, as "public name: private type"."""
+    public = _public(library, modules)
+    found = set[str]()
+    for module in modules:
+        for name, entry in _names(library, module).items():
+            for annotation in _annotations(name, _target(entry)):
+                types = (_type(library, each) for each in annotation.iterate(flat=True) if isinstance(each, ExprName))
+                found |= {f"{module}.{name}: {path}" for path in types if path and path not in public}
+    return sorted(found)
+
+
+def load(package: str = "onceonly", folder: Path = HERE.parent / "src") -> Module:
+    """Read a package from its source. Nothing is imported, so no driver is needed."""
+    loader = GriffeLoader(search_paths=[folder], docstring_parser=Parser.google)
+    library = loader.load(package)
     loader.resolve_aliases()
+    assert isinstance(library, Module)  # noqa: S101 - for the type checker
+    return library
+
+
+def _references() -> Iterator[tuple[str, str]]:
+    """Write a page for each public module."""
+    library = load()
+    public = _public(library, PUBLIC)
     for module in PUBLIC:
-        found = library[module.removeprefix("onceonly").lstrip(".")] if module != "onceonly" else library
-        names = sorted(map(str, found.exports or ()), key=str.lower)
-        entries = (entry for name in names for entry in _entry(name, found[name]))
-        yield module, "\n\n".join([f"# {module}", _text(found), "Written by `make docs`.", *entries]) + "\n"
+        names = sorted(_names(library, module).items(), key=lambda item: item[0].lower())
+        entries = (entry for name, found in names for entry in _entry(name, found, public))
+        page = [f"# {module}", _text(_module(library, module)), "Written by `make docs`.", *entries]
+        yield module, "\n\n".join(page) + "\n"
 
 
-def _entry(name: str, found: Object | Alias) -> Iterator[str]:
-    """Describe one name, and what a class has."""
-    target = found.final_target if isinstance(found, Alias) else found
+def _module(library: Module, name: str) -> Object | Alias:
+    """Return a module of the package by its full name."""
+    return library if name == library.name else library[name.removeprefix(f"{library.name}.")]
+
+
+def _names(library: Module, module: str) -> dict[str, Object | Alias]:
+    """Return what the `__all__` of a module names."""
+    found = _module(library, module)
+    return {str(name): found[str(name)] for name in found.exports or ()}
+
+
+def _public(library: Module, modules: Iterable[str]) -> frozenset[str]:
+    """Return the full names of the objects that have an entry on some page, as they are where they are defined."""
+    return frozenset(_target(entry).path for module in modules for entry in _names(library, module).values())
+
+
+def _target(found: Object | Alias) -> Object:
+    return found.final_target if isinstance(found, Alias) else found
+
+
+def _annotations(name: str, target: Object) -> Iterator[Expr]:
+    """Give the annotations that the entry of a name shows."""
+    match target:
+        case Function():
+            given = [*(each.annotation for each in target.parameters), target.returns]
+        case Class():
+            for member in (*_constructor(name, target), *_methods(target)):
+                yield from _annotations("", member)
+            given = [each.annotation for each in _attributes(target)]
+        case _:
+            given = [getattr(target, "annotation", None), getattr(target, "value", None)]
+    yield from (each for each in given if isinstance(each, Expr))
+
+
+def _type(library: Module, name: ExprName) -> str:
+    """Return the full name of a class or a type alias of the package; empty for everything else, such as a type variable."""
+    path = name.canonical_path
+    if not path.startswith(f"{library.name}."):
+        return ""
+    try:
+        target = _target(library[path.removeprefix(f"{library.name}.")])
+    except (KeyError, AttributeError):
+        return ""
+    value = str(getattr(target, "value", None) or "")
+    is_alias = target.is_attribute and not target.name.startswith("_") and target.parent is not None and target.parent.is_module
+    is_variable = value.startswith(("TypeVar(", "ParamSpec("))
+    return target.path if target.is_class or (is_alias and not is_variable) else ""
+
+
+def _entry(name: str, found: Object | Alias, public: frozenset[str]) -> Iterator[str]:
+    """Describe one name, and what a class has. `public` has the full names of all public objects."""
+    target = _target(found)
     yield f"## {name}"
     match target:
         case Function():
             yield _code(f"{'async ' if 'async' in target.labels else ''}def {name}{_signature(target)}")
         case Class():
-            made = target.all_members.get("__init__")
             fields = [f"    {each.name}: {each.annotation}{_default(each)}" for each in _attributes(target)]
-            bases = ", ".join(map(str, target.bases))
+            fields += [f"    {each.name} = {getattr(each, 'value', '')}" for each in _members(target)]
+            bases = ", ".join(_bases(target, public))
             head = f"class {name}({bases})" if bases else f"class {name}"
             yield _code("\n".join([head, *fields]))
-            if isinstance(made, Function):
+            for made in _constructor(name, target):
                 yield _code(f"{name}{_signature(made)}")
         case _:
             value = str(target.value) if target.value is not None else ""
@@ -103,6 +198,9 @@ def _entry(name: str, found: Object | Alias) -> Iterator[str]:
     if text := _text(target):
         yield text
     if isinstance(target, Class):
+        described = [each for each in (*_attributes(target), *_members(target)) if _text(each)]
+        if described:
+            yield "\n".join(f"* `{each.name}`: {_text(each)}" for each in described)
         for each in _methods(target):
             marks = "async " if "async" in each.labels else ""
             words = f"{marks}def {each.name}{_signature(each)}" if isinstance(each, Function) else each.name
@@ -112,10 +210,36 @@ def _entry(name: str, found: Object | Alias) -> Iterator[str]:
                 yield text
 
 
+def _constructor(name: str, target: Class) -> Iterator[Function]:
+    """Give the constructor of a class, if users may call it."""
+    made = _target(target.all_members["__init__"]) if "__init__" in target.all_members else None
+    if isinstance(made, Function) and name not in CREATED_BY_THE_LIBRARY:
+        yield made
+
+
+def _bases(target: Class, public: frozenset[str]) -> Iterator[str]:
+    """Name the bases of a class: in place of a private one, the bases of that."""
+    own = {base.path: base for base in target.resolved_bases if isinstance(base, Class)}
+    for base in target.bases:
+        path = base.canonical_path if isinstance(base, Expr) else ""
+        if path in own and path not in public:
+            yield from _bases(own[path], public)
+        else:
+            yield str(base)
+
+
 def _attributes(target: Class) -> list[Object]:
     """List the annotated fields of a class."""
     found = [each for name, each in target.members.items() if not name.startswith("_") and each.is_attribute]
     return [each for each in found if getattr(each, "annotation", None) is not None and "property" not in each.labels]
+
+
+def _members(target: Class) -> list[Object]:
+    """List the members of an enumeration."""
+    if not any(str(base) in {"Enum", "StrEnum"} for base in target.bases):
+        return []
+    found = [each for name, each in target.members.items() if not name.startswith("_") and each.is_attribute]
+    return [each for each in found if getattr(each, "annotation", None) is None and "property" not in each.labels]
 
 
 def _methods(target: Class) -> list[Object]:

@@ -5,6 +5,8 @@ another one leaves; and one process prints the last lines for all of them.
 """
 
 import ctypes
+import gc
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -99,7 +101,13 @@ def _forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 def pytest_configure() -> None:
-    """Give large blocks back to the system. glibc keeps them once it has freed one, and tests use bodies of megabytes."""
+    """Let SIGINT interrupt the processes that tests start, and give large blocks back to the system.
+
+    A shell starts its background jobs with SIGINT ignored, and processes inherit that. glibc keeps large blocks once it has
+    freed one, and tests use bodies of megabytes.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
@@ -112,6 +120,21 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         for server in SERVERS:
             if server.answers() and is_silent(server.url):
                 pytest.exit(note_hanging(server), returncode=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and exempt from it what lives until the end: thousands of tests.
+
+    Each full collection during the tests would visit all of it again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.cli.sending import SendTally, TokenIssuing, send_all
+from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, CounterRow, SharedCounters
@@ -156,7 +157,7 @@ async def _running(job: TokensJob, places: TokensPlaces) -> AsyncIterator[Chain]
         await transport.declare(topologies)
         async with asyncio.TaskGroup() as working:
             for number, endpoint in enumerate(both):
-                working.create_task(endpoint.run(stop, counters=counters.row(number)))
+                working.create_task(host_of(endpoint).run(stop, counters=counters.row(number)))
             try:
                 yield Chain(both[0], transport, counters)
             finally:

@@ -5,7 +5,7 @@
 * `SetupError`: the set-up is wrong. A person must change something.
 * `RetryableError`: the operation did not succeed now and may be tried again from the start. `CommitFailed` means that nothing
   happened, `OutcomeUnknown` that it may have happened.
-* `ConflictError`: somebody else won. Nothing of this attempt happened.
+* `ConflictError`: another attempt won. Nothing of this attempt happened.
 
 The most common ones are names of `onceonly` as well.
 """

@@ -67,7 +67,7 @@ class Answering(NoArtifacts):
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Take them."""
-        calling = [record.identity for record in records if record.calls]
+        calling = [record.identity for record in records if record.requests]
         self.called += [name_of(identity) for identity in calling]
         return dict.fromkeys(calling, Answer.TAKEN)
 
@@ -150,12 +150,12 @@ async def test_the_log_says_who_waits_for_a_bucket_and_whom_a_handler_puts_off(c
     place.clock.advance(20 * WIDTH_MS)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
-    assert told(caplog) == [("it waits for its time bucket, which is not rotated yet", late[0].id)]
+    assert told(caplog) == [("message delayed: time bucket not rotated", late[0].id)]
     await place.deliver(*late)
-    assert told(caplog) == [("messages wait for their time buckets, which are not rotated yet", None)]
+    assert told(caplog) == [("messages delayed: time bucket not rotated", None)]
     assert await place.ring.rotate((await place.ring.bucketing()).bucket(late[0].instant)) is Rotation.ROTATED
     await place.deliver(late[0])
-    assert told(caplog) == [("postponed, and not counted as a failure", late[0].id)]
+    assert told(caplog) == [("message postponed, not counted as a failure", late[0].id)]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:
@@ -182,7 +182,7 @@ async def test_a_call_that_is_pending_keeps_its_bucket_and_is_made_when_its_mess
     await place.ring.buckets()
     message = at(place.clock.now(), "follow-up")
     unit = await place.store.begin([message])
-    await unit.commit([Record(message.identity, calls=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
+    await unit.commit([Record(message.identity, requests=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
     place.clock.advance(20 * WIDTH_MS)
     bucket = (await place.ring.bucketing()).bucket(message.instant)
     assert await place.ring.rotate(bucket) is Rotation.PENDING

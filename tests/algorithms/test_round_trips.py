@@ -13,7 +13,7 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.admission import DedupStoreAdmission, StoreAdmission, TokenAdmission, TokensInStore
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.algorithms.outbox import UnitResult, finish, process
-from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.entities import Entities
 from onceonly.model.errors import OutcomeUnknown
@@ -118,7 +118,7 @@ async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
 async def dedup_store(_: Path) -> AsyncIterator[Variant]:
     """A small entity, and a mark elsewhere."""
     harness = StoreHarness()
-    done = DocumentDedupStore(harness.documents, retention=WEEK, clock=harness.clock)
+    done = DocumentMarkStore(harness.documents, retention=WEEK, clock=harness.clock)
     yield Variant(
         bundle(harness.store(None), DedupStoreAdmission(ENDPOINT, done)), about(), lambda: len(harness.documents.calls)
     )

@@ -142,8 +142,8 @@ async def test_tokens_at_the_url_of_the_store_are_in_the_store(tmp_path: Path) -
     place = f"sqlite:///{tmp_path}/shop.db"
     async with wire(settings(store=place, deduplication=Tokens(place)), nobody) as ports:
         assert isinstance(ports.admission, admission.TokensInStore)
-        assert ports.upkeep.tokens is None
-        assert ports.upkeep.drops is not None
+        assert ports.maintenance.tokens is None
+        assert ports.maintenance.drops is not None
 
 
 @pytest.mark.parametrize(("entities", "kind"), [(False, MemoryStore), (True, DocumentStore)])
@@ -167,7 +167,7 @@ async def test_prepared_tokens_bring_a_janitor_with_their_own_age() -> None:
     """They are the only thing that a dead attempt leaves."""
     chosen = settings(deduplication=Tokens("memory://tokens", sweep_after=timedelta(seconds=31)))
     async with wire(chosen, nobody) as ports:
-        assert ports.upkeep.after == 31.0
+        assert ports.maintenance.after == 31.0
         assert MaintenanceLoop in runners(ports)
 
 
@@ -178,8 +178,8 @@ async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: 
         assert MaintenanceLoop in runners(ports)
         async with open_documents(done, clock=SystemClock()) as documents:
             await documents.save([Change(key="done/old", body=b"{}", expires=1), Change(key="done/new", body=b"{}")])
-            assert ports.upkeep.marks is not None
-            assert await ports.upkeep.marks.remove_expired() == 1
+            assert ports.maintenance.marks is not None
+            assert await ports.maintenance.marks.remove_expired() == 1
             assert await documents.keys("") == ("done/new",)
     async with wire(settings(deduplication=DedupStore("memory://done")), nobody) as ports:
         assert MaintenanceLoop not in runners(ports)
@@ -293,5 +293,6 @@ async def test_a_warning_is_logged_once(counted: type[Opened], caplog: pytest.Lo
         async with open_documents("redis://u:secret@slow/0", clock=SystemClock()):
             pass
     assert counted.count == 2
-    assert [record.getMessage() for record in caplog.records] == ["redis://slow/0: its reads are slow"]
-    assert caplog.records[0].levelno == logging.WARNING
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "document store warning")
+    assert (vars(record)["place"], vars(record)["reason"]) == ("redis://slow/0", "its reads are slow")

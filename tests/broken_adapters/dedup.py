@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
-from onceonly.ports.dedup_store import NONE, DedupStore
+from onceonly.ports.mark_store import NONE, MarkStore
 from onceonly.testing.dedup_suite import DedupSubject
 from onceonly.testing.documents_subject import Moment
 
@@ -14,7 +14,7 @@ PAGE = 100
 class WrappedDedupStore:
     """A dedup store whose calls go through a `WrappedDedup`; `known` is for what this process alone remembers."""
 
-    def __init__(self, owner: "WrappedDedup", inner: DedupStore) -> None:
+    def __init__(self, owner: "WrappedDedup", inner: MarkStore) -> None:
         self.inner = inner
         self.known: dict[bytes, bool] = {}
         self._owner = owner
@@ -40,11 +40,11 @@ class WrappedDedup:
         self.seen: dict[bytes, int] = {}
         """For what a broken service remembers, by key."""
 
-    async def dedup_store(self) -> DedupStore:
+    async def dedup_store(self) -> MarkStore:
         """Open a store."""
         return WrappedDedupStore(self, await self.subject.dedup_store())
 
-    async def cut(self, moment: Moment) -> DedupStore:
+    async def cut(self, moment: Moment) -> MarkStore:
         """Open a store that is cut off once."""
         return WrappedDedupStore(self, await self.subject.cut(moment))
 

@@ -1,6 +1,7 @@
 """A terminal that runs commands, in this process or in a process of its own."""
 
 import json
+import logging
 import signal
 import sqlite3
 import subprocess
@@ -42,6 +43,20 @@ class Done:
         return line
 
 
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo what a command has set up: the handlers of the root logger, and the levels of all loggers."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    levels = {name: logging.getLogger(name).level for name in ["", *root.manager.loggerDict]}
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        for name in ["", *root.manager.loggerDict]:
+            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+
+
 class Terminal:
     """Runs commands in one directory."""
 
@@ -53,7 +68,7 @@ class Terminal:
         """Run a command in this process. It imports the programs anew, as a process of its own would."""
         forget_modules(self.folder)
         self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with logging_restored(), pytest.raises(SystemExit) as ended:
             main(arguments)
         out, err = self._capsys.readouterr()
         code = ended.value.code

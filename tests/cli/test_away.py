@@ -15,7 +15,7 @@ from tests.cli.terminal import Terminal, running
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
 from tests.servers.forwarding import Door
 
-WAITS, WORKS = "cannot start yet; trying again with growing delays", "can start now"
+WAITS, WORKS = "endpoint cannot start yet, retrying with backoff", "endpoint can start now"
 
 
 @pytest.fixture

@@ -66,6 +66,19 @@ def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: Terminal)
         )
 
 
+@pytest.mark.parametrize(("options", "lines"), [((), 0), (("--log-level", "debug"), 1), (("--log-level", "error"), 0)])
+def test_a_run_of_a_handler_is_logged_at_the_level_debug(onceonly: Terminal, options: tuple[str, ...], lines: int) -> None:
+    """One line for each, and none of the drivers, which log each statement."""
+    (onceonly.folder / "works.py").write_text(LATER)
+    onceonly.write("work.jsonl", [{"id": "a"}])
+    onceonly("send", "work.jsonl", "--to", "works:works", "--type", "Work", "--id-from", "id")
+    done = onceonly("run", "works:works", "--drain", *options)
+    runs = [line for line in done.err.splitlines() if "debug " in line]
+    assert (done.code, len(runs)) == (0, lines)
+    assert all("handler succeeded endpoint=works type=Work" in line for line in runs)
+    assert ("worker started" in done.err) == ("error" not in options)
+
+
 def test_messages_come_from_a_pipe_by_its_path(onceonly: Terminal) -> None:
     """As from a shell's `<(...)`."""
     reading, writing = os.pipe()

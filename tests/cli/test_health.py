@@ -35,7 +35,7 @@ def add(onceonly: Terminal, lines: str) -> None:
 def probed(onceonly: Terminal, *arguments: str) -> Iterator[tuple[Running, int]]:
     """Run endpoints, and give where they answer."""
     with running(onceonly, *arguments, "--health", "0") as run:
-        yield run, int(run.until("answering /live and /ready").rsplit(":", 1)[1])
+        yield run, int(run.until("health server listening").rsplit(":", 1)[1])
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_program_that_hangs_is_not_live(onceonly: Terminal) -> None:
         os.kill(body["processes"][0]["pulse"]["pid"], signal.SIGSTOP)
         _, body = until(port, "/live", lambda status, _: status == 503)
         assert "hangs" in body["reasons"][0] or "has ended" in body["reasons"][0]
-        run.until("a process hangs, and is killed")
+        run.until("process killed: event loop blocked")
         until(port, "/ready", lambda status, _: status == 200)
         assert run.stop() == 0
 
@@ -208,7 +208,7 @@ def test_a_handler_that_does_not_end_costs_its_process_and_its_message(onceonly:
     with running(onceonly, "shop:shop") as run:
         run.until("worker started")
         onceonly("send", "endless.jsonl", "--to", "shop:shop", "--type", "OrderPlaced", "--id-from", "order_id")
-        run.until("a handler did not end in time, and its process is killed")
+        run.until("process killed: handler did not end in time")
         run.until("process replaced")
         onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
         end = time.monotonic() + PATIENCE

@@ -20,8 +20,8 @@ from onceonly import Endpoint, History, Off
 desk = Endpoint("desk", store="sqlite:///desk.db", transport="sqlite:///queue.db", relay_after=0.05)
 off = Endpoint("off", store="sqlite:///desk.db", transport="sqlite:///queue.db", deduplication=Off())
 """
-ANSWERS = "answering /live and /ready"
-STARTED, WAITS = "relay started", "cannot start yet; trying again with growing delays"
+ANSWERS = "health server listening"
+STARTED, WAITS = "relay started", "endpoint cannot start yet, retrying with backoff"
 SOON = 0.05
 
 
@@ -114,7 +114,7 @@ async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: Ter
             assert await received(url, 1) == [b'{"name":"before"}']
             await asyncio.to_thread(server.stop)
             await commit(endpoint, "a", "b", "c")
-            relay.until("relay cannot dispatch; trying again with growing delays")
+            relay.until("relay cannot dispatch, retrying with backoff")
             assert await left(onceonly) == 3
             await asyncio.to_thread(server.start)
             relay.until("relay recovered")

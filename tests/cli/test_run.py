@@ -32,7 +32,7 @@ def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: Term
         started = json.loads(run.until("process started"))
         run.until("worker started")
         os.kill(started["pid"], signal.SIGKILL)
-        assert json.loads(run.until("a process died"))["exitcode"] == -signal.SIGKILL
+        assert json.loads(run.until("process died"))["exitcode"] == -signal.SIGKILL
         run.until("process replaced")
         onceonly(*SEND)
         onceonly(*SEND)
@@ -50,7 +50,7 @@ def test_it_starts_again_when_its_program_changes(onceonly: Terminal) -> None:
     with running(onceonly, "shop:shop", "--reload") as run:
         run.until("worker started")
         program.write_text(program.read_text().replace("a total below zero", "what a total"))
-        assert "shop.py" in run.until("reloading")
+        assert "shop.py" in run.until("program reloading")
         run.until("process stopped")
         run.until("worker started")
         onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}])
@@ -67,9 +67,9 @@ def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: Terminal)
     with running(onceonly, "shop:shop", "--reload") as run:
         run.until("worker started")
         program.write_text("1 / 0\n")
-        run.until("the program cannot run as it is; waiting until a file changes")
+        run.until("program cannot start, waiting for a file change")
         program.write_text(right)
-        run.until("reloading")
+        run.until("program reloading")
         run.until("worker started")
         assert run.stop() == 0
     said = "".join(run.said)
@@ -94,8 +94,8 @@ def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixtur
     for kind in (ChildEventKind.KILLED, ChildEventKind.HURRIED):
         _tell(ChildEvent(kind=kind, index=0, pid=1), None)
     assert caplog.messages == [
-        "a process did not stop in time, and was killed",
-        "a process was killed because a second signal asked for it",
+        "process killed: did not stop in time",
+        "process killed: second signal",
     ]
 
 

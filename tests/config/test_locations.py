@@ -23,6 +23,8 @@ WRONG = [
     ("store", "postgres://h/shop", "unknown URL scheme 'postgres', did you mean postgresql://. Supported: azure-blob://"),
     ("store", "mysql+pymysql://h/shop", "no adapter for this driver of MariaDB; write mysql://, mysql+asyncmy://"),
     ("store", "mariadb+asyncmy://h/shop?pgbouncer=true", "option pgbouncer is for PostgreSQL only"),
+    ("store", "mysql://h/shop?schema=shop", "schema='shop': mysql has no schemas; use ?prefix="),
+    ("store", "sqlite:///shop.db?schema=shop", "schema='shop': sqlite has no schemas; use ?prefix="),
     ("store", "sqlite+aiosqlite:///shop.db?create=perhaps", "option create='perhaps': write true or false"),
     ("transport", "sqlite:///shop.db?lease=soon", "option lease='soon': write a number of seconds"),
     ("transport", "amqp://", "this RabbitMQ URL has no host"),

@@ -26,8 +26,8 @@ class Sound(DocumentTransactions):
 
     async def open(self, opening: TransactionAttempt) -> DocumentTransaction | IdempotencyEntry:
         """Open one of the class that spoils."""
-        kept = await self.kept(opening.key) if opening.key else None
-        return self.spoils(self, opening) if kept is None else kept
+        entry = await self.entry(opening.key) if opening.key else None
+        return self.spoils(self, opening) if entry is None else entry
 
 
 def spoiling(spoils: type[DocumentTransaction]) -> type[Sound]:
@@ -219,7 +219,7 @@ class Unburied(DocumentTransaction):
 class Forgotten(Sound):
     """Knows no key."""
 
-    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
+    async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Find nothing."""
         return None
 
@@ -266,9 +266,9 @@ class Shared(Sound):
 class Reserving(Sound):
     """Takes the key of whoever looks for it."""
 
-    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
+    async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Look, and leave a trace."""
-        found = await super().kept(key, endpoint)
+        found = await super().entry(key, endpoint)
         if found is None and not endpoint:
             unit = self.unit_of(key)
             document, version = await self.load(unit)
@@ -299,9 +299,9 @@ class Deaf(Sound):
 class Own(Sound):
     """Finds keys of its own endpoint only, whoever's is asked for."""
 
-    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
+    async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Ask for its own."""
-        return await super().kept(key)
+        return await super().entry(key)
 
 
 class Gravedigger(Sound):

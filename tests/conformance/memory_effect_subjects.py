@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
-from onceonly.adapters.memory.dedup import MemoryDedupStore
+from onceonly.adapters.memory.dedup import MemoryMarkStore
 from onceonly.adapters.memory.tokens import MemoryTokens
 from onceonly.adapters.memory.world import Live, PortOperation, WorldDriver
 from onceonly.model.errors import OutcomeUnknown
@@ -63,13 +63,13 @@ class InMemory:
 class MemoryDedup(InMemory):
     """The memory dedup store, which forgets nothing by itself."""
 
-    async def dedup_store(self) -> MemoryDedupStore:
+    async def dedup_store(self) -> MemoryMarkStore:
         """Open it."""
-        return MemoryDedupStore(self.driver)
+        return MemoryMarkStore(self.driver)
 
-    async def cut(self, moment: Moment) -> MemoryDedupStore:
+    async def cut(self, moment: Moment) -> MemoryMarkStore:
         """Open one that is cut off once."""
-        return MemoryDedupStore(self.cutting(moment))
+        return MemoryMarkStore(self.cutting(moment))
 
     def retention(self) -> int:
         """Give some retention."""

@@ -64,6 +64,7 @@ class TestAzureBlobArtifacts(ArtifactStoreSuite):
             yield subject
 
 
+@pytest.mark.slow
 class TestDedupInAzureTable(DedupSuite):
     """The dedup store for every service, here."""
 
@@ -76,6 +77,7 @@ class TestDedupInAzureTable(DedupSuite):
             yield dedup_and_token_subjects(subject).dedup
 
 
+@pytest.mark.slow
 class TestTokensInAzureTable(TokenSuite):
     """The tokens for every service, here."""
 
@@ -88,6 +90,7 @@ class TestTokensInAzureTable(TokenSuite):
             yield dedup_and_token_subjects(subject).tokens
 
 
+@pytest.mark.slow
 class TestDedupInAzureBlob(DedupSuite):
     """The dedup store for every service, here."""
 
@@ -100,6 +103,7 @@ class TestDedupInAzureBlob(DedupSuite):
             yield dedup_and_token_subjects(subject).dedup
 
 
+@pytest.mark.slow
 class TestTokensInAzureBlob(TokenSuite):
     """The tokens for every service, here."""
 
@@ -112,6 +116,7 @@ class TestTokensInAzureBlob(TokenSuite):
             yield dedup_and_token_subjects(subject).tokens
 
 
+@pytest.mark.slow
 class TestTransactionsInAzureTable(DocumentTransactionSuite):
     """The transactions for every service, here."""
 
@@ -124,6 +129,7 @@ class TestTransactionsInAzureTable(DocumentTransactionSuite):
             yield subject
 
 
+@pytest.mark.slow
 class TestTransactionsInAzureBlob(DocumentTransactionSuite):
     """The transactions for every service, here."""
 

@@ -68,10 +68,12 @@ class TestCosmos(InCosmos, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing
 
 
+@pytest.mark.slow
 class TestDedupInCosmos(InCosmos, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
+@pytest.mark.slow
 class TestTokensInCosmos(InCosmos, DocumentTokenSuite):
     """The tokens for every service, here."""
 

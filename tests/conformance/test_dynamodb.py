@@ -47,13 +47,16 @@ class TestDynamoDB(InDynamoDB, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
+@pytest.mark.slow
 class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
+@pytest.mark.slow
 class TestTokensInDynamoDB(InDynamoDB, DocumentTokenSuite):
     """The tokens for every service, here."""
 
 
+@pytest.mark.slow
 class TestTransactionsInDynamoDB(InDynamoDB, DocumentTransactionSuite):
     """The transactions for every service, here."""

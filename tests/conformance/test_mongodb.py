@@ -70,10 +70,12 @@ class TestMongoDB(InMongoDB, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
+@pytest.mark.slow
 class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
+@pytest.mark.slow
 class TestTokensInMongoDB(InMongoDB, DocumentTokenSuite):
     """The tokens for every service, here."""
 

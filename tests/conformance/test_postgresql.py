@@ -17,7 +17,7 @@ from onceonly.testing.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
-DRIVERS = ("postgresql", "postgresql+psycopg")
+DRIVERS = ("postgresql", pytest.param("postgresql+psycopg", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="module", params=DRIVERS)

@@ -66,14 +66,17 @@ class TestRedis(InRedis, DocumentsSuite):
     lapse: ClassVar[int] = 2_500  # Redis removes to the millisecond
 
 
+@pytest.mark.slow
 class TestDedupInRedis(InRedis, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
+@pytest.mark.slow
 class TestTokensInRedis(InRedis, DocumentTokenSuite):
     """The tokens for every service, here."""
 
 
+@pytest.mark.slow
 class TestTransactionsInRedis(InRedis, DocumentTransactionSuite):
     """The transactions for every service, here."""
 

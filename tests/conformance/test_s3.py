@@ -52,10 +52,12 @@ class TestS3(InS3, DocumentsSuite):
     lapse: ClassVar[int] = 250  # nothing expires here
 
 
+@pytest.mark.slow
 class TestDedupInS3(InS3, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
+@pytest.mark.slow
 class TestTokensInS3(InS3, DocumentTokenSuite):
     """The tokens for every service, here."""
 

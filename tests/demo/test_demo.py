@@ -54,6 +54,7 @@ def command(*options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
 
 
+@pytest.mark.slow
 def test_every_flight_counts_once_though_processes_are_killed() -> None:
     """All zeros, and the kills really happened."""
     code, numbers = demo("--kills", "4")

@@ -19,8 +19,10 @@ READ_BY_USERS = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
     *sorted((ROOT / "examples").rglob("*.py")),
-    *sorted((ROOT / "tests" / "plugins" / "toy").rglob("*.py")),
+    *sorted((ROOT / "tests" / "plugins").glob("toy*/**/*.py")),
 ]
+EXAMPLES = {"Account"}
+"""Names of users' own classes in docstrings."""
 FENCE = re.compile(r"^```(?:python|py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -40,6 +42,90 @@ def test_every_public_name_has_an_entry_with_words(module: str) -> None:
     assert [name for name, text in entries.items() if not bare.sub("", text).strip()] == []
 
 
+def test_public_signatures_have_public_types_only() -> None:
+    """Parameters, results, fields and aliases: a type in one of them has an entry too."""
+    assert GENERATE["private_types"](GENERATE["load"](), PUBLIC) == []
+
+
+def test_pages_name_public_classes_only() -> None:
+    """A docstring does not refer to a class that has no page."""
+    library = GENERATE["load"]()
+    public = {name.rpartition(".")[2] for name in GENERATE["_public"](library, PUBLIC)}
+    private = {name for name in classes(library) if name not in public} - EXAMPLES
+    for path in sorted((DOCS / "reference").glob("*.md")):
+        words = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert private.intersection(re.findall(r"`([A-Z]\w+)[`.(]", words)) == set(), path.stem
+
+
+def classes(module: Any) -> Iterator[str]:
+    """Give the names of all classes in a package."""
+    for each in module.members.values():
+        if not each.is_alias:
+            yield from classes(each) if each.is_module else [each.name] if each.is_class else []
+
+
+SHOP = """
+from collections.abc import Callable
+from typing import TypeVar
+from shop.private import Hidden, Public
+__all__ = ["Alias", "Class", "Context", "Public", "function"]
+Alias = Hidden | None
+_Any = TypeVar("_Any")
+class Base:
+    def inherited(self) -> "list[Hidden]": ...
+class Class(Base):
+    field: Hidden
+    public: Public
+    _private: Hidden
+    def __init__(self, value: "Hidden") -> None: ...
+    def method(self) -> None: ...
+    def _hidden(self) -> Hidden: ...
+class Context:
+    def __init__(self, value: Hidden) -> None: ...
+    @property
+    def value(self) -> Hidden: ...
+def function(call: Callable[[Hidden], _Any], value: Public) -> dict[str, _Any]: ...
+def not_public(value: Hidden) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("removed", "missing"),
+    [
+        ("", {"Alias", "Class", "Context", "function"}),
+        ("Alias = Hidden | None", {"Class", "Context", "function"}),
+        ("def function(call: Callable[[Hidden], _Any], value: Public)", {"Alias", "Class", "Context"}),
+    ],
+)
+def test_a_private_type_is_found(tmp_path: Path, removed: str, missing: set[str]) -> None:
+    """Wherever an entry shows it. The constructor of what the library creates is not shown."""
+    (tmp_path / "shop").mkdir()
+    replaced = SHOP.replace(removed, "Alias = None" if "=" in removed else "def function(value: Public)") if removed else SHOP
+    (tmp_path / "shop" / "__init__.py").write_text(replaced)
+    (tmp_path / "shop" / "private.py").write_text("class Hidden: ...\nclass Public: ...\n")
+    found = GENERATE["private_types"](GENERATE["load"]("shop", tmp_path), ["shop"])
+    assert found == [f"shop.{name}: shop.private.Hidden" for name in sorted(missing)]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        'def inherited(self) -> "list[Hidden]": ...',
+        "field: Hidden",
+        'def __init__(self, value: "Hidden") -> None: ...',
+    ],
+)
+def test_each_part_of_a_class_is_looked_at(tmp_path: Path, member: str) -> None:
+    """A field, a constructor, an inherited method."""
+    (tmp_path / "shop").mkdir()
+    program = f"from shop.private import Hidden\n__all__ = ['Class']\nclass Base:\n    {member}\nclass Class(Base): ...\n"
+    if "field" in member:
+        program = f"from shop.private import Hidden\n__all__ = ['Class']\nclass Class:\n    {member}\n"
+    (tmp_path / "shop" / "__init__.py").write_text(program)
+    (tmp_path / "shop" / "private.py").write_text("class Hidden: ...\n")
+    assert GENERATE["private_types"](GENERATE["load"]("shop", tmp_path), ["shop"]) == ["shop.Class: shop.private.Hidden"]
+
+
 @pytest.mark.parametrize("path", READ_BY_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_users_read_imports_public_names_only(path: Path) -> None:
     """Snippets in pages, and programs."""
@@ -55,6 +141,20 @@ def test_a_private_import_is_found() -> None:
     )
     found = [(module, name) for module, name in imported(program, Path("program.py")) if not is_public(module, name)]
     assert found == [("onceonly.sql.queue", ""), ("onceonly", "History_"), ("onceonly.systems", "full_name")]
+
+
+@pytest.mark.parametrize("path", [DOCS / "systems.md", DOCS / "effects.md", DOCS / "testing.md"], ids=lambda path: path.stem)
+def test_what_a_page_offers_by_its_full_name_is_public(path: Path) -> None:
+    """Modules, and names of modules, also outside of snippets."""
+    offered = re.findall(r"`(onceonly(?:\.\w+)+)(?:\(.*?\))?`", path.read_text(encoding="utf-8"))
+    assert sorted({name for name in offered if not is_offered(name)}) == []
+
+
+def test_the_index_has_every_public_module_once() -> None:
+    """In its groups."""
+    index = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[`(.*?)`\]", index, re.MULTILINE) == list(PUBLIC)
+    assert re.findall(r"^## (.*)$", index, re.MULTILINE) == list(GENERATE["GROUPS"])
 
 
 def imported(text: str, path: Path) -> Iterator[tuple[str, str]]:
@@ -74,6 +174,12 @@ def parsed(program: str) -> Any:
     except SyntaxError:
         lines = [line for line in program.splitlines() if re.match(r"(from|import) \S+[^(]*$", line)]
         return ast.parse("\n".join(lines))
+
+
+def is_offered(name: str) -> bool:
+    """Report whether a full name is that of a public module, or of a public name in one."""
+    module, _, last = name.rpartition(".")
+    return name in PUBLIC or is_public(module, last)
 
 
 def is_public(module: str, name: str) -> bool:

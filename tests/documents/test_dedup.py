@@ -6,7 +6,7 @@ import pytest
 
 from onceonly.algorithms.admission import DedupStoreAdmission
 from onceonly.documents.compare_and_set import TRIES
-from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
+from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew, SetupError
 from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
@@ -20,9 +20,9 @@ DAY = 86_400_000
 HOUR = DAY // 24
 
 
-def opened(documents: Documents, clock: ManualClock | None = None) -> DocumentDedupStore:
+def opened(documents: Documents, clock: ManualClock | None = None) -> DocumentMarkStore:
     """Open a store that remembers for a day."""
-    return DocumentDedupStore(documents, retention=timedelta(days=1), clock=clock or ManualClock())
+    return DocumentMarkStore(documents, retention=timedelta(days=1), clock=clock or ManualClock())
 
 
 async def test_new_keys_are_added_in_one_call() -> None:
@@ -189,13 +189,13 @@ async def test_nothing_is_asked_about_nothing() -> None:
 def test_a_store_that_remembers_for_no_time_is_refused() -> None:
     """It would be no dedup store."""
     with pytest.raises(SetupError, match="longer than 0"):
-        DocumentDedupStore(RecordingDocuments(), retention=timedelta(), clock=ManualClock())
+        DocumentMarkStore(RecordingDocuments(), retention=timedelta(), clock=ManualClock())
 
 
 async def test_expired_marks_are_looked_for_page_by_page() -> None:
     """So many pages at a time, going on where the last look stopped, and beginning anew at the end."""
     documents, clock = RecordingDocuments(), ManualClock()
-    done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=clock)
+    done = DocumentMarkStore(documents, retention=timedelta(days=1), clock=clock)
     await done.add([bytes([number] * 16) for number in range(5)])
     clock.advance(3 * 86_400_000)
     await done.add([bytes([9] * 16)])

@@ -107,7 +107,7 @@ async def test_what_a_transaction_leaves_is_gone_a_day_later() -> None:
     harness.entities(opened).write("Account/A", b'"later"')
     await opened.commit(None, None)
     assert await harness.raw("entity/Account/A") == {"onceonly": 1, "state": "later"}
-    assert await harness.transactions.kept("k") is None
+    assert await harness.transactions.entry("k") is None
 
 
 async def test_a_record_that_is_pending_stays_however_long_it_takes() -> None:
@@ -142,9 +142,9 @@ async def test_a_key_whose_way_was_not_answered_is_committed_by_the_next_attempt
     opened = await harness.opened("a1", "k", "Account/A")
     with pytest.raises(CommitFailed, match="nothing was committed"):
         await opened.commit(None, b"first")
-    assert await harness.transactions.kept("k") is None
+    assert await harness.transactions.entry("k") is None
     await harness.done("a2", "k", "Account/B")
-    kept = await harness.transactions.kept("k")
+    kept = await harness.transactions.entry("k")
     assert kept is not None
     assert kept.attempt == "a2"
 
@@ -156,7 +156,7 @@ async def test_a_commit_that_was_not_answered_may_have_happened() -> None:
     opened = await harness.opened("a1", "k", "Account/A")
     with pytest.raises(OutcomeUnknown):
         await opened.commit(None, b"first")
-    assert await harness.transactions.kept("k") == IdempotencyEntry("a1", b"f", b"first")
+    assert await harness.transactions.entry("k") == IdempotencyEntry("a1", b"f", b"first")
 
 
 async def test_what_is_too_large_is_refused_before_it_is_written() -> None:

@@ -16,6 +16,7 @@ from onceonly.assembly import open_store
 from onceonly.assembly.documents import open_documents
 from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.config.deduplication import Deduplication
+from onceonly.endpoint.host import host_of
 from onceonly.formats.entities import unit_of
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message, Send
@@ -139,7 +140,7 @@ class Chain:
 async def opened(accounts: Endpoint, audit: Endpoint) -> AsyncIterator[Chain]:
     """Open both."""
     async with AsyncExitStack() as stack:
-        ports = [await stack.enter_async_context(each.opened()) for each in (accounts, audit)]
+        ports = [await stack.enter_async_context(host_of(each).opened()) for each in (accounts, audit)]
         yield Chain(accounts, audit, ports)
 
 

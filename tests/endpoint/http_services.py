@@ -22,6 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import Context, Endpoint, Reject
+from onceonly.endpoint.host import host_of
 from onceonly.runtime.observe.observer import PortCall
 from tests import ROOT
 
@@ -191,7 +192,7 @@ async def process(side: str, folder: Path, port: int, point: str = "") -> AsyncI
 async def main(side: str, folder: Path, port: int, point: str) -> None:
     """Be one of the services, until killed."""
     endpoint = payments(folder) if side == "payments" else shop(folder, port)
-    async with endpoint.running(observer=KillAt(point) if point else None):
+    async with host_of(endpoint).running(observer=KillAt(point) if point else None):
         if side == "payments":
             await _serve(endpoint, folder, port)
         else:

@@ -13,6 +13,7 @@ from onceonly import Context, Endpoint, entity, message
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.outbox import process
 from onceonly.config.deduplication import Deduplication, DedupStore, History
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
@@ -79,7 +80,7 @@ class Deployment:
     async def running(self, *versions: tuple[Any, str]) -> AsyncIterator[list[Ports]]:
         """Open versions side by side, in the order in which they were deployed."""
         async with AsyncExitStack() as stack:
-            opened = [await stack.enter_async_context(self.version(*each).opened()) for each in versions]
+            opened = [await stack.enter_async_context(host_of(self.version(*each)).opened()) for each in versions]
             await opened[0].transport.declare([Topology(endpoint="till"), Topology(endpoint="audit")])
             yield opened
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onceonly import Context, message
+from onceonly.endpoint.context import decision_of
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.message_builder import LATEST, MessageBuilder
 from onceonly.errors import InvalidEffect
@@ -42,7 +43,7 @@ def captured(act: Callable[[Context], None], arrived: Message | None = None) -> 
     """Give the one effect of what `act` does."""
     used = context(arrived)
     act(used)
-    (send,) = used.end().effects
+    (send,) = decision_of(used).effects
     assert isinstance(send, Send)
     return send
 
@@ -128,7 +129,7 @@ def test_a_handler_that_may_be_committed_twice_sends_the_same_ids_whenever_it_ru
     for now in (NOW, NOW + 7_000_000):
         used = Context(MessageBuilder("shop", max_body=1000), arrived, now=now, repeats=True)
         used.publish(Placed("1"), **options)
-        (send,) = used.end().effects
+        (send,) = decision_of(used).effects
         ids.add(send.message.id)
         assert (send.message.instant, send.message.extension("onceonlytime")) == (instant, str(instant))
     assert len(ids) == 1
@@ -141,7 +142,7 @@ def test_without_an_instant_to_count_from_the_ids_of_such_a_handler_contain_none
     for now in (NOW, NOW + 7_000_000):
         used = Context(MessageBuilder("shop", max_body=1000), incoming(onceonlytime=str(now)), now=now, repeats=True)
         used.publish(Placed("1"), **options)
-        (send,) = used.end().effects
+        (send,) = decision_of(used).effects
         ids.add(send.message.id)
         assert (send.message.instant, send.message.former_instant) == (0, 0)
     assert ids == {outgoing_id("shop", incoming().identity, 0)}
@@ -204,7 +205,7 @@ def test_ids_depend_on_the_incoming_message_and_the_place_in_the_handler_only() 
         used = context(arrived)
         for number in range(3):
             used.publish(Charge(number))
-        return [send.message.id for send in used.end().effects]
+        return [send.message.id for send in decision_of(used).effects]
 
     assert ids(incoming()) == ids(incoming())
     assert len({*ids(incoming()), *ids(incoming(id="m2")), *ids(incoming(source="other"))}) == 9
@@ -216,7 +217,7 @@ def test_a_refused_effect_leaves_no_gap() -> None:
     with pytest.raises(InvalidEffect):
         used.publish({"a": 1})
     used.publish(Placed("1"))
-    (send,) = used.end().effects
+    (send,) = decision_of(used).effects
     assert send.message.id == outgoing_id("shop", incoming().identity, 0, NOW)
 
 

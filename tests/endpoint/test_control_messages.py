@@ -125,7 +125,7 @@ async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(s
     """Its process died after the commit; with a client's key and without."""
     for number, key in enumerate((None, "k")):
         web = sending_only(simulated, processed_by="bank")
-        async with web.opened(environment=simulated.environment, observer=CrashAt("after-commit")):
+        async with host_of(web).opened(environment=simulated.environment, observer=CrashAt("after-commit")):
             with pytest.raises(ProcessCrash):
                 async with web.transaction(idempotency_key=key) as tx:
                     await deposit(tx, key=f"A{number}")
@@ -138,7 +138,7 @@ async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(s
 async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transaction(simulated: SimulatedEndpoint) -> None:
     """With the name of the queue that is missing."""
     web = sending_only(simulated, processed_by="nobody")
-    async with web.opened(environment=simulated.environment):
+    async with host_of(web).opened(environment=simulated.environment):
         with pytest.raises(CommitFailed, match="is there a queue of endpoint 'nobody'"):
             async with web.transaction() as tx:
                 await deposit(tx)

@@ -213,10 +213,10 @@ async def test_what_a_dead_attempt_left_is_swept(kind: str, places: Places) -> N
         await ports.admission.prepare([Record(order.identity, (effect,), unit=unit)])
         (folder / attempts[order.identity]).mkdir()
         (folder / attempts[order.identity] / "receipt.txt").write_text("1")
-        later, upkeep = SystemClock().now() + 1, ports.upkeep
-        assert upkeep.tokens is not None
-        assert upkeep.artifacts is not None
-        assert await sweep(upkeep.tokens, later, 10, ports) == 1
-        assert await upkeep.artifacts.sweep(later, 10) == 1
+        later, maintenance = SystemClock().now() + 1, ports.maintenance
+        assert maintenance.tokens is not None
+        assert maintenance.artifacts is not None
+        assert await sweep(maintenance.tokens, later, 10, ports) == 1
+        assert await maintenance.artifacts.sweep(later, 10) == 1
         assert not [key for key in await keys(tokens) if key.startswith(("token/", "register/"))]
         assert not list(folder.rglob("receipt.txt"))

@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceonly import Context, Endpoint, Field, Off, Reject, Retry, RetryLater, WorkerSettings
 from onceonly.assembly import open_database, open_dead_letters, open_transport
+from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler, SchemaMissing
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message, Send
@@ -152,7 +153,7 @@ async def test_copies_are_handled_once_and_so_is_what_they_cause(databases: TwoD
         await connection.execute(Line.__table__.insert(), {"endpoint": "mail", "what": event.order_id})
 
     at_shop, at_mail = Watch(), Watch()
-    async with shop.running(observer=at_shop), mail.running(observer=at_mail):
+    async with host_of(shop).running(observer=at_shop), host_of(mail).running(observer=at_mail):
         await databases.send(PlaceOrder("a"), PlaceOrder("b"), copies=3)
         await at_shop.until(Point.ACK, 6)
         await at_mail.until(Point.ACK, 2)
@@ -164,9 +165,8 @@ async def test_copies_are_handled_once_and_so_is_what_they_cause(databases: TwoD
 async def test_without_deduplication_copies_are_handled_again(databases: TwoDatabases) -> None:
     """Off is honest at-least-once."""
     watch = Watch()
-    async with write_down(databases.endpoint(deduplication=Off(), worker=WorkerSettings(batch_size=1, wait=0.02))).running(
-        observer=watch
-    ):
+    shop = write_down(databases.endpoint(deduplication=Off(), worker=WorkerSettings(batch_size=1, wait=0.02)))
+    async with host_of(shop).running(observer=watch):
         await databases.send(PlaceOrder("a"), copies=3)
         await watch.until(Point.ACK, 3)
     assert await databases.lines() == [("shop", "a")] * 3
@@ -183,7 +183,7 @@ async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(databases: TwoDa
             f"INSERT INTO onceonly_messages (queue, visible_at, leases, receipt, headers, body) VALUES {row}"  # noqa: S608 - its own
         )
     await databases.send(PlaceOrder("good"))
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         await watch.until(Point.ACK, 2)
     assert await databases.lines() == [("shop", "good")]
     (letter,) = await databases.dead()
@@ -210,7 +210,7 @@ async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones
         nameless = Send(message=Message(id="", source="web", type="PlaceOrder", body=b"{}"), to="shop")
         stranger = Send(message=Message(id="s", source="web", type="Unheard", body=b"{}"), to="shop")
         await transport.send([nameless, stranger])
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         await watch.until(Point.DEAD_LETTER, 4)
         await watch.until(Point.ACK, 5)
         await databases.send(PlaceOrder("x"))
@@ -242,7 +242,7 @@ async def test_a_failing_handler_is_retried_and_its_traces_are_gone(databases: T
             raise RetryLater(0.01)
 
     watch = Watch()
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         await databases.send(PlaceOrder("a"))
         await watch.until(Point.FORGET, 1)
     assert await databases.lines() == [("shop", f"try {len(tries) - 1}")]
@@ -262,7 +262,7 @@ async def test_def_handlers_use_the_synchronous_session_of_the_same_unit(databas
             context.send(PlaceOrder("again"), to="shop", delay=0.02)
 
     watch = Watch()
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         await databases.send(PlaceOrder("a", 1))
         await watch.until(Point.ACK, 2)
     assert await databases.lines() == [("shop", "a after 0"), ("shop", "again after 1")]
@@ -272,7 +272,7 @@ async def test_plain_json_of_a_foreign_sender_is_handled_once(databases: TwoData
     """No CloudEvents attributes at all: the id is a field, the type that of the only handler."""
     watch = Watch()
     shop = write_down(databases.endpoint(identity=Field("order_id")))
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         foreign = Send(message=Message(id="", source="", type="", body=b'{"order_id":"a","total":1,"more":[]}'), to="shop")
         async with open_transport(databases.queue, "web") as transport:
             assert await transport.send([foreign] * 3) == (Answer.TAKEN,) * 3
@@ -289,7 +289,7 @@ async def test_a_start_that_fails_is_raised_where_it_was_asked_for(databases: Tw
     write_down(shop)
     without = replace(shop.settings, store=databases.store + "?create=false")
     with pytest.raises(SchemaMissing):
-        async with shop.running(settings=without):
+        async with host_of(shop).running(settings=without):
             raise AssertionError("never runs")
 
 
@@ -347,7 +347,7 @@ async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alon
         body = _encoded(PlaceOrder("slow"))
         await transport.send([Send(message=Message(id="s", source="web", type="Slow", body=body), to="shop")])
     watch = Watch()
-    async with shop.running(observer=watch):
+    async with host_of(shop).running(observer=watch):
         await watch.until(Point.DEAD_LETTER, 1)
         await watch.until(Point.ACK, 2)
     assert await databases.lines() == [("shop", "a")]

@@ -22,7 +22,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from onceonly import Endpoint, Off, SetupError
 from onceonly.assembly import open_store
-from onceonly.endpoint.host import MAX_BODY
+from onceonly.endpoint.host import MAX_BODY, host_of
 from onceonly.errors import InvalidEffect, SchemaMissing
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
@@ -149,7 +149,7 @@ async def test_where_the_endpoint_runs_its_transport_says_what_is_too_large(file
     """Its settings hold as well: a start may name another store than the endpoint does."""
     shop = shop_at("sqlite:///elsewhere.db")
     settings = replace(shop.settings, store=f"sqlite:///{file}", transport=f"sqlite:///{file}")
-    async with AsyncSession(engine) as session, shop.opened(settings=settings), session.begin():
+    async with AsyncSession(engine) as session, host_of(shop).opened(settings=settings), session.begin():
         outgoing = shop.enlist(session)
         outgoing.publish(b"x" * QUEUE_TAKES, type="x")
         with pytest.raises(InvalidEffect, match=f"takes {QUEUE_TAKES} at most"):

@@ -95,7 +95,7 @@ async def handle(ports: Ports, type_: str = "Order") -> None:
 async def test_providers_live_for_the_process_or_for_a_message(type_: str) -> None:
     """In the order they need each other, ended in the opposite one."""
     journal = Journal()
-    async with shop_with_providers(journal).opened() as ports:
+    async with host_of(shop_with_providers(journal)).opened() as ports:
         await handle(ports, type_)
         await handle(ports, type_)
     for_a_message = ["mailer", "handled", "no mailer"]
@@ -106,7 +106,7 @@ async def test_an_endpoint_can_run_twice_at_once() -> None:
     """What was made belongs to the run, not to the endpoint."""
     journal = Journal()
     shop = shop_with_providers(journal)
-    async with shop.opened() as first:
+    async with host_of(shop).opened() as first:
         async with shop.opened():
             pass
         await handle(first)

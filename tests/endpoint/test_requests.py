@@ -17,8 +17,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from onceonly import Endpoint, Peer, Retry, SetupError
+from onceonly.endpoint.host import host_of
 from onceonly.endpoint.http_app import HttpApp
-from onceonly.endpoint.requests import RequestPlace, Requests
+from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.errors import InvalidEffect
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.peer import MOST
@@ -56,7 +57,7 @@ def module(name: str, folder: Path, port: int) -> Any:
 
 async def letters(endpoint: Endpoint) -> tuple[DeadLetter, ...]:
     """Read an endpoint's dead letters."""
-    async with endpoint.opened() as ports:
+    async with host_of(endpoint).opened() as ports:
         return await ports.dead_letters.page(Filter())
 
 
@@ -187,7 +188,7 @@ async def test_what_can_never_be_asked_is_refused_at_once(  # noqa: PLR0917 - wh
     made = requests()
     with pytest.raises(InvalidEffect, match=re.escape(words)):
         await made.post(url, body, then=then, headers=headers)
-    assert made.end() == ((), ())
+    assert decided_requests(made) == ((), ())
 
 
 async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
@@ -196,7 +197,7 @@ async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
     urls = [await made.post(f"{URL}/Charge", {}, then=Follow("a")) for _ in range(MOST)]
     with pytest.raises(InvalidEffect, match="are the most for one handler"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
-    artifacts, calls = made.end()
+    artifacts, calls = decided_requests(made)
     assert urls == [f"{URL}/attempt.{index}" for index in range(MOST)]
     assert [(call.verb, call.url) for call in calls] == [(Verb.POST, url) for url in urls]
     assert len({artifact.name for artifact in artifacts}) == MOST

@@ -282,7 +282,7 @@ async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
 
 async def test_the_block_that_lost_does_not_pass_its_own_answer_off_as_the_kept_one(shop: Endpoint) -> None:
     """It may have returned that already; so the `async with` form says ConflictError, and the next attempt gets the answer."""
-    async with shop.opened() as ports:
+    async with host_of(shop).opened() as ports:
         assert ports.transactions is not None
         rival = TransactionPorts(Optimistic(ports.transactions), ports.admission)
         with host_of(shop).bind(ports._replace(transactions=rival.transactions)):
@@ -318,9 +318,9 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
             found = await super().open(opening)
             return found if isinstance(found, IdempotencyEntry) else Silent(found)
 
-        async def kept(self, key: str) -> IdempotencyEntry | None:
-            calls.append("kept")
-            return await super().kept(key)
+        async def entry(self, key: str) -> IdempotencyEntry | None:
+            calls.append("entry")
+            return await super().entry(key)
 
     ways = TransactionPorts(Listening(Live(), "shop"), StoreAdmission())
     with pytest.raises(OutcomeUnknown):
@@ -351,7 +351,7 @@ async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
     ):
         with pytest.raises(CommitFailed, match="nothing was committed: no answer"):
             await transact(opening("one"), deciding(b"first"), TransactionPorts(transactions, admission))
-    assert await MemoryTransactions(driver, "shop").kept("k") is None
+    assert await MemoryTransactions(driver, "shop").entry("k") is None
 
 
 async def test_who_waits_for_a_key_may_say_for_how_long(shop: Endpoint) -> None:
@@ -384,7 +384,7 @@ async def test_a_transaction_that_is_over_cannot_be_committed() -> None:
             await opened.commit(None, None)
         with pytest.raises(CommitFailed, match="is over"):
             await opened.commit(None, b"again")
-    assert (await transactions.kept("k0"), await transactions.kept("k1")) == (IdempotencyEntry("a0", b"same"), None)
+    assert (await transactions.entry("k0"), await transactions.entry("k1")) == (IdempotencyEntry("a0", b"same"), None)
 
 
 async def test_an_exception_gives_the_transaction_up() -> None:
@@ -405,11 +405,11 @@ class Optimistic:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.kept = inner.kept
+        self.entry = inner.entry
 
     async def open(self, opening: TransactionAttempt) -> Any:
         """Open, and let a rival commit the same key before this one is entered."""
-        if await self._inner.kept(opening.key) is None and opening.key == "k":
+        if await self._inner.entry(opening.key) is None and opening.key == "k":
             mine = await self._inner.open(_keyless(opening))
             rival = await self._inner.open(opening)
             await rival.commit(None, encode_answer("of the winner"))

@@ -13,6 +13,7 @@ from onceonly import (
     Transaction,
 )
 from onceonly.algorithms.delivery import deliver
+from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import take_apart
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
@@ -73,7 +74,7 @@ class SimulatedEndpoint:
     @asynccontextmanager
     async def opened(self, observer: Any = None) -> AsyncIterator[Endpoint]:
         """Open it, and a queue beside it."""
-        async with self.bank.opened(environment=self.environment, observer=observer) as self.ports:
+        async with host_of(self.bank).opened(environment=self.environment, observer=observer) as self.ports:
             await self.ports.transport.declare([Topology(endpoint="bank"), Topology(endpoint="sink")])
             yield self.bank
 

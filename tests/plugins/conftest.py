@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.packages import TOY, Register, Shell, install
+from tests.plugins.packages import TOY, TOY_BROKER, TOY_SQL, Register, Shell, install
 
-collect_ignore = ["toy"]
+collect_ignore = ["toy", "toymq", "toysql"]
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,27 @@ def toy_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("toy") / "packages"
     install(TOY, target)
     return target
+
+
+@pytest.fixture(scope="session")
+def toy_sql_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the toy database, once for all tests."""
+    target = tmp_path_factory.mktemp("toysql") / "packages"
+    install(TOY_SQL, target)
+    return target
+
+
+@pytest.fixture
+def sql_shell(tmp_path: Path, toy_sql_packages: Path) -> Shell:
+    """Run commands in an empty folder, where the toy database is installed."""
+    return Shell(tmp_path, toy_sql_packages)
+
+
+@pytest.fixture
+def broker_shell(tmp_path: Path) -> Shell:
+    """Run commands in an empty folder, where the toy broker is installed."""
+    install(TOY_BROKER, tmp_path / "packages")
+    return Shell(tmp_path, tmp_path / "packages")
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from tests import ROOT
 
 Register = Callable[..., None]
 TOY = ROOT / "tests" / "plugins" / "toy"
+TOY_BROKER = ROOT / "tests" / "plugins" / "toymq"
+TOY_SQL = ROOT / "tests" / "plugins" / "toysql"
 
 
 def install(source: Path, target: Path) -> None:

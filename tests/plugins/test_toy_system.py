@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import rules
+from onceonly.testing.suites import (
+    ArtifactStoreSuite,
+    DocumentDedupSuite,
+    DocumentsSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+)
 from tests import ROOT
-from tests.plugins.packages import TOY, Shell
+from tests.plugins.packages import TOY, TOY_SQL, Shell
 
 SUITES = (DocumentsSuite, DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite, ArtifactStoreSuite)
 BANK = """
@@ -124,6 +128,7 @@ def test_marks_and_tokens_are_kept_in_the_toy(shell: Shell, deduplication: str) 
     assert len(marks) == (2 if "DedupStore" in deduplication else 0)
 
 
+@pytest.mark.slow
 def test_the_toy_passes_the_conformance_suites(shell: Shell) -> None:
     """Run as its author would, by pytest."""
     printed = shell.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(TOY / "pyproject.toml"), str(TOY / "tests"))
@@ -131,18 +136,26 @@ def test_the_toy_passes_the_conformance_suites(shell: Shell) -> None:
     assert re.search(r"\d+ (failed|error)", printed) is None
 
 
-def parts_of_the_page() -> Iterator[tuple[str, str]]:
-    """Give the blocks of docs/systems.md that name a file of the toy in their first line, without that line."""
+def parts_of_the_page(package: str) -> Iterator[tuple[str, str]]:
+    """Give the blocks of docs/systems.md that name a file of a package in their first line, without that line."""
     page = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
     for block in page.split("```")[1::2]:
         _language, first, *lines = block.splitlines()
-        if first.startswith("# onceonly-toy/"):
-            yield first.removeprefix("# onceonly-toy/"), "\n".join(lines)
+        if first.startswith(f"# {package}/"):
+            yield first.removeprefix(f"# {package}/"), "\n".join(lines)
 
 
-def test_the_page_shows_the_toy_as_it_is() -> None:
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        (TOY, {"pyproject.toml", "src/onceonly_toy/__init__.py", "tests/test_toy.py"}),
+        (TOY_SQL, {"src/onceonly_toysql/__init__.py", "src/onceonly_toysql/engine.py", "tests/test_toysql.py"}),
+    ],
+    ids=["toy", "toysql"],
+)
+def test_the_page_shows_a_package_as_it_is(folder: Path, files: set[str]) -> None:
     """Every block is a part of the file that it names."""
-    shown = dict(parts_of_the_page())
-    assert set(shown) == {"pyproject.toml", "src/onceonly_toy/__init__.py", "tests/test_toy.py"}
+    shown = dict(parts_of_the_page(f"onceonly-{folder.name}"))
+    assert set(shown) == files
     for name, text in shown.items():
-        assert text.strip() in (TOY / name).read_text(encoding="utf-8"), name
+        assert text.strip() in (folder / name).read_text(encoding="utf-8"), name

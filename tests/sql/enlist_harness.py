@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_store, open_transport
+from onceonly.endpoint.host import host_of
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE, Environment, SystemClock
@@ -94,7 +95,7 @@ class Shop:
 
     def running(self, *also: Observer, environment: Environment = LIVE) -> AbstractAsyncContextManager[None]:
         """Run the endpoint."""
-        return self.endpoint.running(observer=Observers(self.watch, *also), environment=environment)
+        return host_of(self.endpoint).running(observer=Observers(self.watch, *also), environment=environment)
 
     async def place(self, *orders: str) -> None:
         """Place orders as a user's program does, in one transaction."""

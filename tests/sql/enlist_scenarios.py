@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.assembly import enlist
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
@@ -175,7 +176,7 @@ class EnlistScenarios:
         together, other = Together(), shop.another()
         async with (
             shop.running(together, environment=AHEAD),
-            other.running(observer=together, environment=FAR_AHEAD),
+            host_of(other).running(observer=together, environment=FAR_AHEAD),
         ):
             first, second = await shop.arrived(2)
             assert first == second

@@ -186,8 +186,8 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
         "removing expired claims",
         "removing expired keys",
     ]
-    assert ports.upkeep.journals is not None
-    assert await ports.upkeep.journals.read() == journal
+    assert ports.maintenance.journals is not None
+    assert await ports.maintenance.journals.read() == journal
 
 
 async def test_two_rounds_at_once_do_all_of_it(ports: Ports) -> None:

@@ -65,7 +65,7 @@ def bank(store: str = STORES[0], deduplication: Deduplication = DEDUPLICATIONS[0
     return made
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [STORES[0], *(pytest.param(store, marks=pytest.mark.slow) for store in STORES[1:])])
 @pytest.mark.parametrize("deduplication", DEDUPLICATIONS, ids=lambda each: type(each).__name__)
 async def test_an_entity_is_changed_once_whatever_crashes(store: str, deduplication: Deduplication) -> None:
     """On every kind of store, with every kind of deduplication, at every crash point; copies included."""

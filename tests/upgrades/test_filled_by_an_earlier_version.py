@@ -1,51 +1,36 @@
 """What the version before the new package layout has written is drained by this one: each message takes effect once.
 
-`filled/` holds dumps of the SQLite files that commit 8a3cea4 wrote with `upgrade_program.py`. For each endpoint it has handled
-orders 1, 2 and 3, given up -1, and failed once with 7. Orders 4 and 5 are committed and their process has died before it
-sent anything. Orders 6 and 8 wait, 9 is delayed by five minutes. Copies of all that were handled have come again.
+`filled/sqlite/` holds dumps of the SQLite files that commit 8a3cea4 wrote with `upgrade_program.py`. For each endpoint it has
+handled orders 1, 2 and 3, given up -1, and failed once with 7. Orders 4 and 5 are committed and their process has died before
+it sent anything. Orders 6 and 8 wait, 9 is delayed by five minutes. Copies of all that were handled have come again.
 """
 
-import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from onceonly.algorithms.delivery import deliver
+from onceonly.endpoint.host import host_of
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
+from tests.upgrades.harness import ORDERS, ask, restored
 
-FILLED = Path(__file__).with_name("filled")
-PROGRAM = "tests.upgrades.upgrade_program"
+FILLED = Path(__file__).with_name("filled") / "sqlite"
 FILLED_AT = 1_795_402_838_893
 """Milliseconds since 1970."""
 LATER = FILLED_AT + 600_000
-ORDERS = set(range(1, 10))
 
 
 @pytest.fixture(name="program")
 def program_on_the_filled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Restore the files, and import the program that works on them."""
     monkeypatch.chdir(tmp_path)
-    for dump in FILLED.glob("*.sql"):
-        with closing(sqlite3.connect(tmp_path / f"{dump.stem}.db")) as database:
-            database.executescript(dump.read_text())
-    sys.modules.pop(PROGRAM, None)  # its endpoints belong to the directory in which it was imported
-    yield import_module(PROGRAM)
-    sys.modules.pop(PROGRAM, None)
-
-
-def ask(file: str, query: str) -> list[tuple[Any, ...]]:
-    """Ask one of the files."""
-    with closing(sqlite3.connect(file)) as database:
-        return database.execute(query).fetchall()
+    with restored(FILLED, tmp_path) as program:
+        yield program
 
 
 def queued(queue: str, *, of: str = "") -> list[str]:
@@ -59,7 +44,7 @@ async def test_each_message_takes_effect_once(name: str, program: ModuleType) ->
     """By claims, by tokens and by marks elsewhere."""
     endpoint = getattr(program, name)
     assert ask(f"{name}.db", "SELECT count(*) FROM onceonly_records") == [(2,)]  # there is something to drain
-    async with endpoint.opened(environment=Environment(clock=ManualClock(LATER))) as ports:
+    async with host_of(endpoint).opened(environment=Environment(clock=ManualClock(LATER))) as ports:
         while batch := await ports.transport.receive(100, 0):
             await deliver(batch, ports)
         letters = await ports.dead_letters.page(Filter(endpoint=name))
@@ -74,7 +59,7 @@ async def test_each_message_takes_effect_once(name: str, program: ModuleType) ->
 
 async def test_entities_are_read_and_counted_once(program: ModuleType) -> None:
     """Two messages for one entity, one for the other; their copies count nothing."""
-    async with program.history.opened(environment=Environment(clock=ManualClock(LATER))) as ports:
+    async with host_of(program.history).opened(environment=Environment(clock=ManualClock(LATER))) as ports:
         while batch := await ports.transport.receive(100, 0):
             await deliver(batch, ports)
     states = [state for (state,) in ask("history.db", "SELECT state FROM onceonly_entities")]

@@ -1,5 +1,6 @@
-"""Three endpoints that send to each other, one for each way to deduplicate, on SQLite files in this directory."""
+"""Three endpoints that send to a sink, one for each way to deduplicate, on SQLite files in this directory."""
 
+import os
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -7,7 +8,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly import Context, DedupStore, Endpoint, Reject, Retry, Tokens
 
-QUEUE = "sqlite:///queue.db"
+QUEUE = os.environ.get("UPGRADE_QUEUE", "sqlite:///queue.db")
 
 
 class Base(DeclarativeBase):
@@ -55,7 +56,7 @@ class Count:
 
 def made(name: str, **settings: object) -> Endpoint:
     """Make an endpoint with a store of its own."""
-    retry = Retry(immediate=0, delayed=2, first_delay=10)
+    retry = Retry(immediate=0, delayed=2, first_delay=1)
     endpoint = Endpoint(name, store=f"sqlite:///{name}.db", transport=QUEUE, metadata=Base.metadata, retry=retry, **settings)  # type: ignore[arg-type]
 
     @endpoint.handler

@@ -23,7 +23,7 @@ from onceonly_verify.running import explore
 from onceonly_verify.trie import Node
 from onceonly_verify.workload import DeduplicationMode, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
-from tests.verify.test_roles import RELAYING
+from tests.verify.harness import RELAYING
 
 ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
 OPTIMISTIC = Check(
@@ -225,10 +225,10 @@ def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str
 @pytest.mark.parametrize(
     ("point", "name"),
     [
-        ("begin", "one message"),
+        pytest.param("begin", "one message", marks=pytest.mark.slow),
         ("forget", "one message"),
         ("ack", UNRECORDED_DYING),
-        ("release", OPTIMISTIC_LATE),
+        pytest.param("release", OPTIMISTIC_LATE, marks=pytest.mark.slow),
         ("commit", OPTIMISTIC.name),
         ("begin", CHAINED.name),
         ("commit", CHAINED_FAILING.name),

@@ -1,56 +1,19 @@
 """What a worker does is data: another program beside the endpoint's own needs a row, and no change of the search."""
 
-from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.transport import MemoryReceipt
-from onceonly.model.message import Delivery
-from onceonly.model.record import Answer
-from onceonly.ports.bundle import Ports
 from onceonly_verify.check import Check
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.invariants.auditor import Auditor
-from onceonly_verify.programs import Programs, shipped
-from onceonly_verify.roles import Batch, Begun, Role
-from onceonly_verify.workload import SHOP, Workload, copies
+from onceonly_verify.programs import shipped
+from onceonly_verify.workload import Workload, copies
 from onceonly_verify.world import Bounds
+from tests.verify.harness import RELAYING, forgetting_what_is_pending, sending_what_is_pending
 
-RELAY = "relay of the shop"
-ALARM = Delivery(receipt=MemoryReceipt(number=0, times=0), queue=RELAY, headers=(), body=b"an alarm")
 ONE = Check(name="one message", workload=Workload(arrivals=copies("a")), bounds=Bounds(crashes=2), workers=1)
-
-
-def whenever(broker: Any, _role: Role, _transports: Any) -> Iterator[Begun]:
-    """Set a worker going at any moment."""
-    yield broker, (ALARM,)
-
-
-def sending_what_is_pending(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Send the effects of old records, and forget those that were taken."""
-    return _relay(ports, forgetting_first=False)
-
-
-def forgetting_what_is_pending(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Forget old records before their effects are sent."""
-    return _relay(ports, forgetting_first=True)
-
-
-async def _relay(ports: Ports, *, forgetting_first: bool) -> None:
-    assert ports.pending is not None
-    for record in await ports.pending.undispatched(older_than=1, limit=1):
-        if forgetting_first:
-            await ports.store.forget([record])
-        answers = await ports.transport.send(record.effects)
-        if not forgetting_first and all(answer is Answer.TAKEN for answer in answers):
-            await ports.store.forget([record])
-
-
-RELAYING = Role(
-    endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: ", begins=whenever, program=sending_what_is_pending
-)
 
 
 def explored(program: Any) -> tuple[Exploration, set[str]]:

@@ -10,8 +10,8 @@ from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
 from onceonly.ports.admission import AdmissionResult
-from onceonly.ports.dedup_store import NONE, DedupStore
 from onceonly.ports.environment import IdGenerator
+from onceonly.ports.mark_store import NONE, MarkStore
 from onceonly.ports.token_store import TokenStore
 
 Subscribers = Mapping[str, Sequence[str]]
@@ -42,7 +42,7 @@ class StoreAdmission:
 class DedupStoreAdmission:
     """A dedup store elsewhere knows what is done, so that the store forgets everything (protocols, section 4)."""
 
-    def __init__(self, endpoint: str, dedup_store: DedupStore) -> None:
+    def __init__(self, endpoint: str, dedup_store: MarkStore) -> None:
         """Ask this dedup store."""
         self._endpoint = endpoint
         self._done = dedup_store

@@ -67,14 +67,14 @@ async def announce(opening: TransactionAttempt, unit: str, controls: Controls, t
 
 async def look(control: Control, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
     """See to one attempt. Raises ConflictError, CommitFailed, OutcomeUnknown: then it is to be released."""
-    kept = await controls.attempts.kept(control.key, control.endpoint) if control.key else None
+    entry = await controls.attempts.entry(control.key, control.endpoint) if control.key else None
     record = await controls.attempts.record(control.identity, control.unit)
     if record is not None and record.effects:
         relayed = await relay([record], ports)
         if relayed.refused:  # until a person has seen to it that the broker takes it
             return await _again(control, len(controls.delays), controls, ports)
         return ControlOutcome.OVER if relayed.finished else ControlOutcome.UNKNOWN
-    if record is not None or kept is not None:
+    if record is not None or entry is not None:
         return ControlOutcome.OVER
     if control.look < len(controls.delays):
         return await _again(control, control.look + 1, controls, ports)

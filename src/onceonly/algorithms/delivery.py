@@ -55,27 +55,34 @@ ROTATION_SECONDS = 5.0
 
 
 class BatchReport(Struct, frozen=True, kw_only=True):
-    """How a batch ended, in deliveries; for telemetry and for the pace of the worker, never for correctness."""
+    """What became of the deliveries of a batch."""
 
     handled: int = 0
+    """Handled and committed."""
     known: int = 0
+    """Copies of messages that were handled before."""
     idle: int = 0
-    """How many messages of those known had nothing left to do here, however many copies of each there were."""
+    """Messages among the known ones that had nothing to finish."""
     dropped: int = 0
-    """How many messages of those known were not admitted and not found here, however many copies of each there were."""
+    """Messages among the known ones that were not admitted, and have no record."""
     retried: int = 0
+    """Failed, and sent again as a retry copy."""
     dead: int = 0
+    """Given up, and stored as dead letters."""
     postponed: int = 0
+    """Released, to be handled later."""
     conflicted: int = 0
+    """Released after a conflict."""
     lost_race: int = 0
-    """How many of those that are conflicted: a smaller batch would not have helped."""
+    """Those among the conflicted ones that a smaller batch would not have helped."""
     unknown: int = 0
+    """Released because the outcome is unknown, or a system did not answer."""
     slot_not_ready: int = 0
-    """How many of those that were retried wait for their bucket: it should be rotated now."""
+    """Those among the retried ones whose time bucket is not ready."""
     needs_upgrade: int = 0
-    """How many of those that are unknown: only processes of a newer version can read what they need."""
+    """Those among the unknown ones that only a newer version can read."""
     trouble: tuple[str, ...] = ()
-    """What the ports said where a unit did not come about."""
+    """Errors of units that were not committed."""
 
     def __add__(self, other: "BatchReport") -> "BatchReport":
         """Add two reports up."""
@@ -474,7 +481,9 @@ def _joined(parts: Sequence[UnitResult]) -> UnitResult:
 def _failures(done: UnitResult, of: Mapping[Identity, PendingMessage]) -> list[tuple[PendingMessage, Failure]]:
     """Return the messages that failed, and behind them those whose effects the broker refused."""
     failed = [(of[identity], failure) for identity, failure in done.failed]
-    return failed + [(of[record.identity], _refusal(record)) for record, answer in done.kept if answer is Answer.REFUSED]
+    return failed + [
+        (of[record.identity], _refusal(record)) for record, answer in done.undispatched if answer is Answer.REFUSED
+    ]
 
 
 def _mismatches(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> list[DeadLetterDraft]:
@@ -490,7 +499,7 @@ def _mismatches(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: 
 async def _leave(done: UnitResult, ran: RunResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     """Release what comes again uncounted."""
     postponed = [of[identity] for identity in done.postponed]
-    unknown = [of[record.identity] for record, answer in done.kept if answer is Answer.UNKNOWN]
+    unknown = [of[record.identity] for record, answer in done.undispatched if answer is Answer.UNKNOWN]
     await release([*postponed, *unknown, *ran.conflicted, *ran.unknown], ports)
     return BatchReport(
         postponed=_count(postponed),

@@ -43,7 +43,7 @@ class NoArtifacts:
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Call nobody: calls that an earlier setting left wait for it to come back."""
-        return dict.fromkeys((record.identity for record in records if record.calls), Answer.UNKNOWN)
+        return dict.fromkeys((record.identity for record in records if record.requests), Answer.UNKNOWN)
 
     async def response(self, message: Message) -> Response | None:
         """Give None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""

@@ -30,7 +30,7 @@ class UnitResult(Struct, frozen=True, kw_only=True):
 
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
-    kept: tuple[tuple[Record, Answer], ...] = ()
+    undispatched: tuple[tuple[Record, Answer], ...] = ()
     """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
     dropped: tuple[Record, ...] = ()
     """Not admitted, and the unit had nothing of it: it is done elsewhere, and only to be dropped."""
@@ -89,7 +89,9 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     settled = (*records, *known)
     return UnitResult(
         finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
-        kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
+        undispatched=tuple(
+            (r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN
+        ),
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
             for m in unit.found.new
@@ -146,7 +148,7 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         token=message.token,
         attempt=attempts.get(message.identity, ""),
         artifacts=decision.artifacts,
-        calls=(*decision.calls, *forgetting(message)),
+        requests=(*decision.requests, *forgetting(message)),
         fingerprint=message.fingerprint,
     )
 

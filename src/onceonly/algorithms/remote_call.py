@@ -26,9 +26,9 @@ from onceonly.ports.remote import Remote
 
 async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, Answer]:
     """Make the calls of committed records; answers for each record that has any: TAKEN only when each of its calls was."""
-    calls = [call for record in records for call in record.calls]
+    calls = [call for record in records for call in record.requests]
     answers = iter(await remote.perform(calls)) if calls else iter(())
-    return {record.identity: together([next(answers) for _ in record.calls]) for record in records if record.calls}
+    return {record.identity: together([next(answers) for _ in record.requests]) for record in records if record.requests}
 
 
 async def response_of(message: Message, remote: Remote) -> Response | None:

@@ -26,17 +26,17 @@ Execution = Callable[[Request, Resources], Awaitable[BlockDecision]]
 """The user's work on a request: opaque; the result of exactly one run is kept."""
 
 
-async def keep(key: str, request: Request, calls: RemoteRequests, *, deadline: int, now: int) -> bool:
+async def keep(key: str, request: Request, requests: RemoteRequests, *, deadline: int, now: int) -> bool:
     """Do what a PUT asks for; False when it comes too late, or after a DELETE. Raises CommitFailed, OutcomeUnknown."""
-    return deadline > now and await calls.put(key, request, deadline)
+    return deadline > now and await requests.put(key, request, deadline)
 
 
-async def execute(opening: TransactionAttempt, execution: Execution, calls: RemoteRequests, ports: Ports) -> bytes | None:
+async def execute(opening: TransactionAttempt, execution: Execution, requests: RemoteRequests, ports: Ports) -> bytes | None:
     """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
 
     Raises what the execution raises, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: the caller is to ask again.
     """
-    opened = await calls.open(opening)  # the response first: this fences everything below
+    opened = await requests.open(opening)  # the response first: this fences everything below
     if isinstance(opened, IdempotencyEntry):
         if ports.pending is not None:
             await _dispatch(await ports.pending.find([Identity(opening.endpoint, opened.attempt)]), ports)
@@ -65,11 +65,11 @@ async def execute(opening: TransactionAttempt, execution: Execution, calls: Remo
     return decided.answer
 
 
-async def bury(key: str, calls: RemoteRequests, *, until: int) -> None:
+async def bury(key: str, requests: RemoteRequests, *, until: int) -> None:
     """Do what a DELETE asks for, of a request that there is or not. Raises CommitFailed, OutcomeUnknown."""
-    await calls.bury(key, until)
+    await requests.bury(key, until)
     # Crash here, "after-bury": 1 no request, 2 the response is there, 3 a POST is given it, 4 DELETE comes again.
-    await calls.remove(key)
+    await requests.remove(key)
 
 
 async def _dispatch(records: Sequence[Record], ports: FinishingPorts) -> None:

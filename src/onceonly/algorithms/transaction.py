@@ -65,13 +65,13 @@ async def transact(opening: TransactionAttempt, block: Block, ways: TransactionP
         async with enclosed(opened):
             decided = await block(opened)
     except ConflictError as lost:
-        kept = await _winner(opening, ways, lost)
-        return TransactionResult(answer=kept.answer, is_known=True)
+        entry = await _winner(opening, ways, lost)
+        return TransactionResult(answer=entry.answer, is_known=True)
     return await complete(opening, opened, decided, ways)
 
 
 async def begin(opening: TransactionAttempt, ways: TransactionPorts) -> OpenTransaction | IdempotencyEntry:
-    """Open the transaction; gives what is kept instead when its key is committed. Raises as `transact`."""
+    """Open the transaction; returns the stored entry instead when its key is committed. Raises as `transact`."""
     try:
         with before_commit():
             opened = await ways.transactions.open(opening)
@@ -119,8 +119,8 @@ async def complete(
     except ConflictError as lost:
         opened.abandon()
         await ways.admission.discard(records)  # definite: nothing of this attempt happened
-        kept = await _winner(opening, ways, lost)
-        return TransactionResult(answer=kept.answer, is_known=True)
+        entry = await _winner(opening, ways, lost)
+        return TransactionResult(answer=entry.answer, is_known=True)
     except BaseException:
         opened.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
@@ -130,14 +130,14 @@ async def complete(
 
 async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:
     """Give what the attempt that won has committed under the key. Raises ConflictError when nobody did, KeyReused."""
-    kept = await ways.transactions.kept(opening.key) if opening.key else None
-    if kept is None:
+    entry = await ways.transactions.entry(opening.key) if opening.key else None
+    if entry is None:
         raise ConflictError(f"not done, nothing happened, try again: {lost}") from lost
-    return _checked(opening, kept)
+    return _checked(opening, entry)
 
 
-def _checked(opening: TransactionAttempt, kept: IdempotencyEntry) -> IdempotencyEntry:
-    """Make sure that the key was kept for this very request; asked at every read of it."""
-    if kept.fingerprint != opening.fingerprint:
+def _checked(opening: TransactionAttempt, entry: IdempotencyEntry) -> IdempotencyEntry:
+    """Check that the entry was stored for this request. Every read of an entry is checked."""
+    if entry.fingerprint != opening.fingerprint:
         raise KeyReused("this idempotency key was used before, for another request; a new request needs a new key")
-    return kept
+    return entry

@@ -10,7 +10,7 @@ from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import BucketClock, OpenedAdmission, OpenedStore
 from onceonly.assembly.relayable import require_records, required_records
-from onceonly.assembly.remote import open_calls, open_peers
+from onceonly.assembly.remote import open_peers, open_remote_requests
 from onceonly.assembly.transactions import open_transactions
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate, shown
@@ -23,11 +23,11 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import ArtifactStore, Register
 from onceonly.ports.environment import Clock
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.maintenance import NOTHING, Maintenance, Sweeps
 from onceonly.ports.remote import Peers, Responders
 from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Topology, Traits, Transport
-from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.observe.observed import observed, observed_relay
 from onceonly.runtime.observe.observer import Observer
@@ -115,7 +115,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             store, dead_letters, register = opened.store, opened.dead_letters, opened.register
             transacting = open_transactions(settings, entities=entities, environment=environment)
             transactions, controls = await stack.enter_async_context(transacting)
-            calls = await open_calls(stack, settings, environment) if responders else None
+            remote_requests = await open_remote_requests(stack, settings, environment) if responders else None
         if places.dead_letters is not places.store:
             with named(settings, "dead_letters", places.dead_letters):
                 letters = open_dead_letters(places.dead_letters, environment=environment)
@@ -139,11 +139,11 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             effects=effects or NoArtifacts(),
             transport=transport,
             dead_letters=dead_letters,
-            upkeep=_upkeep(settings, deciding, effects, opened),
+            maintenance=_maintenance(settings, deciding, effects, opened),
             transactions=transactions,
             controls=controls,
-            calls=calls,
-            responders=None if calls is None else cast("Responders", handlers),
+            remote_requests=remote_requests,
+            responders=None if remote_requests is None else cast("Responders", handlers),
             starts=NoStarts() if opened.starts is None else opened.starts(lasts),
         )
         watched = observed(ports, observer)
@@ -206,9 +206,9 @@ def _effects(
     return RegisteredEffects(store, register, artifacts, ids=environment.ids, clock=environment.clock, remote=peers)
 
 
-def _upkeep(settings: Settings, deciding: OpenedAdmission, artifacts: Sweeps | None, opened: OpenedStore) -> Upkeep:
+def _maintenance(settings: Settings, deciding: OpenedAdmission, artifacts: Sweeps | None, opened: OpenedStore) -> Maintenance:
     plan = settings.plan
-    return Upkeep(
+    return Maintenance(
         after=NOTHING.after if plan.sweep_after is None else plan.sweep_after.total_seconds(),
         tokens=deciding.tokens,
         artifacts=artifacts,

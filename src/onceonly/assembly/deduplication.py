@@ -11,12 +11,12 @@ from onceonly.assembly.opened import OpenedAdmission
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.documents.bookkeeping import DocumentCounter
-from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
+from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.upkeep import Expires
+from onceonly.ports.maintenance import Expires
 from onceonly.runtime.environment import Environment
 from onceonly.systems import Role
 
@@ -26,7 +26,7 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, environment:
     plan, clock = settings.plan, environment.clock
     if plan.marks is not None and plan.retention is not None:
         documents = await _open(stack, settings, role="deduplication", place=plan.marks, clock=clock)
-        done = DocumentDedupStore(documents, retention=plan.retention, clock=clock)
+        done = DocumentMarkStore(documents, retention=plan.retention, clock=clock)
         return OpenedAdmission(DedupStoreAdmission(settings.name, done), marks=_expiring(plan.marks, documents, done))
     if plan.tokens is None:
         return OpenedAdmission(ClaimsDecide())
@@ -60,7 +60,7 @@ def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
     return DocumentCounter(documents, f"no-live-token/{endpoint}")
 
 
-def _expiring(place: Location, documents: Documents, done: DocumentDedupStore) -> Expires | None:
+def _expiring(place: Location, documents: Documents, done: DocumentMarkStore) -> Expires | None:
     """Give what removes old marks, where the service does not do that by itself."""
     if not place.system.drops_expired:
         return ExpiredMarks(done)

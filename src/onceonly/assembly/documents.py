@@ -115,7 +115,7 @@ def tell(place: Location, warnings: Sequence[str]) -> None:
     for warning in warnings:
         if (str(place), warning) not in TOLD:
             TOLD.add((str(place), warning))
-            _log.warning("%s: %s", place, warning)
+            _log.warning("document store warning", extra={"place": str(place), "reason": warning})
 
 
 def _service(place: Location) -> DocumentService:

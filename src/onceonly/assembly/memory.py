@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from onceonly.adapters.memory.calls import MemoryCalls
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.opening import open_world
+from onceonly.adapters.memory.remote_requests import MemoryRemoteRequests
 from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore
 from onceonly.adapters.memory.transactions import MemoryTransactions
@@ -64,10 +64,10 @@ async def open_transactions_on_documents(settings: Settings, *, clock: Clock) ->
 
 
 @asynccontextmanager
-async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[MemoryCalls]:
+async def open_remote_requests(settings: Settings, *, clock: Clock) -> AsyncIterator[MemoryRemoteRequests]:
     """Give what an endpoint was asked by others."""
     async with open_world(str(settings.store)) as world:
-        yield MemoryCalls(world, settings.name, clock=clock)
+        yield MemoryRemoteRequests(world, settings.name, clock=clock)
 
 
 @asynccontextmanager

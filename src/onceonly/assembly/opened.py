@@ -7,12 +7,12 @@ from onceonly.model.ring import Bucketing
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
+from onceonly.ports.maintenance import ClientKeys, Counter, Expires, Journals, Leadership
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.token_store import TokenStore
 from onceonly.ports.transport import Transport
-from onceonly.ports.upkeep import ClientKeys, Counter, Expires, Journals, Leadership
 
 
 class OpenedStore(NamedTuple):

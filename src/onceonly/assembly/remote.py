@@ -24,10 +24,10 @@ class _Told:
         if reason and peer not in self._bad:
             self._bad.add(peer)
             extra = {"endpoint": self._endpoint, "peer": peer, "reason": reason}
-            _log.warning("another service does not answer as it should; what waits for it is tried again", extra=extra)
+            _log.warning("peer failing, requests will be retried", extra=extra)
         elif not reason and peer in self._bad:
             self._bad.discard(peer)
-            _log.info("another service answers again", extra={"endpoint": self._endpoint, "peer": peer})
+            _log.info("peer recovered", extra={"endpoint": self._endpoint, "peer": peer})
 
 
 async def open_peers(
@@ -45,7 +45,7 @@ async def open_peers(
     return await stack.enter_async_context(open_remote(settings.all_peers, clock=environment.clock, tell=_Told(settings.name)))
 
 
-async def open_calls(stack: AsyncExitStack, settings: Settings, environment: Environment) -> RemoteRequests:
+async def open_remote_requests(stack: AsyncExitStack, settings: Settings, environment: Environment) -> RemoteRequests:
     """Open what an endpoint keeps of what it is asked, in its store. Raises SetupError where that has no place for it."""
     store = settings.places.store
     if store.in_process and settings.plan.history is not None and not settings.makes_things:
@@ -58,4 +58,4 @@ async def open_calls(stack: AsyncExitStack, settings: Settings, environment: Env
         )
     else:
         from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
-    return await stack.enter_async_context(adapters.open_calls(settings, clock=environment.clock))
+    return await stack.enter_async_context(adapters.open_remote_requests(settings, clock=environment.clock))

@@ -14,7 +14,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE
-from onceonly.sql.database import Database, place_of, pool_of
+from onceonly.sql.database import Database, dialect_of, place_of, pool_of
 from onceonly.sql.database import open_database as connect
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.database_identity import whereabouts
@@ -24,12 +24,12 @@ from onceonly.sql.schema import Schema, check, create, create_user_tables, drop,
 from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
 from onceonly.sql.store import HTTP_SCHEMA as HTTP
 from onceonly.sql.store import (
-    SqlCalls,
     SqlDeadLetters,
     SqlDocuments,
     SqlJournals,
     SqlKeys,
     SqlRegister,
+    SqlRemoteRequests,
     SqlRing,
     SqlStarts,
     SqlStore,
@@ -167,17 +167,19 @@ async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterato
 
 
 @asynccontextmanager
-async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlCalls]:
+async def open_remote_requests(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlRemoteRequests]:
     """Give what an endpoint was asked by others, beside a store that is open."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, HTTP)
-        yield SqlCalls(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
+        yield SqlRemoteRequests(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
 
 
 def are_one_file(one: Any, other: Any) -> bool:
-    """Tell whether two settings name the same SQLite file. Raises SetupError."""
-    place = place_of(one).url
-    return place.get_backend_name() == "sqlite" and whereabouts(place) == whereabouts(place_of(other).url)
+    """Return whether two settings name the same file of an embedded database. Raises SetupError."""
+    here, there = place_of(one).url, place_of(other).url
+    if not dialect_of(here).embedded:
+        return False
+    return whereabouts(here, embedded=True) == whereabouts(there, embedded=dialect_of(there).embedded)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> EnlistedSession:

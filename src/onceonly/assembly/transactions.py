@@ -159,7 +159,7 @@ async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
     except Exception as error:  # noqa: BLE001 - an outage, however a driver words it; the record is there
         reason = f"{type(error).__name__}: {error}"
         _log.warning(
-            "committed, but not sent yet: that is left to the relay, or to the control message",
+            "transaction committed, sending will be retried",
             extra={"endpoint": settings.name, "reason": reason},
         )
 

@@ -44,6 +44,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     store: str | None = None
     transport: str | None = None
     json_logs: bool = False
+    log_level: str = "info"
     health: str | None = None
     tells: bool = False
     """Whether each process leaves word how it finds its endpoints."""
@@ -99,7 +100,7 @@ def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | N
 
 def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
     """Run in a child of the Supervisor, until it is told to stop; `told` is what its parent has logged about places."""
-    log_to_stderr(json_lines=plan.json_logs)
+    log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
     TOLD.update(told)
     try:
         loaded = plan.load()
@@ -107,7 +108,10 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
             async with _observed(plan, health_path(Path(counters_path).parent, index)) as observer:
                 # each endpoint starts by itself: none waits for a server that another one needs
-                runs = [endpoint.run(stop, settings=settings, observer=observer, counters=row) for endpoint, settings in loaded]
+                runs = [
+                    host_of(endpoint).run(stop, settings=settings, observer=observer, counters=row)
+                    for endpoint, settings in loaded
+                ]
                 await side_by_side(runs)
 
         run_child(index, counters_path, main)
@@ -115,7 +119,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
         complain(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)
     except Exception:  # the supervisor replaces this process; what ended it is for the log
-        logging.getLogger("onceonly").exception("the process cannot go on")
+        logging.getLogger("onceonly").exception("process failed, exiting")
         sys.exit(1)
 
 

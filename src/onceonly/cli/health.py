@@ -83,7 +83,7 @@ class HealthSource:
             yield
             return
         async with serving(address, {"/live": self.live, "/ready": self.ready}) as listening:
-            _log.info("answering /live and /ready", extra={"address": str(listening)})
+            _log.info("health server listening", extra={"address": str(listening)})
             yield
 
 

@@ -61,7 +61,7 @@ async def _clean_up(found: list[tuple[Endpoint, Settings]]) -> list[MaintenanceR
 
 async def _one(endpoint: Endpoint, settings: Settings) -> MaintenanceRound:
     async with answering("store", settings.store, ANY_TIME), wiring_of(endpoint, settings, Logs()) as ports:
-        if not ports.upkeep.has_tasks:
+        if not ports.maintenance.has_tasks:
             return MaintenanceRound(endpoint=endpoint.name, state="nothing to do")
         journal = await MaintenanceLoop(ports, grace=settings.worker.grace).clean_up()
     if journal is None:

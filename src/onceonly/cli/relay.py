@@ -14,7 +14,7 @@ from onceonly.assembly import open_finishing, require_records
 from onceonly.cli.health import HealthOption, HealthSource, address_of
 from onceonly.cli.loading import load_all
 from onceonly.cli.places import StoreOption, TransportOption, UrlOverrides
-from onceonly.cli.run import LogFormat
+from onceonly.cli.run import LogFormat, LogLevel, LogLevelOption
 from onceonly.config.endpoint import Settings
 from onceonly.model.address import Address
 from onceonly.model.health import Pulse
@@ -41,6 +41,7 @@ def relay(
     ],
     *,
     log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
@@ -52,7 +53,7 @@ def relay(
     messages wait in the store meanwhile. With --health, GET /live and /ready say how it is; an address that endpoints have of
     their own is for `onceonly run`. Exit code 2 when the set-up is wrong.
     """
-    log_to_stderr(json_lines=log_format is LogFormat.JSON)
+    log_to_stderr(json_lines=log_format is LogFormat.JSON, level=log_level)
     instead = UrlOverrides(store, transport)
     found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
     for settings in found:

@@ -44,6 +44,20 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogLevel(StrEnum):
+    """From which level on entries are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(help="The lowest level to log. At debug, every run of a handler is logged with its duration.")
+]
+
+
 def run(  # noqa: PLR0913 - one parameter for each option
     endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to run, such as shop:shop.")],
     *,
@@ -55,6 +69,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file below this directory changes.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
@@ -73,9 +88,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
         store=store,
         transport=transport,
         json_logs=log_format is LogFormat.JSON,
+        log_level=log_level,
         health=health,
     )
-    log_to_stderr(json_lines=plan.json_logs)
+    log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
     with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
         if drain:
             left: list[str] = []
@@ -144,7 +160,7 @@ async def _until_changed(supervisor: Supervisor, told: asyncio.Event, hurry: asy
     try:
         code = await supervisor.run(stop, hurry)
         if unfit.is_set() and not over.is_set():
-            _log.error("the program cannot run as it is; waiting until a file changes")
+            _log.error("program cannot start, waiting for a file change")
         await over.wait()
     finally:
         for task in watching:
@@ -160,7 +176,7 @@ async def _set_after(event: asyncio.Event, cause: Awaitable[object]) -> None:
 
 async def _change() -> None:
     """Return when a file has changed, and say which."""
-    _log.info("reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
+    _log.info("program reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
@@ -194,14 +210,18 @@ def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:
         case ChildEventKind.DIED if unfit is not None and event.exitcode == SETUP:
             unfit.set()
         case ChildEventKind.DIED:
-            _log.warning("a process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
+            _log.warning("process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
         case ChildEventKind.UNRESPONSIVE:
-            _log.error("a process hangs, and is killed: a handler blocks it", extra=fields)
+            _log.error("process killed: event loop blocked", extra=fields)
         case ChildEventKind.STUCK:
-            _log.error("a handler did not end in time, and its process is killed", extra=fields)
+            _log.error("process killed: handler did not end in time", extra=fields)
         case ChildEventKind.KILLED:
-            _log.warning("a process did not stop in time, and was killed", extra=fields)
+            _log.warning("process killed: did not stop in time", extra=fields)
         case ChildEventKind.HURRIED:
-            _log.warning("a process was killed because a second signal asked for it", extra=fields)
-        case _:
-            _log.info("process %s", event.kind.value, extra=fields)
+            _log.warning("process killed: second signal", extra=fields)
+        case ChildEventKind.STARTED:
+            _log.info("process started", extra=fields)
+        case ChildEventKind.REPLACED:
+            _log.info("process replaced", extra=fields)
+        case ChildEventKind.STOPPED:
+            _log.info("process stopped", extra=fields)

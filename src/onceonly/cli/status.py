@@ -12,10 +12,10 @@ from rich.text import Text
 from onceonly.assembly import look_at_store, open_dead_letters, open_transport
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
+from onceonly.cli.maintenance import MaintenanceState, count_left_behind, read_maintenance
 from onceonly.cli.output import answers, say, show_json, table_of
 from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides, looked_at, refuse_missing
 from onceonly.cli.reaching import answering
-from onceonly.cli.upkeep import MaintenanceState, count_upkeep, read_maintenance
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings
 from onceonly.formats.escaping import escape
@@ -154,7 +154,7 @@ async def _look_at(settings: Settings) -> Status:
         oldest=oldest,
         dead_letters=await _count_letters(settings),
     )
-    return structs.replace(numbers, **await count_upkeep(settings), **await read_maintenance(settings))
+    return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
 
 
 async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:

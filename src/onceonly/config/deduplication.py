@@ -22,10 +22,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True)
 class History:
-    """Deduplication by claims that the store itself keeps, at least for `retention`.
+    """Deduplication by claims in the endpoint's store, which are stored at least for `retention`.
 
-    In a SQL database the endpoint that first uses the tables decides it for all that share them. A copy of a message from an
-    endpoint that comes later is a dead letter, "behind the horizon"; one of a message from elsewhere is handled again.
+    In a SQL database, the endpoint that uses the tables first sets the retention for all that share them. A later copy of a
+    message from an endpoint is a dead letter, "behind the horizon". A later copy of another message is handled again.
     """
 
     retention: timedelta = timedelta(days=7)
@@ -38,14 +38,15 @@ class History:
 
 @dataclass(frozen=True)
 class Off:
-    """No deduplication: honest at-least-once, for control runs and comparisons. Copies are handled again."""
+    """No deduplication: at-least-once, for control runs and comparisons. Copies are handled again."""
 
 
 @dataclass(frozen=True)
 class DedupStore:
-    """Deduplication by a store of its own at `url`, where what is done is kept for `retention`.
+    """Deduplication by a separate store at `url`, which stores handled messages for `retention`.
 
-    The store of the endpoint forgets it. A copy that comes later than `retention` is handled again: no copy may take so long.
+    The endpoint's own store deletes them. A copy that arrives after `retention` is handled again, so choose a longer one than
+    any copy can take.
     """
 
     url: str
@@ -64,12 +65,12 @@ class DedupStore:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Deduplication that forgets: a message may be handled while its token is live, and handling consumes the token.
+    """Deduplication without lasting claims. A message is handled only while its token is live. Handling consumes the token.
 
-    `url` names where tokens are, which every endpoint that sends to another shares with it; empty means the endpoint's own
-    SQL database. `subscribers` names, for every type of event that this endpoint publishes or handles, the endpoints that
-    take it. Tokens that were prepared longer ago than `sweep_after` and never became live are cleaned up. `retention` is for
-    the edge alone: so long the answers to clients' keys of transactions are kept.
+    `url` is the token store, which all endpoints that send to one another share. Empty means the endpoint's own SQL database.
+    `subscribers` maps every type of event that this endpoint publishes or handles to the endpoints that receive it. Tokens
+    that were prepared longer ago than `sweep_after` and did not become live are deleted. `retention` applies only to the
+    answers under clients' keys of transactions.
     """
 
     url: str = ""
@@ -102,13 +103,15 @@ LONGEST_ANSWERS = timedelta(days=30)
 
 @dataclass(frozen=True)
 class ControlMessages:
-    """How transactions are finished whose process died, with a store that cannot be searched (document services).
+    """How a worker finishes the transactions of a process that died, for stores that cannot be searched (document services).
 
-    Each is announced, before its commit, by a delayed message to the endpoint's queue: a worker looks how it ended, `delays`
-    after one another, and at the last look an attempt that is not there is given up for good. So `max_commit`, the longest time
-    from a transaction's beginning to its commit, must be over by then. Clients' answers, and what tells that an attempt is
-    over, are kept for `retention`. `processed_by` names the endpoint whose worker looks, on the same store: for an application
-    that only sends, and has no worker of its own.
+    Before its commit, each transaction sends a delayed message to the endpoint's queue. A worker then checks the transaction
+    after each of the `delays`. The delays follow one another. At the last check, a transaction that is not committed is given
+    up permanently. The sum of the delays must therefore exceed `max_commit`, the longest time from the beginning of a
+    transaction to its commit.
+
+    Answers to clients, and the records that an attempt has ended, are stored for `retention`. `processed_by` names the
+    endpoint on the same store whose worker does the checks. Set it for an application that only sends and has no worker.
     """
 
     delays: Sequence[timedelta] = (
@@ -129,7 +132,7 @@ class ControlMessages:
 
     @property
     def span(self) -> timedelta:
-        """How long after its announcement an attempt is looked for."""
+        """The time from the announcement of an attempt to its last check."""
         return sum(self.delays, timedelta())
 
     def _problems(self) -> Iterator[str]:
@@ -158,6 +161,7 @@ class ControlMessages:
 
 
 Deduplication = History | DedupStore | Tokens | Off
+"""How an endpoint recognizes messages that it has handled."""
 
 
 class ClaimMode(Enum):

@@ -188,7 +188,7 @@ class Settings:
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
-        yield from self._upkeep_problems()
+        yield from self._maintenance_problems()
         yield from self.retention_problems()
 
     def retention_problems(self, retry: Retry | None = None, timeout: float | None = None) -> Iterator[str]:
@@ -208,7 +208,7 @@ class Settings:
         else:
             yield from promised.problems(name, chosen.retention)
 
-    def _upkeep_problems(self) -> Iterator[str]:
+    def _maintenance_problems(self) -> Iterator[str]:
         if not is_duration(self.max_commit) or not timedelta() < self.max_commit <= LONGEST_COMMIT:
             yield f"max_commit must be a timedelta above 0, an hour at most, not {self.max_commit!r}"
         if not is_duration(self.manual_retry) or self.manual_retry < timedelta():

@@ -8,11 +8,11 @@ MAX_BATCH = 10_000
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """The worker's sizes and times, in seconds. Raises SetupError naming everything that is wrong with them.
+    """The worker's sizes, and its times in seconds. Raises SetupError that lists all problems.
 
-    `batch_size` messages at most share one unit; `concurrency` batches are handled at once, while some more for each of them,
-    seven at most, are dispatched and finished. Handlers of one unit start as long as `budget` is not used up. A stop waits
-    `grace` for what is in flight. `wait` is how long one receive waits for a first message.
+    A unit has at most `batch_size` messages. `concurrency` batches are handled at once. For each of them, up to seven more
+    are dispatched and finished at the same time. Handlers of a unit start until `budget` is used up. A stop waits `grace` for
+    messages in progress. One receive waits `wait` for a first message.
     """
 
     batch_size: int = 100
@@ -26,7 +26,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
             raise SetupError("; ".join(wrong))
 
     def problems(self) -> tuple[str, ...]:
-        """List what is wrong, in words; empty when all is fine."""
+        """List the problems. Empty if there are none."""
         rules = (
             (1 <= self.batch_size <= MAX_BATCH, f"batch_size must be between 1 and {MAX_BATCH}, not {self.batch_size}"),
             (self.concurrency >= 1, f"concurrency must be 1 or more, not {self.concurrency}"),

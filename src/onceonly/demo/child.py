@@ -4,6 +4,7 @@ import asyncio
 
 from onceonly.demo.endpoints import make
 from onceonly.demo.place import DemoUrls
+from onceonly.endpoint.host import host_of
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 
@@ -14,6 +15,6 @@ def serve(index: int, counters_path: str, place: DemoUrls) -> None:
     async def main(stop: asyncio.Event, row: CounterRow) -> None:
         async with asyncio.TaskGroup() as group:
             for endpoint in make(place):
-                group.create_task(endpoint.run(stop, counters=row))
+                group.create_task(host_of(endpoint).run(stop, counters=row))
 
     run_child(index, counters_path, main)

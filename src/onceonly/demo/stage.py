@@ -21,6 +21,7 @@ from onceonly.demo.ground import DemoStore, count_keys, open_dedup, open_ground
 from onceonly.demo.options import Deduplication
 from onceonly.demo.place import DemoUrls
 from onceonly.documents.tokens import DocumentTokens
+from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import take_apart
 from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery, Send
@@ -118,7 +119,7 @@ class DemoSession:
     async def _sweep(self) -> None:
         """Do now what the endpoints' sweepers would do when ten minutes have passed: nobody is at work any more."""
         for ports in self._scenery.ports.values():
-            tokens, artifacts = ports.upkeep.tokens, ports.upkeep.artifacts
+            tokens, artifacts = ports.maintenance.tokens, ports.maintenance.artifacts
             while tokens is not None and (swept := await sweep(tokens, FOR_EVER, CHUNK, ports)):
                 self._swept_tokens += swept
             while artifacts is not None and (swept := await artifacts.sweep(FOR_EVER, CHUNK)):
@@ -152,7 +153,7 @@ async def staged(place: DemoUrls) -> AsyncIterator[DemoSession]:
         blobs = await _open_blobs(stack, place)
         topologies = [sinks, *(endpoint.topology() for endpoint in endpoints)]
         await stack.enter_async_context(temporary_transport(place.transport, topologies))
-        ports = {endpoint.name: await stack.enter_async_context(endpoint.opened()) for endpoint in endpoints}
+        ports = {endpoint.name: await stack.enter_async_context(host_of(endpoint).opened()) for endpoint in endpoints}
         sink = await stack.enter_async_context(open_transport(place.transport, SINK))
         await sink.declare([sinks])
         issuer = None

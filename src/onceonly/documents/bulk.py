@@ -1,8 +1,8 @@
-"""Requests for many documents: how changes are split into requests, how many run at a time, and the one outcome of all.
+"""Reads and writes of many documents: several requests at a time, with one outcome for all of them.
 
-The rule for that outcome is here and nowhere else. Only what the service said for sure is definite, so a call over many
-documents raises CommitFailed only when every request that failed was refused for sure and no document was written. In every
-other case at least one document may have been written, and the call raises OutcomeUnknown.
+`Documents.load` and `Documents.save` take many keys or changes, and most services need several requests for them. These
+functions send the requests and decide the outcome of the call. It raises CommitFailed only if the service refused every request
+that failed, and no document was written. In every other case a document may have been written, and it raises OutcomeUnknown.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from typing import NoReturn, TypeAlias, TypeVar
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown
 from onceonly.ports.documents import Change, Version
 
+__all__ = ["Outcome", "read_all", "split", "write_all", "write_requests"]
+
 Outcome: TypeAlias = Version | OnceOnlyError | None
-"""What became of one change: its new version, None when it was refused by its version, or what went wrong."""
+"""The outcome of one change: its new version, None if the stored version was not the expected one, or an error."""
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -22,9 +24,10 @@ _Answer = TypeVar("_Answer")
 def split(
     changes: Iterable[Change], *, most: int, size: int, size_of: Callable[[Change], int] | None = None
 ) -> Iterator[list[Change]]:
-    """Divide changes into requests of at most `most` changes and `size` bytes; a larger change is a request of its own.
+    """Divide changes into requests of at most `most` changes and `size` bytes, in order.
 
-    `size_of` returns the bytes that a change takes in a request. By default that is the length of its body.
+    A change that is larger than `size` is a request of its own. `size_of` returns the bytes that a change takes in a request.
+    The default is the length of its body.
     """
     measure = size_of or _body_size
     request: list[Change] = []
@@ -41,9 +44,9 @@ def split(
 
 
 async def read_all(items: Sequence[_Item], read: Callable[[_Item], Awaitable[_Answer]], *, at_once: int) -> list[_Answer]:
-    """Read each item, at most `at_once` at a time; returns the answers in order.
+    """Call `read` for each item, at most `at_once` at a time. Returns the answers in the order of the items.
 
-    After the first error no further read begins. Raises that error when the reads under way have ended.
+    No read begins after the first OnceOnlyError. That error is raised when the reads in progress have ended.
     """
     answers, errors = await _run(items, read, at_once)
     if errors:
@@ -54,7 +57,10 @@ async def read_all(items: Sequence[_Item], read: Callable[[_Item], Awaitable[_An
 async def write_all(
     changes: Sequence[Change], write: Callable[[Change], Awaitable[Version | None]], *, at_once: int
 ) -> tuple[Version | None, ...]:
-    """Write each change by a request of its own; see `write_requests`."""
+    """Call `write` for each change, at most `at_once` at a time. `write` returns what `Documents.save` returns for a change.
+
+    Otherwise as `write_requests`.
+    """
 
     async def send(request: Sequence[Change]) -> Sequence[Outcome]:
         return [await write(request[0])]
@@ -69,10 +75,13 @@ async def write_requests(
     *,
     at_once: int,
 ) -> tuple[Version | None, ...]:
-    """Send requests that together hold `changes`, at most `at_once` at a time; returns the answers in the order of `changes`.
+    """Call `send` for each request, at most `at_once` at a time. Returns the answers in the order of `changes`.
 
-    `send` returns an outcome for each change of its request, or raises an error that holds for all of them. After the first
-    error no further request is sent. Raises the error of `combined` when the requests under way have ended.
+    `requests` are the same changes as `split` divides them. `send` returns an outcome for each change of its request, or raises
+    a OnceOnlyError that holds for all of them. No request is sent after the first error.
+
+    Raises when the requests in progress have ended: CommitRefused or CommitFailed if no document was written for sure,
+    OutcomeUnknown otherwise. CommitRefused takes precedence over CommitFailed, because the same call can never succeed.
     """
     answers, errors = await _run(requests, send, at_once)
     outcomes: dict[str, Outcome] = {}

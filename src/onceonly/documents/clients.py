@@ -1,4 +1,4 @@
-"""What the clients of document services share: how their URLs are read, and what their drivers raise by accident."""
+"""Helpers for the client of a service: options of its URL, and errors that drivers raise by accident."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,9 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from onceonly.model.errors import SetupError
 
-TRIPPED: tuple[type[Exception], ...] = (
+__all__ = ["DRIVER_FAULTS", "read_options", "read_seconds", "read_truth", "split_url"]
+
+DRIVER_FAULTS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -20,16 +22,20 @@ TRIPPED: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""What a driver raises when it trips over a connection that was cut or garbled: errors of Python's own, of any family.
+"""Built-in errors that drivers raise when a connection breaks or its data is garbled.
 
-Which one depends on the moment, the driver's version and the event loop. Catch these where a driver is called, and nowhere
-else; this library's own errors are not among them.
+Which one is raised depends on the moment, the driver's version and the event loop. Catch them around calls of a driver, and
+nowhere else. They leave the outcome of a write unknown. Errors of this library are not among them.
 """
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def split_url(url: str, service: str, example: str) -> tuple[SplitResult, int | None]:
-    """Split a URL; gives its parts and its port. Raises SetupError when it names no host, and never repeats a password."""
+    """Return the parts of a URL and its port, None if it has none.
+
+    `service` and `example`, a URL, are for the error message, which never contains a password. Raises SetupError for a URL
+    without a host.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -41,7 +47,10 @@ def split_url(url: str, service: str, example: str) -> tuple[SplitResult, int | 
 
 
 def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, str]:
-    """Read the options behind the question mark. Raises SetupError for an unknown one, and for one that is given twice."""
+    """Return the options in the query of a URL. `known` are their names, `service` is for the error message.
+
+    Raises SetupError for an unknown option, and for one that is given twice.
+    """
     names = sorted(known)
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
@@ -53,16 +62,16 @@ def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, st
     return options
 
 
-def seconds(options: dict[str, str], name: str, default: float) -> float:
-    """Read a number of seconds, more than none. Raises SetupError."""
+def read_seconds(options: dict[str, str], name: str, default: float) -> float:
+    """Return an option in seconds, with up to three decimals. Raises SetupError unless it is above 0 and below 10000."""
     text = options.get(name, str(default))
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
         raise SetupError(f"option {name}={text!r}: write a number of seconds")
     return float(text)
 
 
-def truth(options: dict[str, str], name: str, *, default: bool) -> bool:
-    """Read true or false. Raises SetupError."""
+def read_truth(options: dict[str, str], name: str, *, default: bool) -> bool:
+    """Return an option that is true or false, also written as 1, 0, yes or no. Raises SetupError for anything else."""
     text = options.get(name, str(default)).lower()
     if text not in _TRUTH:
         raise SetupError(f"option {name}={text!r}: write true or false")

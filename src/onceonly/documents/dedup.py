@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
 from onceonly.model.errors import SchemaTooNew, SetupError
-from onceonly.ports.dedup_store import NONE
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
+from onceonly.ports.mark_store import NONE
 
 _PREFIX = "done/"
 _CLOCK_MARGIN_MS = 3_600_000
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Mark).decode
 
 
-class DocumentDedupStore:
+class DocumentMarkStore:
     """Remembers keys for at least `retention` from the last time each was added. Implements the DedupStore port.
 
     A key that is there already is written again only when its mark would not last that long: so a mark that is about to be
@@ -102,7 +102,7 @@ class ExpiredMarks:
     It goes on where it stopped, and begins anew at the end: each look reads the marks, which some services are paid for.
     """
 
-    def __init__(self, done: DocumentDedupStore, *, pages: int = 10) -> None:
+    def __init__(self, done: DocumentMarkStore, *, pages: int = 10) -> None:
         """Look through this dedup store, so many pages of marks at a time."""
         self._done = done
         self._pages = pages

@@ -1,4 +1,4 @@
-"""What each service holds in one document, in one table, and the check that every adapter makes before it sends anything."""
+"""The sizes of documents. Each adapter checks them before it sends anything."""
 
 from collections.abc import Iterable
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from onceonly.documents.encoding import is_text
 from onceonly.model.errors import CommitRefused
 from onceonly.ports.documents import Change, DocumentLimits
 
-__all__ = ["DOCUMENT_LIMITS", "check_limits"]
+__all__ = ["can_be_held", "check_limits", "shorter"]
 
 KIB, MIB = 1024, 1024 * 1024
 DOCUMENT_LIMITS = MappingProxyType(
@@ -37,12 +37,18 @@ _SHOWN = 80
 
 
 def shorter(limits: DocumentLimits, *, taken: int, encoded: int = 1) -> DocumentLimits:
-    """Return the limits of keys that share a name with `taken` bytes, each byte of a key written as `encoded` bytes at most."""
+    """Return limits for keys that are stored with a prefix of `taken` bytes, and encoded.
+
+    `encoded` is how many bytes one byte of a key can take: 3 for `onceonly.documents.encoding.key_encoder`.
+    """
     return replace(limits, key=(limits.key - taken) // encoded)
 
 
 def check_limits(changes: Iterable[Change], limits: DocumentLimits) -> None:
-    """Check that a service holds all of these. Raises CommitRefused, which names the first that it does not hold."""
+    """Check that keys and bodies are within the limits. Raises CommitRefused, which names the first that is not.
+
+    Call it in `Documents.save` before anything is sent.
+    """
     for change in changes:
         shown = change.key[:_SHOWN]
         if not change.key:
@@ -58,5 +64,5 @@ def check_limits(changes: Iterable[Change], limits: DocumentLimits) -> None:
 
 
 def can_be_held(key: str, limits: DocumentLimits) -> bool:
-    """Tell whether a document can have this key. No document has any other, so a read need not ask for it."""
+    """Return whether a document can have this key. A read can leave out keys that no document can have."""
     return bool(key) and is_text(key) and len(key.encode()) <= limits.key

@@ -53,17 +53,17 @@ class DocumentTransactions:
 
     async def open(self, opening: TransactionAttempt) -> "DocumentTransaction | IdempotencyEntry":
         """Look whether the key is committed; nothing is loaded or held yet. See the port."""
-        kept = await self.kept(opening.key) if opening.key else None
-        return DocumentTransaction(self, opening) if kept is None else kept
+        entry = await self.entry(opening.key) if opening.key else None
+        return DocumentTransaction(self, opening) if entry is None else entry
 
-    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
+    async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Follow the key to where it may be committed; see the ports. It never leads away from where it is."""
         unit = self.unit_of(key, endpoint)
         document = await self.store.look(unit)
         if document.leads_to not in {"", unit}:
             unit, document = document.leads_to, await self.store.look(document.leads_to)
         found = document.keys.get(self.name_of(key, endpoint))
-        return None if found is None else found.kept(unit)
+        return None if found is None else found.entry(unit)
 
     async def record(self, identity: Identity, unit: str) -> Record | None:
         """Give what a document knows of an attempt; see the port."""
@@ -206,8 +206,8 @@ class DocumentTransaction:
             pending = KeptRecord.of(b"", record, until=_DISPATCHED if opening.key else until)
             records[attempt_name(opening.identity)] = pending
         if opening.key:
-            kept = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
-            keys[transactions.name_of(opening.key)] = ClientKey.of(kept, until=until)
+            entry = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
+            keys[transactions.name_of(opening.key)] = ClientKey.of(entry, until=until)
         state = next(iter(self._entities.changes().values()), document.state)
         if state is not document.state and state is not None and not is_json(state):
             raise CommitRefused(f"the state of {self.unit!r} is no JSON, and would make the document useless")

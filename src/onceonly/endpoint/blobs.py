@@ -48,10 +48,10 @@ class Blobs:
     async def create(
         self, name: str, data: bytes | bytearray | memoryview, *, content_type: str = "application/octet-stream"
     ) -> str:
-        """Have a blob made with the commit; gives the name it gets, to announce in a message or a row.
+        """Create a blob with the commit. Returns its final name, for use in a message or a row.
 
-        Nobody but who is told that name finds it. A name may have parts between "/". Raises InvalidEffect for what can never
-        be made: an impossible or repeated name, more than 64 MiB, more than 100 of them, and where the endpoint has no place.
+        Only readers that receive the final name can find the blob. `name` may have parts between "/". Raises InvalidEffect
+        for an invalid or repeated name, more than 64 MiB, more than 100 blobs, and for an endpoint without a blob store.
         """
         self._require()
         if not self._attempt:
@@ -64,9 +64,10 @@ class Blobs:
         return final
 
     async def read(self, name: str) -> bytes | None:
-        """Give the data of a blob by the name that announced it, or None when there is none, or no more.
+        """Return the data of a blob by its final name, or None if it does not exist.
 
-        Raises RetryLater, to be passed on, when its place is away; InvalidEffect where the endpoint has no place.
+        Raises RetryLater if the blob store is unavailable: pass it on. Raises InvalidEffect for an endpoint without a blob
+        store.
         """
         artifacts = self._require().artifacts
         if artifacts is None:
@@ -76,8 +77,7 @@ class Blobs:
         except RetryableError as error:
             raise RetryLater(RETRY_SECONDS, f"the place of blobs is away: {error}") from error
 
-    def end(self) -> tuple[Artifact, ...]:
-        """Close this and give what is to be made, in order; every later use is an error."""
+    def _end(self) -> tuple[Artifact, ...]:
         self._ended = True
         return tuple(self._artifacts.values())
 
@@ -99,6 +99,11 @@ class Blobs:
         if len(self._artifacts) >= MAX_BLOBS:
             return f"{MAX_BLOBS} blobs are the most that one message can have made"
         return ""
+
+
+def decided_blobs(blobs: Blobs) -> tuple[Artifact, ...]:
+    """Close the blobs of a handler and return those to create, in order. Every later use is an error."""
+    return blobs._end()  # noqa: SLF001 - for this library, not for handlers
 
 
 def _name_problem(name: object) -> str:

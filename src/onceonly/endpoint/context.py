@@ -4,10 +4,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from onceonly.config.deduplication import is_endpoint_name
-from onceonly.endpoint.blobs import BlobPlace, Blobs
+from onceonly.endpoint.blobs import BlobPlace, Blobs, decided_blobs
 from onceonly.endpoint.message_builder import Delay, MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.reading import ReceivedMessage
-from onceonly.endpoint.requests import RequestPlace, Requests
+from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers, Message
@@ -73,14 +73,14 @@ class Context(Sending):
 
     @property
     def blobs(self) -> Blobs:
-        """The blobs that the handler makes: files, in the place that the endpoint's `blobs=` names."""
+        """Creates and reads blobs: files in the store that the endpoint's `blobs=` names."""
         if self._blobs is None:
             self._blobs = Blobs(self._places.blobs, self._attempt)
         return self._blobs
 
     @property
     def http(self) -> Requests:
-        """What the handler has executed at other services, those that the endpoint's `peers=` name, and the response to it."""
+        """Requests to the services in the endpoint's `peers=`, and the response to such a request."""
         if self._http is None:
             self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
         return self._http
@@ -93,18 +93,17 @@ class Context(Sending):
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Send a command to the endpoint that asked for the answer. Raises InvalidEffect also when none did."""
+        """Send a command to the endpoint that the message asks to reply to. Raises InvalidEffect also if it names none."""
         to = self._message.extension("replyto")
         if not is_endpoint_name(to):
             reason = f"its replyto is {to!r}, which is no endpoint's name" if to else "it came without a replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
         self._capture(message, SendOptions(to, type, delay, at))
 
-    def end(self) -> Decision:
-        """Close the context and give what it captured, in order; every later use is an error."""
+    def _end(self) -> Decision:
         self._ended = True
-        blobs = () if self._blobs is None else self._blobs.end()
-        requests, calls = ((), ()) if self._http is None else self._http.end()
+        blobs = () if self._blobs is None else decided_blobs(self._blobs)
+        requests, calls = ((), ()) if self._http is None else decided_requests(self._http)
         return Decision(tuple(self._effects), (*blobs, *requests), calls)
 
     def _follow(self, message: object, url: str) -> None:
@@ -133,3 +132,8 @@ class Context(Sending):
             ("replyto", self._endpoint if wish.to else ""),
             ("traceparent", trace),
         )
+
+
+def decision_of(context: Context) -> Decision:
+    """Close a context and return what it captured, in order. Every later use of the context is an error."""
+    return context._end()  # noqa: SLF001 - for this library, not for handlers

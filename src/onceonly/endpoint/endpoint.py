@@ -1,7 +1,7 @@
 """Endpoint: a named consumer with one input queue, its handlers, and its own deduplication scope."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -18,7 +18,6 @@ from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import LIVE, Environment
 
 if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is opened
     from onceonly.endpoint.entities import KeyRule
@@ -26,20 +25,43 @@ if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is open
     from onceonly.endpoint.http_app import HttpApp, Principal
     from onceonly.endpoint.outgoing import Outgoing
     from onceonly.endpoint.transactions import Transaction
-    from onceonly.ports.bundle import Ports
     from onceonly.runtime.background import Background
-    from onceonly.runtime.observe.observer import Observer
-    from onceonly.runtime.processes.counters import CounterRow
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
+"""A factory of the context manager that is entered before an endpoint starts, and left after it stopped."""
 
 
 class Endpoint:
-    """Handlers whose effects happen exactly once; see `Settings` for what the arguments mean.
+    """A named consumer with one input queue. The effects of its handlers happen exactly once.
 
-    `lifespan` is an async context manager factory, called with the endpoint: entered before the providers and the worker
-    start, left after they stopped. Raises SetupError that lists everything that is wrong with the settings.
+    Where it works:
+
+    * `store`: a URL, an `AsyncEngine` or an `async_sessionmaker`. `transport`: a URL.
+    * `metadata`: a SQLAlchemy `MetaData`, whose tables are created at start in an embedded database.
+    * `isolation`: the isolation level of units in a SQL store, such as "SERIALIZABLE". Default: the URL's, else the database's.
+    * `deduplication`: how messages that were handled are recognized.
+    * `dead_letters`: another place for dead letters than the store. `blobs`: the URL of the place for blobs.
+    * `peers`: URLs of the services that handlers send HTTP requests to, or a `Peer` for each.
+    * `control`: how transactions are finished on a store that cannot be searched.
+
+    How messages are handled:
+
+    * `identity`: how messages of other senders are identified, if not by their CloudEvents source and id.
+    * `retry`: when a failed message is retried. `timeout`: seconds for each handler.
+    * `worker`: sizes of batches, and concurrency.
+    * `relay_after`: the age in seconds at which the relay sends the messages of a record.
+    * `max_commit`: the longest duration of a transaction outside of handlers.
+    * `manual_retry`: for how long after it was given up a person may retry a message, with its copies still recognized.
+
+    How it runs:
+
+    * `janitor`: whether workers delete expired data. If not, run `onceonly janitor`. `janitor_interval`: how often.
+    * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
+    * `lifespan`: a factory of an async context manager. It is called with the endpoint, entered before providers and worker
+      start, and left after they stopped.
+
+    Raises SetupError, which lists all settings that are wrong.
     """
 
     def __init__(  # noqa: PLR0913 - one place names all settings of an endpoint
@@ -126,17 +148,19 @@ class Endpoint:
         entity: Any = None,
         key: Any = None,
     ) -> Any:
-        """Register a handler; usable with and without arguments. Gives the function back unchanged.
+        """Register a handler. Usable with and without arguments. Returns the function unchanged.
 
-        The first parameter's class decides which messages it takes, `type` under which name they travel; the others are
-        injected by annotation. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
+        The class of the first parameter selects the messages. `type` is the name of the message type. The other parameters
+        are injected by their annotations. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
 
-        With `entity` it works on one entity of that class for each message: the one whose key is in the message's field
-        `key`, or what `key` makes of the message (a str, an int, a UUID or an enum of these). A parameter annotated
-        `Account` gets it as the store has it, else a fresh one: all defaults, and the key in the field of that name if there
-        is one. Annotated `Account | None` it gets None instead. It is changed in place, or another one is returned, or
-        `Deleted()`.
-        Raises InvalidHandler for what is no function; all else about it is judged at start.
+        With `entity`, each message changes one entity of that class. `key` is the message's field that has the entity's key,
+        or a function that returns the key for a message: a str, an int, a UUID or an enum of these.
+
+        A parameter annotated `Account` receives the stored entity, or a new one: all defaults, and the key in the field of
+        that name if there is one. A parameter annotated `Account | None` receives None instead of a new one. Change the
+        entity in place, or return another one, or `Deleted()`.
+
+        Raises InvalidHandler if this is not a function. Everything else about it is checked at start.
         """
         frame = callers_frame()
 
@@ -153,10 +177,11 @@ class Endpoint:
     @overload
     def provide(self, *, scope: str = ...) -> Callable[[_Function], _Function]: ...
     def provide(self, factory: Any = None, *, scope: str = "process") -> Any:
-        """Register a factory of what handlers ask for by its return annotation; gives it back unchanged.
+        """Register a factory for the type of its return annotation, which handlers can ask for. Returns it unchanged.
 
-        A function, a coroutine function, or a generator of either kind that yields once and cleans up afterwards. What it
-        made lives from start to stop, or for one message with `scope="message"`; it may ask for what others make.
+        A factory is a function, a coroutine function, or a generator of either kind that yields once and cleans up
+        afterwards. Its result exists from start to stop, or for one message with `scope="message"`. Parameters of a factory
+        are injected from other factories.
         """
         frame = callers_frame()
 
@@ -169,10 +194,12 @@ class Endpoint:
     def enlist(self, session: object) -> "Outgoing":
         """Send messages inside the open transaction of a SQLAlchemy `AsyncSession` or `Session` that the caller owns.
 
-        They are committed and rolled back with it, by savepoint too. After the commit this endpoint dispatches them at once
-        if it runs in this process; if not, the relay of any process where it runs does, `relay_after` later. A body may have
-        256 KiB, where the endpoint runs what its transport takes. Raises SetupError: for a session of another database than
-        the store, one that is in AUTOCOMMIT or belongs to a handler, and with a store that is no SQL database.
+        The messages are committed and rolled back with the transaction, also by savepoint. After the commit, this endpoint
+        dispatches them at once if it runs in this process. Otherwise the relay of any process that runs it dispatches them
+        after `relay_after`. A body may have 256 KiB, or what the transport accepts if the endpoint runs in this process.
+
+        Raises SetupError for a session of another database than the store, in AUTOCOMMIT, or of a handler, and for a store
+        that is not a SQL database.
         """
         return self._host.enlist(session)
 
@@ -187,13 +214,16 @@ class Endpoint:
         type: str | None = None,  # noqa: A002 - as of a handler
         timeout: float | None = None,
     ) -> Any:
-        """Register what executes one operation for other services, once for each request; gives the function back unchanged.
+        """Register a function that executes one operation for other services. Returns the function unchanged.
 
-        The first parameter's class decides how the request's body is read, and its name, or `type`, is the operation's; the
-        others are injected as into a handler. What it changes and sends is committed together with what it returns: an
-        object that a body may be (200), None (204), or a `Response`. `Reject` is an answer, too: 422 with the reason. After
-        any other exception nothing has happened, and the caller asks again.
-        Raises InvalidHandler for what is no function; all else about it is judged at start.
+        Each request is executed once. The class of the first parameter is that of the request's body. Its name, or `type`, is
+        the name of the operation. The other parameters are injected as for a handler.
+
+        The function's changes and messages are committed with its result: an object that a body may be (200), None (204), or
+        a `Response`. `Reject` is an answer as well: 422 with the reason. After any other exception nothing has happened, and
+        the caller retries.
+
+        Raises InvalidHandler if this is not a function. Everything else about it is checked at start.
         """
         frame = callers_frame()
 
@@ -204,11 +234,11 @@ class Endpoint:
         return register if function is None else register(function)
 
     def http_app(self, *, principal: "Principal | None" = None) -> "HttpApp":
-        """Give the ASGI application that serves the responders, by the protocol of docs/http.md.
+        """Return the ASGI application that serves the responders, with the protocol of docs/http.md.
 
-        Its server's lifespan opens the endpoint; mounted in another application, that has to: `async with shop.running():`.
-        `principal` tells from the connection's scope who calls, "" for anybody; None is refused with 401. What one principal
-        has asked for no other can have executed, read or delete.
+        Its own lifespan opens the endpoint. If you mount it in another application, open the endpoint there: `async with
+        shop.running():`. `principal` returns the caller of a connection's scope: "" for an anonymous one, or None to refuse
+        the request with 401. A principal cannot execute, read or delete the requests of another one.
         """
         from onceonly.endpoint.http_app import HttpApp  # noqa: PLC0415 - where one is served
 
@@ -225,21 +255,24 @@ class Endpoint:
     ) -> "Transaction":
         """Open a transaction outside of any handler, such as in a web request: `async with shop.transaction() as tx:`.
 
-        The block's work with `tx.sql` and what it sends with `tx.send` and `tx.publish` are committed together at its end, or
-        not at all. What was sent is dispatched at once, by this process, and if that dies by any where the endpoint runs.
+        The changes made with `tx.sql` and the messages of `tx.send` and `tx.publish` are committed together at the end of the
+        block, or not at all. This process dispatches the messages at once. If it dies, any process that runs the endpoint
+        dispatches them.
 
-        With a client's `idempotency_key` (1 to 255 bytes) the first committed answer, `tx.answer`, is kept and given to every
-        retry, also after a commit of which nobody knows whether it happened: `if tx.is_known: return tx.answer` comes first in
-        the block. `request` is what was asked, bytes or something that can be written as JSON; the same key with another
-        request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock, or for `wait`
-        seconds; then it raises ConflictError.
+        With a client's `idempotency_key` (1 to 255 bytes), the first committed answer, `tx.answer`, is stored and returned to
+        every retry. This includes retries after a commit whose outcome is unknown. Start the block with `if tx.is_known:
+        return tx.answer`. `request` is the content of the request: bytes, or a value that can be written as JSON. The same
+        key with another request raises KeyReused. A second attempt waits for one that is under way, by default as long as for
+        any lock, or for `wait` seconds. Then it raises ConflictError.
 
-        `scope` names the space of the key, such as a tenant: the same key in another scope, or without one, is another key.
+        `scope` is the space of the key, such as a tenant. The same key in another scope, or without one, is another key.
 
-        The commit happens within `max_commit` of the beginning, or not at all: that raises CommitFailed. It is the endpoint's
-        unless given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it
-        makes a connection of its own; enter `shop.running()` or `shop.opened()` around many. Raises InvalidKey,
-        TransactionMisused; `Transaction` says what its block raises.
+        A commit later than `max_commit` after the beginning raises CommitFailed and changes nothing. The default is the
+        endpoint's `max_commit`. The limit is one hour, and less than the retention.
+
+        In a process that has not opened the endpoint, each transaction opens its own connection. Enter `shop.running()` or
+        `shop.opened()` around many transactions. Raises InvalidKey, TransactionMisused. `Transaction` documents what its
+        block raises.
         """
         from onceonly.endpoint.transactions import Transaction, asked  # noqa: PLC0415 - when one is opened
 
@@ -258,11 +291,11 @@ class Endpoint:
         max_commit: timedelta | None = None,
         wait: float | None = None,
     ) -> Any:
-        """Run `function(tx)` in a transaction, and give its answer; with a key once, and every retry gets that answer.
+        """Run `function(tx)` in a transaction and return its answer. With a key, every retry returns the first answer.
 
-        The answer is what it returns, else `tx.answer`: bytes, or what JSON has. Otherwise as `transaction`. Raises what the
-        function raises, KeyReused, and, with nothing done, ConflictError (try again), CommitRefused, CommitFailed;
-        OutcomeUnknown when only a retry with the same key can tell.
+        The answer is the function's result, or else `tx.answer`: bytes or a JSON value. All arguments are those of
+        `transaction`. Raises what the function raises, and KeyReused. Raises ConflictError (retry it), CommitRefused or
+        CommitFailed if nothing happened. Raises OutcomeUnknown if only a retry with the same key can find the outcome.
         """
         opened = self.transaction(
             idempotency_key=idempotency_key, request=request, scope=scope, max_commit=max_commit, wait=wait
@@ -270,76 +303,42 @@ class Endpoint:
         return await opened.run(function)
 
     def topology(self) -> Topology:
-        """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
+        """Return the input queue and the event types that it subscribes to. Raises InvalidHandler."""
         return self._host.topology()
 
     @asynccontextmanager
-    async def opened(
-        self,
-        *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: "Observer | None" = None,
-    ) -> "AsyncIterator[Ports]":
-        """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
+    async def opened(self) -> AsyncIterator[None]:
+        """Open lifespan, providers, store and transport for a block, without a worker.
 
-        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
-        RetryableError when a server is away.
+        Transactions and `http_app` use what is open. Raises InvalidHandler and other SetupErrors, and RetryableError if a
+        server does not answer.
         """
-        async with self._host.opened(settings=settings, environment=environment, observer=observer) as ports:
-            yield ports
-
-    async def run(
-        self,
-        stop: asyncio.Event,
-        *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: "Observer | None" = None,
-        counters: "CounterRow | None" = None,
-        ready: asyncio.Event | None = None,
-    ) -> None:
-        """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
-
-        A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
-        """
-        await self._host.run(
-            stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready
-        )
-
-    @asynccontextmanager
-    async def running(
-        self,
-        *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: "Observer | None" = None,
-        counters: "CounterRow | None" = None,
-    ) -> "AsyncIterator[Background]":
-        """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
-
-        A server that is away at start holds nobody up: the block begins, and the worker keeps trying beside it. A wrong
-        set-up is raised here when it shows at start; what ends the worker later is raised at the exit. The application goes
-        on meanwhile: `failure` of what is given here says that the worker has ended, for the application's own probe.
-        """
-        from onceonly.runtime.background import in_background  # noqa: PLC0415 - when it runs
-
-        def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
-            return self.run(stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready)
-
-        async with in_background(run, name=f"onceonly {self.name}") as background:
-            yield background
-
-    @asynccontextmanager
-    async def sending(
-        self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: "Observer | None" = None
-    ) -> AsyncIterator[None]:
-        """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
-
-        Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
-        """
-        async with self._host.sending(settings=settings, environment=environment, observer=observer):
+        async with self._host.opened():
             yield
+
+    async def run(self, stop: asyncio.Event, *, ready: asyncio.Event | None = None) -> None:
+        """Handle messages until `stop` is set. Then finish the messages in progress and close everything. Raises SetupError.
+
+        Waits for a server that does not answer at start. Sets `ready` when it receives messages, or waits for a server.
+        """
+        await self._host.run(stop, ready=ready)
+
+    def running(self) -> "AbstractAsyncContextManager[Background]":
+        """Run a worker in the background of a block, for example in the lifespan of a web application. The exit stops it.
+
+        The block begins even if a server does not answer: the worker retries. Raises SetupError at the start for settings that
+        are wrong. An error that ends the worker later is raised at the exit. The `failure` of the `Background` reports it
+        before, for a health check of the application.
+        """
+        return self._host.running()
+
+    def sending(self) -> AbstractAsyncContextManager[None]:
+        """Send messages of committed transactions in the background of a block, and handle none.
+
+        It sends those of this process, and those that other processes left. Otherwise as `running`. For applications whose
+        messages are handled elsewhere. An endpoint without handlers has no queue.
+        """
+        return self._host.sending()
 
     @cached_property
     def _host(self) -> "Host":

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.context import Context, ContextPorts
+from onceonly.endpoint.context import Context, ContextPorts, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import blame, failed
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
@@ -135,7 +135,7 @@ class EndpointHandlers:
                 raise self._timed_out(plan) from error
             raise blame(plan.function, error) from error
         finally:
-            decision = context.end()
+            decision = decision_of(context)
         return left, decision
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:

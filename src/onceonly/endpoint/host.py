@@ -1,7 +1,7 @@
 """The host of an endpoint: opens it in this process, runs it, and holds what is open. For this package, the CLI and tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Topology, Traits
-from onceonly.runtime.background import in_background
+from onceonly.runtime.background import Background, in_background
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
@@ -160,14 +160,14 @@ class Host:
         self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, counters: CounterRow | None = None
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
-        grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        grace, after, maintenance = settings.worker.grace, settings.relay_after, ports.maintenance
         self._use_counters(ports, counters)
-        janitor = MaintenanceLoop(ports, grace=grace, environment=environment) if upkeep.has_tasks else None
+        janitor = MaintenanceLoop(ports, grace=grace, environment=environment) if maintenance.has_tasks else None
         ask = janitor.ask if janitor is not None else lambda: None
         worker: Runner = (working := Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask))
-        if upkeep.drops is not None:
-            in_store = upkeep.tokens is None
-            worker = DroppedCounter(working, upkeep.drops, endpoint=self.name, in_store=in_store, environment=environment)
+        if maintenance.drops is not None:
+            in_store = maintenance.tokens is None
+            worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
             runners.append(Relay(searched, after=after, grace=grace, notifier=self.notifier, environment=environment))
@@ -200,6 +200,23 @@ class Host:
             await run_all(runners, stop)
 
     @asynccontextmanager
+    async def running(
+        self,
+        *,
+        settings: Settings | None = None,
+        environment: Environment = LIVE,
+        observer: Observer | None = None,
+        counters: CounterRow | None = None,
+    ) -> AsyncIterator[Background]:
+        """Run the worker in the background of a block; see `Endpoint.running`."""
+
+        def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
+            return self.run(stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready)
+
+        async with in_background(run, name=f"onceonly {self.name}") as background:
+            yield background
+
+    @asynccontextmanager
     async def sending(
         self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: Observer | None = None
     ) -> AsyncIterator[None]:
@@ -215,9 +232,9 @@ class Host:
             )
             async with opening as ports:
                 if ports is not None:
-                    _, *upkeep = self.runners(ports, chosen, environment=environment)
+                    _, *others = self.runners(ports, chosen, environment=environment)
                     ready.set()
-                    await run_all(upkeep, stop)
+                    await run_all(others, stop)
                     await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
 
         async with in_background(run, name=f"onceonly {self.name} sending"):

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Principal = Callable[[Scope], str | None]
-"""Tells who calls."""
+Principal = Callable[[MutableMapping[str, Any]], str | None]
+"""Returns the caller of an ASGI scope: its name, "" for anybody, or None to refuse the request with 401."""
 
 LONGEST_DEADLINE_MS = 86_400_000
 """Milliseconds ahead that a deadline may be: tombstones stand as long."""
@@ -131,26 +131,26 @@ class HttpApp:
     async def _settle(self, asked: ProtocolRequest, receive: Receive) -> HttpAnswer:
         """Serve what can be served here; what nobody can tell for sure is asked again."""
         ports = host_of(self._endpoint).bound_ports()
-        if ports is None or ports.calls is None or ports.responders is None:
-            _log.error("an HTTP request came, and the endpoint is not open here, or has no responders")
+        if ports is None or ports.remote_requests is None or ports.responders is None:
+            _log.error("request rejected: endpoint not open, or without responders", extra={"endpoint": self._endpoint.name})
             return HttpAnswer.words(
                 503, "not open here: serve this application with its lifespan, or within endpoint.running()"
             )
         row, responders = host_of(self._endpoint).counters_here(), ports.responders
         marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
-        here = ServingContext(ports, GatedRequests(ports.calls), marked, host_of(self._endpoint).surroundings_here())
+        here = ServingContext(ports, GatedRequests(ports.remote_requests), marked, host_of(self._endpoint).surroundings_here())
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:
             later = error.failure.kind is FailureKind.LATER
             _log.warning(
-                "a responder failed, and will be asked again",
+                "responder failed, request will be retried",
                 extra={"endpoint": ports.endpoint, "request": asked.id, "reason": error.failure.reason},
                 exc_info=None if later else error.__cause__ or error,
             )
             return HttpAnswer.words(503 if later else 500, "nothing happened; ask again")
         except (ConflictError, RetryableError) as error:
-            _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})
+            _log.info("request not completed, must be retried", extra={"endpoint": ports.endpoint, "reason": str(error)})
             return HttpAnswer.words(503, "not for sure; ask again")
 
     async def _serve(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
@@ -161,13 +161,13 @@ class HttpApp:
             case "POST":
                 return await _post(asked, here)
             case "GET":
-                kept = await here.calls.kept(asked.key)
-                return _as_read(kept.answer) if kept and kept.answer is not None else HttpAnswer.words(404, "no response")
+                entry = await here.requests.entry(asked.key)
+                return _as_read(entry.answer) if entry and entry.answer is not None else HttpAnswer.words(404, "no response")
             case "DELETE":
                 deadline = _deadline(asked, now)
                 if deadline is None:
                     return NO_DEADLINE
-                await bury(asked.key, here.calls, until=max(deadline, now) + TOMBSTONE_MARGIN_MS)
+                await bury(asked.key, here.requests, until=max(deadline, now) + TOMBSTONE_MARGIN_MS)
                 return HttpAnswer(204)
             case _:
                 answered = HttpAnswer.words(405, "there is PUT, POST, GET and DELETE")
@@ -191,7 +191,7 @@ class HttpApp:
         )
         kind = asked.headers.get("content-type", "application/octet-stream")
         request = Request(operation=operation, body=body, content_type=kind, headers=sent)
-        if await keep(asked.key, request, here.calls, deadline=deadline, now=here.environment.clock.now()):
+        if await keep(asked.key, request, here.requests, deadline=deadline, now=here.environment.clock.now()):
             return HttpAnswer(204)
         return HttpAnswer.words(
             410, "too late: its deadline is over, or it was deleted before it came, or is there with another body"
@@ -202,7 +202,7 @@ class ServingContext(NamedTuple):
     """What requests are served with."""
 
     ports: Ports
-    calls: RemoteRequests
+    requests: RemoteRequests
     responders: Responders
     environment: Environment
 
@@ -220,11 +220,11 @@ async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
         return BlockDecision(decision.effects, encode_response(response_for(left)))
 
     try:
-        answer = await execute(opening, run, here.calls, here.ports)
+        answer = await execute(opening, run, here.requests, here.ports)
     except HandlerFailed as error:
         if error.failure.kind is not FailureKind.REJECTED:
             raise
-        answer = await execute(opening, _refusing(error.failure.reason), here.calls, here.ports)
+        answer = await execute(opening, _refusing(error.failure.reason), here.requests, here.ports)
     return HttpAnswer.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
 
 

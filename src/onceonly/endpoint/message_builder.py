@@ -21,6 +21,7 @@ from onceonly.model.wording import an
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
+"""How long to delay a message. A float is a number of seconds."""
 Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
 

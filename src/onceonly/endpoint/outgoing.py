@@ -12,7 +12,7 @@ from onceonly.ports.environment import Clock
 
 
 class Outgoing(Sending):
-    """The way out of one open transaction of one session. Valid until that transaction is committed, rolled back or closed."""
+    """Sends messages in one open transaction of one session. Valid until it is committed, rolled back or closed."""
 
     def __init__(self, endpoint: str, enlisted: EnlistedTransaction, *, max_body: int, clock: Clock) -> None:
         self._endpoint = endpoint

@@ -35,21 +35,23 @@ class Requests:
 
     @property
     def response(self) -> Response:
-        """What the other service answered, once and for all, to the request that this handler's message follows up.
+        """The final response of the other service to the request that this handler's message follows up.
 
-        Raises InvalidEffect when the message follows nothing up.
+        Raises InvalidEffect if the message does not follow up a request.
         """
         if self._response is None:
             raise InvalidEffect("this message follows up no request: only one that went to post(..., then=...) has a response")
         return self._response
 
     async def post(self, url: str, body: object, *, then: object, headers: Mapping[str, str] | None = None) -> str:
-        """Have another service execute something once, if this handler is committed; `then` is handled here afterwards.
+        """Make another service execute a request once, if this handler is committed. Then handle `then` here.
 
-        `url` is that of a peer and the name of an operation, `body` what a message's body may be. `then` is a message that one
-        of this endpoint's handlers takes; it finds the response in `context.http.response`, also one that says 4xx. `headers`
-        go with the request. Gives the URL of this one request. Nothing is executed before the commit. Raises InvalidEffect
-        for what can never be asked: at no peer of the endpoint, too large, more than 4 requests of one peer.
+        `url` is the URL of a peer followed by the name of an operation. `body` may be what a message's body may be. `then` is
+        a message for a handler of this endpoint, which finds the response in `context.http.response`, also if its status is
+        4xx. `headers` are sent with the request.
+
+        Returns the URL of this one request. Nothing is executed before the commit. Raises InvalidEffect for a URL at none of
+        the endpoint's peers, a request that is too large, and more than 4 requests to one peer.
         """
         place = self._require()
         peer, operation = self._peer_of(place, url)
@@ -74,8 +76,7 @@ class Requests:
         self._artifacts.append(Artifact(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
         return url_of(name)
 
-    def end(self) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:
-        """Close this; gives the requests that are to wait, and the calls that have them executed."""
+    def _end(self) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:
         self._ended = True
         return tuple(self._artifacts), tuple(RemoteRequest(Verb.POST, url_of(artifact.name)) for artifact in self._artifacts)
 
@@ -98,3 +99,8 @@ class Requests:
                     return peer, operation
         known = ", ".join(f"{peer.url}/OPERATION" for peer in place.peers)
         raise InvalidEffect(f"cannot ask {url!r:.200}: the services that this endpoint may ask are at {known}")
+
+
+def decided_requests(requests: Requests) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:
+    """Close the requests of a handler. Returns the requests to store, and the calls that execute them."""
+    return requests._end()  # noqa: SLF001 - for this library, not for handlers

@@ -18,10 +18,11 @@ class Sending(ABC):
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Send a command to one endpoint, once the work around it is committed.
+        """Send a command to one endpoint when the surrounding work is committed.
 
-        `delay` (a timedelta, or seconds, from now) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can
-        never be sent (too large, not serializable, without a type, to an impossible name), and when that work is over.
+        `delay` (a timedelta, or a number of seconds from now) or `at` (an aware datetime) delays it. Raises InvalidEffect for
+        a message that cannot be sent: too large, not serializable, without a type, or to an invalid name. Raises
+        InvalidEffect also after the end of the surrounding work.
         """
         self._capture(message, SendOptions(command(to), type, delay, at))
 
@@ -33,7 +34,7 @@ class Sending(ABC):
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Publish an event to whoever subscribes, once the work around it is committed. Raises InvalidEffect as `send` does."""
+        """Publish an event to its subscribers when the surrounding work is committed. Raises InvalidEffect as `send` does."""
         self._capture(event, SendOptions("", type, delay, at))
 
     @abstractmethod

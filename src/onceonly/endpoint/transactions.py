@@ -68,8 +68,8 @@ class _Stage(Enum):
 class Transaction(Sending):
     """One transaction, for one `async with` block and the task that entered it.
 
-    Everything in the block is committed together when the block ends well, or not at all. With a client's key that was
-    committed before, `is_known` says so, `answer` is the answer that was kept, and all else is refused: leave the block.
+    Everything in the block is committed at its end, or nothing if the block raises. If the client's key was committed before,
+    `is_known` is true and `answer` is the stored answer. All other calls are rejected: leave the block.
     """
 
     def __init__(self, asked: TransactionRequest, open_means: OpenMeans) -> None:
@@ -90,9 +90,9 @@ class Transaction(Sending):
 
     @property
     def sql(self) -> "Session":
-        """The transaction's SQLAlchemy `AsyncSession`, opened when first asked for; commit, rollback and begin are refused.
+        """The transaction's SQLAlchemy `AsyncSession`, opened on first use. It rejects commit, rollback and begin.
 
-        Raises TransactionMisused; SetupError with a store that is no SQL database.
+        Raises TransactionMisused. Raises SetupError if the store is not a SQL database.
         """
         self._check()
         if self._means.session is None:
@@ -102,15 +102,15 @@ class Transaction(Sending):
 
     @property
     def is_known(self) -> bool:
-        """Whether the client's key was committed before, by whichever attempt."""
+        """Whether the client's key was committed before, by any attempt."""
         return self._is_known
 
     @property
     def answer(self) -> Any:
-        """What the client gets: bytes, or what JSON has. None until it is set, or found kept under the client's key.
+        """The client's answer: bytes or a JSON value. None until it is set or found under the client's key.
 
-        Set it to bytes or to anything that can be written as JSON; it is written at once, and read back as every retry will
-        see it. Raises TransactionMisused; InvalidEffect for what cannot be written.
+        Set it to bytes, or to a value that can be written as JSON. It is encoded at once, so reading it returns what every
+        retry receives. Raises TransactionMisused. Raises InvalidEffect for a value that cannot be encoded.
         """
         return decode_answer(self._answer)
 
@@ -123,11 +123,13 @@ class Transaction(Sending):
             raise InvalidEffect(f"the answer cannot be kept: {error}") from error
 
     async def entity(self, kind: type[_Entity], key: object, *, fresh: _Entity | None = None) -> _Entity:
-        """Give an entity, to be changed in place and saved by the commit; asked for again, the same object.
+        """Return an entity. The commit saves its changes. Later calls return the same object.
 
-        `key` is a str, an int, a UUID or an enum of these. One that the store does not have is `fresh`, or else a new one: all
-        defaults, and the key in the one field without a default. A store that is no SQL database commits one entity in one
-        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, ConflictError, CommitFailed.
+        `key` is a str, an int, a UUID or an enum of these. For a missing entity, the result is `fresh` or else a new one: all
+        defaults, and the key in the one field without a default.
+
+        A store that is not a SQL database commits one entity in one transaction: a second one raises TransactionMisused.
+        Raises TransactionMisused, CommitRefused, ConflictError, CommitFailed.
         """
         self._check()
         found = await self._held.open(kind, key, fresh)
@@ -135,14 +137,14 @@ class Transaction(Sending):
         return found
 
     def delete(self, entity: object) -> None:
-        """Delete what `entity` has given, once all is committed. Raises TransactionMisused."""
+        """Delete an entity that `entity` returned, with the commit. Raises TransactionMisused."""
         self._check()
         self._held.delete(entity)
 
     def get(self, kind: type[_Resource]) -> _Resource:
-        """Give what a handler gets by this annotation, such as an `AsyncConnection`.
+        """Return the resource that a handler receives by this annotation, such as an `AsyncConnection`.
 
-        Raises TransactionMisused; LookupError for a type that the store does not have.
+        Raises TransactionMisused. Raises LookupError for a type that the store does not have.
         """
         self._check()
         found: Any = self._resources.get(kind)
@@ -188,7 +190,7 @@ class Transaction(Sending):
             await self._end()
 
     async def run(self, function: "Callable[[Transaction], Awaitable[object]]") -> Any:
-        """Do what `Endpoint.transact` says."""
+        """Run a function as `Endpoint.transact` does."""
 
         async def block(opened: OpenTransaction) -> BlockDecision:
             self._use(opened)

@@ -40,9 +40,9 @@ class Codec(Protocol):
 
 
 def message(name: str) -> Callable[[_Class], _Class]:
-    """Name the message type that a class travels as; without it, that is the class's own name.
+    """Set the name of the message type of a class. The default is the name of the class.
 
-    The name belongs to this very class: a subclass has its own. Raises ValueError when it is empty.
+    Subclasses do not inherit it. Raises ValueError for an empty name.
     """
     if not name.strip():
         raise ValueError('@message needs the name of the type, such as @message("shop.order-placed.v1")')

@@ -1,7 +1,7 @@
-"""CloudEvents 1.0 in headers (binary mode) and in one JSON document (structured mode).
+"""Messages as headers and a body, for transports: CloudEvents 1.0.
 
-Written with one prefix, read with all that are in use: `ce-` (HTTP, NATS, RabbitMQ), `ce_` (Kafka), `cloudEvents_` and
-`cloudEvents:` (AMQP binding). What a retry copy must remember travels as three extension attributes of our own.
+Attributes are headers with a prefix (binary mode). `encode` writes one prefix. All prefixes in use are read: `ce-` of HTTP,
+NATS and RabbitMQ, `ce_` of Kafka, `cloudEvents_` and `cloudEvents:` of AMQP. One JSON document (structured mode) is read too.
 """
 
 import re
@@ -15,10 +15,12 @@ from msgspec import Struct
 from onceonly.model.escaped import is_utf8, readable_headers
 from onceonly.model.message import Delivery, Failure, Headers, Message, Send
 
+__all__ = ["UNREADABLE", "arrival", "attribute_of", "encode"]
+
 PREFIX = "ce-"
 PREFIXES = ("ce-", "ce_", "cloudevents_", "cloudevents:")
 UNREADABLE = "onceonly-unreadable"
-"""The first header of a delivery whose headers a transport could not read; its value says why. Never a message."""
+"""The first header of a delivery whose own headers cannot be read. Its value is the reason, for the dead letter."""
 RAW_PROPERTIES = "onceonly-raw-properties"
 """A header with the AMQP properties of such a delivery as they came, in base64: two bytes of flags, then the values."""
 
@@ -40,7 +42,7 @@ _decode_history = msgspec.json.Decoder(tuple[Failure, ...]).decode
 
 
 class Event(Struct, frozen=True):
-    """A delivery taken apart: CloudEvents attributes (lower case, no prefix), the other headers, and the data."""
+    """A delivery: its CloudEvents attributes, in lower case and without a prefix, its other headers, and its data."""
 
     attributes: Mapping[str, str]
     headers: Headers
@@ -48,7 +50,10 @@ class Event(Struct, frozen=True):
 
 
 def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
-    """Give the headers and the body of a message on its way out, in binary mode."""
+    """Return the headers and the body of a message to send. The names of attributes begin with `prefix`.
+
+    Store headers and body exactly, in this order, and pass them to `arrival` when they are delivered.
+    """
     message = send.message
     headers = [
         (prefix + "specversion", "1.0"),
@@ -72,7 +77,10 @@ def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
 
 
 def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, suspect: bool) -> Delivery:
-    """Make the delivery a transport hands out; reads what a retry copy remembers, and nothing else."""
+    """Return the delivery for headers and a body that arrived. Never raises: the endpoint decides whether they are a message.
+
+    `receipt` is what the transport needs to ack or release it. `suspect` is true for a delivery that no receiver has released.
+    """
     own = {name: value for key, value in headers if (name := attribute_of(key)) in _OWN}
     return Delivery(
         receipt=receipt,
@@ -192,7 +200,7 @@ def _is_structured(content_type: str) -> bool:
 
 @lru_cache(1000)
 def attribute_of(key: str) -> str | None:
-    """Give the name of the CloudEvents attribute in a header, or None."""
+    """Return the CloudEvents attribute that a header with this name has, or None."""
     if not is_utf8(key):
         return None
     lower = key.lower()

@@ -91,7 +91,7 @@ class ClientKey(Struct, frozen=True, omit_defaults=True):
         answer = None if kept.answer is None else b64encode(kept.answer).decode()
         return cls(kept.attempt, kept.fingerprint.hex(), until, answer)
 
-    def kept(self, unit: str) -> KeptKey:
+    def entry(self, unit: str) -> KeptKey:
         """Give what is committed under it. Raises CommitRefused for what is none of ours."""
         try:
             answer = None if self.answer is None else b64decode(self.answer, validate=True)

@@ -23,10 +23,10 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def entity(name: str) -> Callable[[_Class], _Class]:
-    """Name what the entities of a class are kept as; without it, that is the class's own name.
+    """Set the name under which the entities of a class are stored. The default is the name of the class.
 
-    Name it before the class is renamed: under another name its entities are not found. The name belongs to this very class: a
-    subclass has its own. Raises ValueError when it is empty or has a "/".
+    Set it before you rename the class: entities are not found under another name. Subclasses do not inherit it. Raises
+    ValueError for a name that is empty or contains "/".
     """
     if not name.strip() or "/" in name:
         raise ValueError('@entity needs a name without "/", such as @entity("bank.account.v1")')

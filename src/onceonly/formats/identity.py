@@ -22,19 +22,19 @@ DECIDED = "onceonlyidentity"
 
 
 class Header(Struct, frozen=True):
-    """The id stands in this header; names are compared without case."""
+    """The id is the value of this header. Header names are case-insensitive."""
 
     name: str
 
 
 class Field(Struct, frozen=True):
-    """The id stands in this field of the JSON body, a text or an integer; dots lead into objects: `order.id`."""
+    """The id is this field of the JSON body, a text or an integer. Dots select nested fields: `order.id`."""
 
     name: str
 
 
 IdentityRule = Header | Field | Callable[[Event], str]
-"""How foreign messages are identified. A callable sees the attributes, the other headers and the body, and gives the id."""
+"""How foreign messages are identified. A callable receives the attributes, other headers and body, and returns the id."""
 
 
 class NoIdentity(ValueError):

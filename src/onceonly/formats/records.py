@@ -31,8 +31,8 @@ _encode_headers = msgspec.json.Encoder().encode
 
 def encode_record(record: Record) -> bytes:
     """Give the bytes to store of what a record still has pending; their size is what a record costs."""
-    if record.calls:
-        return WITH_CALLS + _encode((record.effects, record.token, record.issued, record.calls))
+    if record.requests:
+        return WITH_CALLS + _encode((record.effects, record.token, record.issued, record.requests))
     if record.token or record.issued:
         return WITH_TOKENS + _encode((record.effects, record.token, record.issued))
     return FORMAT + _encode(record.effects)
@@ -44,8 +44,8 @@ def decode_record(identity: Identity, stored: bytes, unit: str = "") -> Record:
         effects, token, issued = _decode_tokens(memoryview(stored)[1:])
         return Record(identity, effects, unit=unit, token=token, issued=issued)
     if stored[:1] == WITH_CALLS:
-        effects, token, issued, calls = _decode_calls(memoryview(stored)[1:])
-        return Record(identity, effects, unit=unit, token=token, issued=issued, calls=calls)
+        effects, token, issued, requests = _decode_calls(memoryview(stored)[1:])
+        return Record(identity, effects, unit=unit, token=token, issued=issued, requests=requests)
     _check(stored)
     return Record(identity, _decode_effects(memoryview(stored)[1:]), unit=unit)
 

@@ -1,4 +1,4 @@
-"""For FastAPI: `lifespan`, a class of routes whose requests are done once, and `Tx`, which gives their transaction."""
+"""For FastAPI: `lifespan`, a class of routes that handle each request once, and `Tx`, which injects the transaction."""
 
 import inspect
 from collections.abc import Callable, Coroutine
@@ -31,12 +31,15 @@ _KEY = "What tells this request from others: a new one for each new request, the
 
 
 async def transaction(request: Request) -> Transaction:
-    """Give the request's open transaction; a dependency, of endpoints and of what they depend on. Raises TransactionMisused."""
+    """Return the request's open transaction. Use it as a dependency of endpoints or of other dependencies.
+
+    Raises TransactionMisused.
+    """
     return await transaction_of(request)
 
 
 Tx = Annotated[Transaction, Depends(transaction)]
-"""The annotation by which an endpoint or a dependency gets the transaction: `async def place(order: Order, tx: Tx)`."""
+"""The annotation that injects the transaction into an endpoint or a dependency: `async def place(order: Order, tx: Tx)`."""
 
 
 async def _take_part(request: Request, _key: Annotated[str | None, Header(alias=NAME, description=_KEY)] = None) -> None:
@@ -46,15 +49,15 @@ async def _take_part(request: Request, _key: Annotated[str | None, Header(alias=
 
 
 class OnceOnlyRoute(APIRoute):
-    """A route whose requests are done once: `APIRouter(route_class=OnceOnlyRoute.of(shop))`.
+    """A route that handles each request once: `APIRouter(route_class=OnceOnlyRoute.of(shop))`.
 
-    Dependencies that do not use the transaction come first, such as who asks; then it is opened, and a request that was done
-    before gets the response that is kept. What the endpoint returns is committed with it before the first byte is sent; what it
-    raises rolls back. Requests with a safe method, such as GET, are served as ever. Raises SetupError for an endpoint that
-    cannot take part.
+    Dependencies that do not use the transaction run first, such as authentication. Then the transaction is opened. A request
+    that was handled before gets the stored response. The endpoint's result is committed with the transaction before the first
+    byte is sent. An exception rolls the transaction back. Requests with a safe method, such as GET, are passed through.
+    Raises SetupError for an endpoint that cannot take part.
     """
 
-    terms: ClassVar[RequestTerms | None] = None
+    _terms: ClassVar[RequestTerms | None] = None
 
     @classmethod
     def of(  # noqa: PLR0913 - one parameter for each option
@@ -68,7 +71,17 @@ class OnceOnlyRoute(APIRoute):
         wait: float = 2.0,
         max_commit: timedelta | None = None,
     ) -> type[Self]:
-        """Give the class of routes for this endpoint's transactions. The options are those of `RequestTerms`."""
+        """Return the class of routes for the transactions of an endpoint.
+
+        * `key_required`: whether a request must have a key. One without is a transaction that is not deduplicated.
+        * `principal`: returns the principal of a request, such as a user. The key of another principal is refused.
+        * `scope`: returns the space of a key, such as a tenant. The same key in another scope is another key.
+        * `max_body`: bytes of a request's body.
+        * `wait`: seconds to wait for another request with the same key.
+        * `max_commit`: the longest duration of the transaction. Default: the endpoint's.
+
+        Raises TransactionMisused for durations that no transaction can have.
+        """
         terms = RequestTerms(
             endpoint=endpoint,
             key_required=key_required,
@@ -78,18 +91,18 @@ class OnceOnlyRoute(APIRoute):
             wait=wait,
             max_commit=max_commit,
         )
-        return type(cls.__name__, (cls,), {"terms": terms})
+        return type(cls.__name__, (cls,), {"_terms": terms})
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if not {method.upper() for method in options.get("methods") or ["GET"]} <= SAFE:
-            if self.terms is None:
+            if self._terms is None:
                 raise SetupError(f"{path}: say whose transactions these are, route_class=OnceOnlyRoute.of(shop)")
             endpoint = _taking_part(path, endpoint)
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Serve requests that may change something once, and others as ever."""
-        plain, terms = super().get_route_handler(), self.terms
+        """Handle each unsafe request once, and pass safe ones through."""
+        plain, terms = super().get_route_handler(), self._terms
 
         async def serve(request: Request) -> Response:
             if terms is None or request.method in SAFE:

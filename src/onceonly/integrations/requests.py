@@ -44,7 +44,7 @@ CONNECT_SECONDS = 10.0
 """Seconds that the store may take to be reached, beside what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
-"""Returns who sends a request, as the scope of its idempotency key; None for a client that is not identified."""
+"""Returns the principal of a request, as the scope of its idempotency key. None: the client is not identified."""
 
 _ATTEMPT = "onceonly.attempt"
 _log = logging.getLogger("onceonly.http")
@@ -194,9 +194,10 @@ class RequestAttempt:
             self._transaction.answer = answer
 
     def _unavailable(self, error: Exception) -> RequestProblem:
-        _log.warning("a request could not be committed", extra=self._told(error))
         if not isinstance(error, OutcomeUnknown):
+            _log.warning("request not committed", extra=self._told(error))
             return RequestProblem(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
+        _log.warning("request commit outcome unknown", extra=self._told(error))
         if self._key is None:
             return RequestProblem(
                 503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out"
@@ -207,7 +208,7 @@ class RequestAttempt:
 
     def _refused(self, error: CommitRefused) -> RequestProblem:
         """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
-        _log.error("what a request wrote cannot be committed", extra=self._told(error), exc_info=error)
+        _log.error("request commit refused", extra=self._told(error), exc_info=error)
         detail = (
             "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
         )

@@ -13,16 +13,16 @@ from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, transaction_of
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
-"""A request handler that works in the transaction it is given."""
+"""A request handler that receives the open transaction."""
 
 __all__ = ["Principal", "Serving", "lifespan", "once"]
 
 
 def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Make the lifespan of an application whose requests use these endpoints: `Starlette(lifespan=lifespan(shop))`.
+    """Return the lifespan of an application whose requests use these endpoints: `Starlette(lifespan=lifespan(shop))`.
 
-    The process sends what its transactions commit, and what others have left; with `worker` it handles messages as well. A
-    broker or database that is away at start holds nobody up. A wrong set-up is raised at start.
+    The process dispatches what its transactions commit, and what other processes left. With `worker` it also handles
+    messages. The application starts even if a broker or database is unavailable. A wrong set-up raises an error at start.
     """
 
     @asynccontextmanager
@@ -45,10 +45,19 @@ def once(  # noqa: PLR0913 - one parameter for each option
     wait: float = 2.0,
     max_commit: timedelta | None = None,
 ) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
-    """Have a function serve each request once: `@once(shop)` above `async def place(request, tx)`.
+    """Make a function handle each request once: `@once(shop)` above `async def place(request, tx)`.
 
-    It gets the open transaction; what it returns is committed with it before the first byte is sent, and given to every retry
-    with the same `Idempotency-Key`. What it raises rolls back. The options are those of `RequestTerms`.
+    The function receives the open transaction. Its response is committed with the transaction before the first byte is sent,
+    and returned to every retry with the same `Idempotency-Key`. An exception rolls the transaction back.
+
+    * `key_required`: whether a request must have a key. One without is a transaction that is not deduplicated.
+    * `principal`: returns the principal of a request, such as a user. The key of another principal is refused.
+    * `scope`: returns the space of a key, such as a tenant. The same key in another scope is another key.
+    * `max_body`: bytes of a request's body.
+    * `wait`: seconds to wait for another request with the same key.
+    * `max_commit`: the longest duration of the transaction. Default: the endpoint's.
+
+    Raises TransactionMisused for durations that no transaction can have.
     """
     terms = RequestTerms(
         endpoint=endpoint,

@@ -1,17 +1,17 @@
-"""Artifacts: effects other than messages, made before the commit that permits them (protocols, section 6)."""
+"""Artifacts: what is created outside of the store, before the commit that permits it (protocols, section 6)."""
 
 from msgspec import Struct
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers
 
-__all__ = ["Artifact", "Reservation"]
+__all__ = ["Artifact"]
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
-    """Something to make: its kind (such as "blob"), its name, which begins with the attempt's id, and its data.
+    """An artifact to create. `kind` is for example "blob". `name` begins with the id of the attempt that creates it.
 
-    `headers` go with it where its kind has such.
+    `headers` are stored with it, if its kind has headers.
     """
 
     kind: str

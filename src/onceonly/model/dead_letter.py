@@ -9,12 +9,12 @@ from onceonly.model.message import Failure, Headers, Message
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """What a person needs to decide: the message as it came, why it was given up, and what happened before.
+    """What a person needs for a decision: the original message, the reason, and the earlier failures.
 
-    Headers and reason are made storable: what was not UTF-8 is readable, and its exact bytes follow in further headers.
-    `message` is None when the delivery had no identity. `finish_only` means that the handler's work is committed and only
-    its effects could not be sent: retrying dispatches them without running the handler. `at` is when it was stored,
-    milliseconds since 1970, set by the adapter unless it is there: an imported letter keeps it.
+    Headers and reason are stored as readable UTF-8. Where they were not UTF-8, further headers contain the exact bytes.
+    `message` is None if the delivery had no identity. `finish_only` means that the handler's work is committed, but its
+    effects could not be sent. A retry dispatches the effects without running the handler. `at` is the time of storing, in
+    milliseconds since 1970. The adapter sets it, except for an imported dead letter, which keeps its time.
     """
 
     endpoint: str
@@ -34,7 +34,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Name this letter, 32 hexadecimal digits: the same for every copy with the same body."""
+        """The key of this dead letter, 32 hexadecimal digits. It is the same for every copy with the same body."""
         endpoint = self.endpoint.encode()
         if self.message is None:
             flat = [part.encode() for pair in self.headers for part in pair]

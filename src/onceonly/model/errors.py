@@ -23,14 +23,14 @@ from onceonly.model.message import Failure, Message
 
 
 class OnceOnlyError(Exception):
-    """Everything this library raises on purpose."""
+    """The base class of all errors that this library raises."""
 
     during: Identity | None = None
     """The message whose handler ran, or that was committed alone, when this error ended its unit. None: no such message."""
 
 
 class SetupError(OnceOnlyError):
-    """The set-up is wrong. The message says what to change."""
+    """The set-up is wrong. The message states what to change."""
 
 
 class DriverMissing(SetupError):
@@ -54,15 +54,15 @@ class InvalidHandler(SetupError):
 
 
 class InvalidEffect(SetupError):
-    """A handler tried to send what can never be sent: too large, not serializable, without a destination."""
+    """A handler tried to send a message that cannot be sent: too large, not serializable, or without a destination."""
 
 
 class TransactionMisused(SetupError):
-    """A transaction was used in a way that can never work: outside its block, twice, or from another task."""
+    """A transaction was used in an invalid way: outside its block, twice, or from another task."""
 
 
 class InvalidKey(SetupError):
-    """A client's idempotency key cannot serve: it is empty or too long. The client has to change."""
+    """A client's idempotency key is empty or too long. The client has to change it."""
 
 
 class KeyReused(InvalidKey):
@@ -70,7 +70,7 @@ class KeyReused(InvalidKey):
 
 
 class RetryableError(OnceOnlyError):
-    """The operation did not succeed now; start again from the beginning."""
+    """The operation did not succeed now. Start again from the beginning."""
 
 
 class CommitFailed(RetryableError):
@@ -78,7 +78,7 @@ class CommitFailed(RetryableError):
 
 
 class Unsafe(CommitFailed):
-    """Definite: a server's settings were changed while it was in use, so nothing is begun there until they are put right."""
+    """Definite: a server's settings were changed while it was in use. Nothing begins there until they are corrected."""
 
 
 class CommitRefused(CommitFailed):
@@ -86,7 +86,7 @@ class CommitRefused(CommitFailed):
 
 
 class PermanentFailure(CommitRefused):
-    """Definite: no attempt succeeds before a person has changed something: its entity cannot be read or kept in its place."""
+    """Definite: every attempt fails until a person changes something. The entity cannot be read, or not be stored."""
 
 
 class Unable(CommitFailed):
@@ -94,15 +94,15 @@ class Unable(CommitFailed):
 
 
 class UpgradeRequired(CommitFailed):
-    """Definite: nothing happened, for a newer onceonly wrote what had to be read. Its processes can read it."""
+    """Definite: nothing happened, because a newer onceonly wrote the data. Its processes can read it."""
 
 
 class OutcomeUnknown(RetryableError):
-    """It may have happened and it may not; only looking again tells."""
+    """The operation may have happened or not. Only a later read or a retry shows it."""
 
 
 class ConflictError(OnceOnlyError):
-    """Definite: someone else won, and nothing of this attempt happened."""
+    """Definite: another attempt won, and nothing of this attempt happened."""
 
 
 class LockTimeout(ConflictError):
@@ -114,7 +114,7 @@ class VersionConflict(ConflictError):
 
 
 class Reject(OnceOnlyError):
-    """Raised by a handler: this message goes to the dead letters at once, with this reason."""
+    """Raised by a handler: store this message as a dead letter at once, with this reason."""
 
 
 class RetryLater(OnceOnlyError):

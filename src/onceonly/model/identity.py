@@ -30,7 +30,7 @@ _is_former = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 class Identity(NamedTuple):
-    """The pair that makes two deliveries copies of one logical message."""
+    """The identity of a message. Two deliveries with the same source and id are copies of one message."""
 
     source: str
     id: str

@@ -1,4 +1,4 @@
-"""Messages, the deliveries that bring them, and the sends that carry them away."""
+"""Messages, and how transports deliver and send them."""
 
 from collections.abc import Hashable
 from enum import StrEnum
@@ -17,11 +17,12 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
-    """One logical message: CloudEvents attributes and a body. All copies carry the same (source, id).
+    """A message: CloudEvents attributes and a body. All of its copies have the same source and id.
 
-    `time` is RFC 3339 text or empty. `extensions` are CloudEvents extension attributes (lower-case names), such as
-    `causationid`, `conversationid`, `replyto`, `traceparent`; `headers` are the transport's own headers, kept as they came.
-    `unit` is the key of the entity that its handler works on, as the endpoint reads it; empty for others, and never sent.
+    * `time`: text in the format of RFC 3339, or empty.
+    * `extensions`: CloudEvents extension attributes with lower-case names, such as `causationid`, `conversationid`, `replyto`.
+    * `headers`: the other headers, as they arrived.
+    * `unit`: the key of the entity that the handler works on, else empty. It is not sent.
     """
 
     id: str
@@ -37,22 +38,25 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
     @cached_property
     def identity(self) -> Identity:
-        """What makes this message itself."""
+        """Source and id."""
         return Identity(self.source, self.id)
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Eight bytes of the body's hash."""
+        """8 bytes of a hash of the body."""
         return fingerprint(self.body)
 
     @cached_property
     def instant(self) -> int:
-        """When its sender stored it, or wants it delivered: milliseconds since 1970, from its id; 0 when that contains none."""
+        """When its sender stored it, or wants it delivered, in milliseconds since 1970.
+
+        It is part of the id. 0 if the id does not contain it.
+        """
         return self._own_instant or 0
 
     @cached_property
     def former_instant(self) -> int:
-        """By which instant a version that reads it from the header claims this message; 0 when its id says where it is."""
+        """The instant in the header, by which an older version claims this message. 0 if the id contains one."""
         return read_instant(self.extension(INSTANT)) if self._own_instant is None else 0
 
     @cached_property
@@ -61,18 +65,19 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
     @property
     def token(self) -> str:
-        """The token it came with, or empty."""
+        """The token of the message, or empty."""
         return self.extension(TOKEN)
 
     def extension(self, name: str, default: str = "") -> str:
-        """Give one CloudEvents extension attribute, or `default`."""
+        """Return a CloudEvents extension attribute, or `default`."""
         return next((value for key, value in self.extensions if key == name), default)
 
 
 class FailureKind(StrEnum):
-    """Why a message did not get through. LATER and LOCKED are not counted; UNKNOWN is when it repeats; REJECTED is final.
+    """Why handling or sending a message failed.
 
-    LOCKED and UNKNOWN are never stored: histories hold LATER and COMMIT in their place, which older versions can read.
+    LATER and LOCKED do not count as attempts. UNKNOWN counts when it repeats. REJECTED is final. Stored histories have LATER in
+    place of LOCKED, and COMMIT in place of UNKNOWN.
     """
 
     EXCEPTION = "exception"
@@ -87,10 +92,10 @@ class FailureKind(StrEnum):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """One failure of a message's own, never of the systems around it.
+    """A failure of a message itself, not of a database or broker.
 
-    `at` is when it was judged, milliseconds since 1970, 0 before; `delay` is what a handler asked to wait, in seconds
-    (kind LATER only).
+    `at` is the time of the decision about a retry, in milliseconds since 1970, or 0 before it. `delay` is for how many seconds
+    a handler asked to wait, for LATER only.
     """
 
     kind: FailureKind
@@ -101,12 +106,16 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message on its way out: the effect that every handler may have, and the form of a retry copy.
+    """A message to send.
 
-    `to` names an endpoint (a command: it must be routable) or is empty (an event: whoever subscribed gets it, and nobody
-    is fine). `due` is the instant before which it is not delivered, milliseconds since 1970. `attempts`, `history`, `alone`
-    and `held` are carried by retry copies only: how often the message failed, its last failures, whether it must run with
-    its process to itself because a process died that held it, and how many processes died that only held it.
+    * `to`: the endpoint of a command. Empty for an event, which is delivered to every subscriber of its type.
+    * `due`: the time before which it is not delivered, in milliseconds since 1970.
+
+    A retry copy has more fields. A transport carries them unchanged; `onceonly.formats.cloudevents` writes them as headers.
+
+    * `attempts`, `history`: how often the message failed, and its last failures.
+    * `alone`: whether it must run alone, because a process ended while its handler was running.
+    * `held`: how many processes ended that had received it, and were not handling it.
     """
 
     message: Message
@@ -119,11 +128,12 @@ class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """One arrival of one copy, as the transport saw it; what gets acknowledged or released.
+    """One arrival of one copy of a message, as `Transport.receive` returns it.
 
-    `receipt` is the transport's own handle. `suspect` says that it came again although nobody released it, so the process
-    that held it may have been killed by it. `attempts`, `history`, `alone` and `held` are those of the copy
-    that arrived.
+    * `receipt`: what the transport needs to ack or release it.
+    * `queue`: the name of the queue.
+    * `suspect`: whether it is delivered again although no receiver released it. Its process may have died from it.
+    * `attempts`, `history`, `alone`, `held`: those of the copy; see `Send`.
     """
 
     receipt: Hashable
@@ -138,7 +148,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):
-    """Why a delivery cannot become a message of this endpoint; `message` is there when at least its identity is known."""
+    """A delivery that is not a message for this endpoint, and the reason. `message` is set if its identity is known."""
 
     reason: str
     message: Message | None = None

@@ -9,7 +9,8 @@ from onceonly.model.errors import SetupError
 
 MOST = 4
 """How many requests one handler may make of one peer: so many names are deleted there when its attempt came to nothing."""
-Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+PeerHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
+"""Headers of every request to a peer, or a function that returns them, called before each request."""
 
 _OPERATION = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
 _URL = re.compile(r"[\x21-\x7e]{1,1000}")
@@ -19,14 +20,14 @@ _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]{0,4000}")
 
 @dataclass(frozen=True)
 class Peer:
-    """Another service that speaks the protocol of docs/http.md, at `url`.
+    """Another service at `url` that implements the protocol of docs/http.md.
 
-    `headers` go with every call to it, such as those that tell who calls; as a function they are asked for each time. A call
-    that takes longer than `timeout` seconds has no answer. Raises SetupError that lists everything that is wrong.
+    `headers` are sent with every request, for example to authenticate the caller. A function is called before each request.
+    After `timeout` seconds, a request has no answer. Raises SetupError that lists all problems.
     """
 
     url: str
-    headers: Headers = field(default_factory=dict, repr=False)
+    headers: PeerHeaders = field(default_factory=dict, repr=False)
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
@@ -37,12 +38,12 @@ class Peer:
         object.__setattr__(self, "url", self.url.rstrip("/"))
 
     def operation(self, url: str) -> str:
-        """Give the operation that a URL names at this peer; empty when it names none."""
+        """Return the operation that a URL names at this peer, or an empty string."""
         base, _, name = url.rpartition("/")
         return name if base == self.url and is_operation(name) else ""
 
     def current_headers(self) -> Mapping[str, str]:
-        """Give the headers for one call."""
+        """Return the headers for one request."""
         return self.headers() if callable(self.headers) else self.headers
 
     def _problems(self) -> Iterator[str]:

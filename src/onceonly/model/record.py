@@ -18,12 +18,12 @@ Effect = Send
 class Decision(Struct, frozen=True):
     """The effects one handler captured, in order, and the artifacts it wants made. Its state changes sit in the unit.
 
-    `calls` are those to make at other services before the effects are sent.
+    `requests` are those to make at other services before the effects are sent.
     """
 
     effects: tuple[Effect, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-    calls: tuple[RemoteRequest, ...] = ()
+    requests: tuple[RemoteRequest, ...] = ()
 
 
 class Record(Struct, frozen=True):
@@ -42,17 +42,22 @@ class Record(Struct, frozen=True):
     issued: tuple[Token, ...] = ()
     attempt: str = ""
     artifacts: tuple[Artifact, ...] = ()
-    calls: tuple[RemoteRequest, ...] = ()
+    requests: tuple[RemoteRequest, ...] = ()
     fingerprint: bytes = b""
 
     @property
     def is_pending(self) -> bool:
         """Whether anything is left to do after the commit."""
-        return bool(self.effects or self.calls)
+        return bool(self.effects or self.requests)
 
 
 class Answer(Enum):
-    """What a dispatched effect came to. Only what the other side said for sure is TAKEN or REFUSED."""
+    """What became of a message that was sent.
+
+    * TAKEN: the broker has stored it durably.
+    * REFUSED: the broker rejects it, for example because a command cannot be routed.
+    * UNKNOWN: everything else, for example a lost connection. The message is sent again.
+    """
 
     TAKEN = "taken"
     REFUSED = "refused"

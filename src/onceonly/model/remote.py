@@ -42,7 +42,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """What another service answered: a status of 200 to 299, or of 400 to 499, and a body."""
+    """The response of another service: a status of 200 to 299 or of 400 to 499, and a body."""
 
     status: int = 200
     body: bytes = b""
@@ -50,11 +50,11 @@ class Response(Struct, frozen=True, kw_only=True):
 
     @property
     def is_success(self) -> bool:
-        """Whether it did what was asked."""
+        """Whether the status is 200 to 299."""
         return 200 <= self.status < 300  # noqa: PLR2004 - what HTTP calls success
 
     def json(self, kind: Any = Any) -> Any:
-        """Read the body, as that kind if one is named. Raises msgspec.DecodeError."""
+        """Decode the body, as `kind` if given. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.body, type=kind)
 
 

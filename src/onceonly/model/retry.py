@@ -21,10 +21,11 @@ UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """When a failed message is tried again, and when it is given up.
+    """When a failed message is retried, and when it is given up.
 
-    The first `immediate` retries follow at once; then `delayed` retries with growing delays: `first_delay` seconds, times
-    `factor` each time, at most `max_delay`, spread by `jitter` (a fraction, 0 to 1) upwards. After that it is a dead letter.
+    The first `immediate` retries follow at once. Then there are `delayed` retries with growing delays. The first delay is
+    `first_delay` seconds. Each further one is `factor` times as long, up to `max_delay`. `jitter` is a fraction from 0 to 1:
+    each delay is lengthened at random by up to that fraction. After the last retry the message is a dead letter.
     """
 
     immediate: int = 2
@@ -35,7 +36,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     jitter: float = 0.2
 
     def problems(self) -> tuple[str, ...]:
-        """List what is wrong with these numbers, in words; empty when they are fine."""
+        """List the problems of these numbers. Empty if there are none."""
         rules = (
             (self.immediate >= 0 and self.delayed >= 0, "immediate and delayed must be 0 or more"),
             (self.first_delay > 0 and self.max_delay >= self.first_delay, "0 < first_delay <= max_delay"),
@@ -45,7 +46,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         return tuple(f"Retry: {rule}" for holds, rule in rules if not holds)
 
     def delay_after(self, attempts: int, chance: float) -> float | None:
-        """Give the seconds to wait after the `attempts`-th failure, or None when the message is to be given up.
+        """Return the seconds to wait after this number of failures, or None to give the message up.
 
         `chance` is a number in [0, 1) that spreads the delays of messages that failed together.
         """
@@ -57,7 +58,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         return float(min(grown, self.max_delay) * (1 + self.jitter * chance))
 
     def longest_delays(self) -> float:
-        """Give the seconds that all delays take together, when chance makes each as long as it can be."""
+        """Return the sum of all delays in seconds, each with its greatest jitter."""
         growing = min(self.delayed, self._growing())
         grown = self.first_delay * (growing if self.factor == 1 else (self.factor**growing - 1) / (self.factor - 1))
         return (grown + (self.delayed - growing) * self.max_delay) * (1 + self.jitter)

@@ -6,12 +6,12 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.maintenance import NOTHING, Maintenance
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.starts import NoStarts, Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.transactions import Controls, Transactions
 from onceonly.ports.transport import Transport
-from onceonly.ports.upkeep import NOTHING, Upkeep
 
 
 class RelayPorts(NamedTuple):
@@ -38,12 +38,12 @@ class Ports(NamedTuple):
     effects: Effects
     transport: Transport
     dead_letters: DeadLetters
-    upkeep: Upkeep = NOTHING
+    maintenance: Maintenance = NOTHING
     transactions: Transactions | None = None
     """None with a store that has none."""
     controls: Controls | None = None
     """None with a store that can be searched for what a process left behind."""
-    calls: RemoteRequests | None = None
+    remote_requests: RemoteRequests | None = None
     responders: Responders | None = None
     """What other services may have executed here; None where an endpoint has no responders."""
     starts: Starts = NoStarts()

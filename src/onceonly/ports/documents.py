@@ -1,8 +1,8 @@
-"""Documents: what a document database must offer. Compare-and-set on single documents is all that is asked.
+"""The protocol of document services: compare-and-set on single documents.
 
-Stores, dedup stores and tokens are built on it, so an adapter is written once for each service. Outcomes of a write, no others:
-applied, refused because of another version (both definite), CommitFailed (definite: nothing happened), OutcomeUnknown. A
-service's own retries are off for every write: a retried success would answer "another version" to itself.
+The store, the dedup store, the tokens and the dead letters are built on it. A write is applied, or refused because the document
+has another version, or it raises CommitFailed (nothing happened) or OutcomeUnknown. Turn off the retries of a driver for
+writes: a repeated write that had succeeded finds another version, its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,22 @@ from msgspec import Struct
 __all__ = ["Change", "Document", "DocumentLimits", "Documents", "Version"]
 
 Version = str
-"""Opaque; never the same twice for one key, also not across delete and re-create, and never empty."""
+"""The version of a document. It is never empty, and never repeats for a key, not even after the document was deleted."""
 
 
 class Document(Struct, frozen=True):
-    """One document as it was read: its body, and the version that a later write must name."""
+    """A document as it was read. A later write names its version."""
 
     body: bytes
     version: Version
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One document to be written.
+    """A write of one document.
 
-    `expected` is the version it must have now; empty means that it must not exist. `body` None deletes it. `expires`
-    (milliseconds since 1970, 0 for never) is a hint: services that can, drop the document some time after it, others keep it.
+    * `body`: the new body. None deletes the document.
+    * `expected`: the version that the document must have. Empty: it must not exist.
+    * `expires`: milliseconds since 1970, or 0 for never. A service that can deletes the document some time after this.
     """
 
     key: str
@@ -37,10 +38,10 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class DocumentLimits(Struct, frozen=True, kw_only=True):
-    """What one service can hold: data that stores check before they write.
+    """The largest documents of a service. `service` is its name in error messages.
 
-    `key` is the longest key, in bytes of UTF-8; `body` the largest document, in bytes. Inside these limits every key and
-    every body is held exactly; an adapter encodes what its service does not take.
+    `key` is the longest key in bytes of UTF-8, `body` the longest body in bytes. Within these limits every key and body comes
+    back exactly. An adapter encodes what its service does not take.
     """
 
     service: str
@@ -49,33 +50,35 @@ class DocumentLimits(Struct, frozen=True, kw_only=True):
 
 
 class Documents(Protocol):
-    """Documents by key, in one place of one service (a table, a container, a bucket with a prefix)."""
+    """The documents in one place of a service: a table, a container, or a bucket with a prefix."""
 
     limits: DocumentLimits
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read these documents; who does not exist is left out. Each read is linearizable with writes; together they are none.
+        """Read documents by their keys. Those that do not exist are left out.
 
-        Raises CommitFailed, OutcomeUnknown.
+        A read returns the result of every write that has finished. Several documents need not be of one moment. Raises
+        CommitFailed, OutcomeUnknown.
         """
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write these documents (distinct keys), each one by itself; answers for each, in order.
+        """Write documents with different keys. Return an answer for each, in order.
 
-        The answer is the new version ("" for a deleted document), or None when the document did not have the expected version:
-        definite, that change did not happen. Not atomic across documents: after OutcomeUnknown any subset may have been
-        written, each at most once. Raises CommitFailed when none was written, CommitRefused when the service will never take
-        one of them and none was written, OutcomeUnknown.
+        The answer is the new version, "" for a deleted document, or None if the document did not have the expected version,
+        and this change did not happen. Each document is written atomically, but not all of them together. Raises CommitFailed
+        if none was written, CommitRefused if in addition the service will never accept one of them, and OutcomeUnknown if some
+        may have been written, each at most once.
         """
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys that begin with `prefix`, in one order, those behind `after`; at most `limit`, empty at the end.
+        """List keys that begin with `prefix` and come after the key `after`, `limit` at most. Return none at the end.
 
-        For janitors and people: the list may be some seconds old. Raises CommitFailed, OutcomeUnknown.
+        The order is the same in every call. The list may be some seconds old: it is for maintenance and for people. Raises
+        CommitFailed, OutcomeUnknown.
         """
 
     async def check(self) -> tuple[str, ...]:
-        """Make sure, at start, that the place exists and keeps these promises; gives warnings for people.
+        """Check, at start, that the place exists and that its settings keep these promises. Return warnings for people.
 
-        Raises SetupError where it does not (reads that may be stale, no conditional writes), RetryableError when it is away.
+        Raises SetupError if not, for example where reads may be stale. Raises RetryableError if the service does not answer.
         """

@@ -1,7 +1,7 @@
-"""Effects other than messages: artifacts made outside the store that must appear once, or never (protocols, section 6).
+"""The protocol of artifacts: what is created outside of the store, once or never (protocols, section 6).
 
-An artifact is made before the commit, under a name that belongs to one attempt alone; the commit of its *register row* is the
-permission to keep it. Whoever adds a kind of artifact writes `ArtifactStore` for it; the protocol around it is the library's.
+An artifact is created before the commit, with a name that belongs to one attempt. The commit of its reservation is the
+permission to keep it. A new kind of artifact needs an `ArtifactStore`. The library does the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import Response
 
-__all__ = ["ArtifactStore", "Effects", "Register"]
+__all__ = ["ArtifactStore"]
 
 
 class Effects(Protocol):
@@ -45,22 +45,22 @@ class Effects(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """One kind of artifact, in one place: a container of blobs, a folder."""
+    """The artifacts in one place, such as a folder or a container of blobs."""
 
     async def create(self, artifact: Artifact) -> None:
-        """Make it, durably. A second call with the same name and data is fine.
+        """Create an artifact durably. A second call with the same name and data changes nothing.
 
-        Raises CommitRefused, CommitFailed, OutcomeUnknown.
+        Raises CommitRefused if it can never be created, CommitFailed, OutcomeUnknown.
         """
 
     async def delete(self, name: str) -> None:
-        """Unmake it; harmless when it was never made. Raises CommitFailed, OutcomeUnknown."""
+        """Delete an artifact. Harmless if it does not exist. Raises CommitFailed, OutcomeUnknown."""
 
     async def read(self, name: str) -> bytes | None:
-        """Give its data, or None. Raises CommitFailed, OutcomeUnknown."""
+        """Return the data of an artifact, or None if it does not exist. Raises CommitFailed, OutcomeUnknown."""
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List what was made under names with this prefix; sees every finished `create`.
+        """List the names that begin with `prefix`, of every `create` that has finished.
 
         Raises CommitFailed, OutcomeUnknown.
         """

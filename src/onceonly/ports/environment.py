@@ -1,4 +1,4 @@
-"""Time and chance are arguments: the algorithms never see them, adapters and the runtime are given them."""
+"""Time, ids and random numbers. They are arguments, so that tests can decide them."""
 
 from typing import Protocol
 
@@ -9,18 +9,18 @@ class Clock(Protocol):
     """The wall clock."""
 
     def now(self) -> int:
-        """Give milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
 
 
 class IdGenerator(Protocol):
-    """A source of ids that were never given before, by anybody."""
+    """A source of ids that are unique everywhere."""
 
     def new_id(self) -> str:
-        """Give 32 hexadecimal digits."""
+        """Return 32 hexadecimal digits."""
 
 
 class RandomSource(Protocol):
     """A source of random numbers."""
 
     def fraction(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number from 0 up to, and without, 1."""

@@ -72,7 +72,7 @@ class RemoteRequests(Protocol):
         Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Give the response that is committed; a read that is linearizable with commits.
 
         Raises CommitFailed, OutcomeUnknown.

@@ -45,7 +45,7 @@ class Transactions(Protocol):
         here or at commit. Reaching the store is not counted as waiting. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Give what is committed under a client's key; a read that is linearizable with commits.
 
         Raises CommitFailed, OutcomeUnknown.
@@ -55,7 +55,7 @@ class Transactions(Protocol):
 class Attempts(Protocol):
     """How attempts at transactions ended, for whoever gets a control message. Each read is linearizable with commits."""
 
-    async def kept(self, key: str, endpoint: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str, endpoint: str) -> IdempotencyEntry | None:
         """Give what is committed under a client's key of this endpoint, by whichever attempt.
 
         Raises CommitFailed, OutcomeUnknown.

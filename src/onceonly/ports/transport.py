@@ -1,4 +1,4 @@
-"""Transport: a queue or a log of messages."""
+"""The protocol of brokers: a queue of messages for each endpoint."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,14 +8,15 @@ from msgspec import Struct
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 
-__all__ = ["Depth", "Topology", "Traits", "Transport"]
+__all__ = ["Answer", "Depth", "Topology", "Traits", "Transport"]
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a broker can do: data that the runtime reads, so that nobody branches on its name.
+    """What a broker can do.
 
-    `lease` is for how many seconds a received delivery is kept from others, None when until the connection ends. `max_body`
-    is in bytes. `ordered` says that releasing a delivery also releases every later one of its partition.
+    * `lease`: seconds for which a received delivery is kept from other receivers. None: until the connection ends.
+    * `max_body`: the longest body, in bytes. `Transport.send` refuses longer ones.
+    * `ordered`: whether the release of a delivery also releases every later one of its partition.
     """
 
     lease: float | None
@@ -24,9 +25,9 @@ class Traits(Struct, frozen=True, kw_only=True):
 
 
 class Topology(Struct, frozen=True, kw_only=True):
-    """The input queue of one endpoint, the event types it subscribes to, and those it no longer wants.
+    """The input queue of an endpoint. `events` are types that it subscribes to, `gone` are types that it unsubscribes from.
 
-    A type that is in neither is left as it is: while versions of an endpoint run side by side, the other one may want it.
+    Subscriptions to other types do not change: another version of the endpoint, which runs at the same time, may need them.
     """
 
     endpoint: str
@@ -35,7 +36,7 @@ class Topology(Struct, frozen=True, kw_only=True):
 
 
 class Depth(Struct, frozen=True, kw_only=True):
-    """How many messages of one queue wait, are held by a worker, and are not yet due."""
+    """How many messages of a queue wait, are held by receivers, and are delayed."""
 
     waiting: int
     held: int
@@ -43,35 +44,37 @@ class Depth(Struct, frozen=True, kw_only=True):
 
 
 class Transport(Protocol):
-    """One endpoint's way in and out. Nothing here is part of the store's transaction."""
+    """The queue of one endpoint, and the way to others. No method is part of a transaction of the store."""
 
     traits: Traits
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits, at most `limit`, without waiting to fill; empty when nothing came for `wait` seconds.
+        """Return deliveries that wait, `limit` at most. Do not wait for more than one. Return none after `wait` seconds.
 
-        Each delivery is held for this receiver until it is acked or released, or its lease or connection ends; then it
-        comes again, marked `suspect`.
+        A delivery is kept from other receivers until it is acked or released. When its lease or the connection ends before,
+        it is delivered again and marked as `suspect`. A cancelled call loses nothing. A message that cannot be decoded is a
+        delivery too, with its raw bytes. Raises RetryableError if the broker does not answer, SetupError without the queue.
         """
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Hand over messages; answers for each, in order. Not atomic: on an exception any subset may have been taken.
+        """Send messages. Return an answer for each, in order.
 
-        TAKEN means durable. A command that cannot be routed is REFUSED; an event that nobody subscribed to is TAKEN.
-        Sending the same id twice delivers it twice.
+        TAKEN means that the broker has confirmed durable storage. A command that cannot be routed is REFUSED. An event without
+        a subscriber is TAKEN. A message with a `due` is not delivered before. Every send is delivered, also with an id that
+        was sent before. The call is not atomic: after an exception, some messages may have been sent.
         """
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Settle these deliveries for good. One whose lease ended may be ignored. Not atomic across deliveries."""
+        """Delete these deliveries from the queue. One whose lease has ended may be ignored. Not atomic."""
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give these back uncounted: they come again, to anyone, not marked `suspect`. Not atomic across deliveries."""
+        """Return these deliveries to the queue. They are delivered again at once, not marked as `suspect`. Not atomic."""
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Renew the leases; does nothing for deliveries whose lease has ended."""
+        """Renew the leases. A lease that has ended is not revived."""
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make sure that these queues and subscriptions exist, and those to what is `gone` do not; harmless when it is so."""
+        """Create queues and subscriptions that are missing, and delete the subscriptions to types that are `gone`."""
 
     async def depth(self, endpoint: str) -> Depth:
-        """Count the messages of one endpoint's input queue. Raises QueueMissing when it was never declared."""
+        """Count the messages in the queue of an endpoint. Raises QueueMissing if it was never declared."""

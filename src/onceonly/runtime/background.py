@@ -10,14 +10,14 @@ Run = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """A task that runs while a block runs. `failure` is why it ended, for the application's own probe; empty while it works."""
+    """A worker that runs in the background of a block; see `Endpoint.running`."""
 
     def __init__(self, working: asyncio.Task[None]) -> None:
         self._working = working
 
     @property
     def failure(self) -> str:
-        """Say why it no longer works; empty while it does."""
+        """Why the worker has ended. Empty while it runs."""
         if not self._working.done():
             return ""
         error = None if self._working.cancelled() else self._working.exception()

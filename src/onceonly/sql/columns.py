@@ -1,4 +1,8 @@
-"""The types of this library's columns, each as every database stores it best. In Python a column is the same everywhere."""
+"""The types of this library's columns. In Python a value is the same on every database.
+
+Each kind of column has a class, so that a dialect can register another type for it; see `onceonly.sql.dialect`. The types for
+the databases of this library are here, because migration tools need them without a driver.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,8 +78,8 @@ class TextAsBytes(TypeDecorator[str]):
         return None if value is None else bytes(value).decode(errors="surrogatepass")
 
 
-class KeyAsBytes(TextAsBytes):
-    """Text of a limited length in bytes of UTF-8, compared and ordered as bytes, fit for a primary key."""
+class TextKey(TextAsBytes):
+    """A primary key of up to `length` bytes: the UTF-8 of a text. It is compared and ordered as bytes. Default: LargeBinary."""
 
     cache_ok = True
 
@@ -89,7 +93,7 @@ class KeyAsBytes(TextAsBytes):
         return dialect.type_descriptor(VARBINARY(self.length) if dialect.name in MYSQL else LargeBinary())
 
 
-class ReadableText(TypeDecorator[str]):
+class EscapedText(TypeDecorator[str]):
     """Text for people and their filters; what the database cannot store is written as an escape."""
 
     impl = Text
@@ -104,33 +108,65 @@ class ReadableText(TypeDecorator[str]):
         return None if value is None else value.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
+class ClaimKey(LargeBinary):
+    """A primary key of 16 bytes, which is compared and ordered as bytes."""
+
+
+class Fingerprint(LargeBinary):
+    """8 bytes of a hash, which are compared for equality."""
+
+
+class Data(LargeBinary):
+    """Bytes of any length."""
+
+
+class ExactText(Text):
+    """Text of any length that comes back as it was, also with zero characters and half surrogate pairs."""
+
+
+class ReadableText(Text):
+    """Text for people, who also search for it. It is compared exactly, by code points and with case."""
+
+
+class LongText(Text):
+    """Text of any length that this library writes."""
+
+
+class ShortName(String):
+    """A name of up to 255 characters that can be part of a key. It is compared exactly, by code points and with case."""
+
+
+class RowNumber(BigInteger):
+    """A primary key that the database counts up."""
+
+
 KEY: TypeEngine[bytes] = (
-    LargeBinary(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(BINARY(CLAIM_KEY_BYTES), *MYSQL)
+    ClaimKey(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(BINARY(CLAIM_KEY_BYTES), *MYSQL)
 )
 """A claim's key: 16 bytes that sort as bytes."""
 
 FINGERPRINT: TypeEngine[bytes] = (
-    LargeBinary(FINGERPRINT_BYTES).with_variant(BytesAsNumber(), "postgresql").with_variant(BINARY(FINGERPRINT_BYTES), *MYSQL)
+    Fingerprint(FINGERPRINT_BYTES).with_variant(BytesAsNumber(), "postgresql").with_variant(BINARY(FINGERPRINT_BYTES), *MYSQL)
 )
 """A body's fingerprint: 8 bytes."""
 
-EXACT: TypeEngine[str] = Text().with_variant(TextAsBytes(), "postgresql", *MYSQL)
+EXACT: TypeEngine[str] = ExactText().with_variant(TextAsBytes(), "postgresql", *MYSQL)
 """Text of any length that comes back exactly, whatever is in it."""
 
-READABLE: TypeEngine[str] = Text().with_variant(ReadableText(), "postgresql", *MYSQL)
+READABLE: TypeEngine[str] = ReadableText().with_variant(EscapedText(), "postgresql", *MYSQL)
 """Text that people filter by, compared exactly."""
 
-NAME: TypeEngine[str] = String(NAME_LENGTH).with_variant(VARCHAR(NAME_LENGTH, **_EXACTLY), *MYSQL)
+NAME: TypeEngine[str] = ShortName(NAME_LENGTH).with_variant(VARCHAR(NAME_LENGTH, **_EXACTLY), *MYSQL)
 """A short name that may be part of a key, compared exactly."""
 
-DATA: TypeEngine[bytes] = LargeBinary().with_variant(LONGBLOB(), *MYSQL)
+DATA: TypeEngine[bytes] = Data().with_variant(LONGBLOB(), *MYSQL)
 """Bytes of any length."""
 
-LONG: TypeEngine[str] = Text().with_variant(LONGTEXT(**_EXACTLY), *MYSQL)
+LONG: TypeEngine[str] = LongText().with_variant(LONGTEXT(**_EXACTLY), *MYSQL)
 """Text of any length, made by this library."""
 
 INSTANT = BigInteger()
 """Milliseconds since 1970."""
 
-SEQUENCE: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
+SEQUENCE: TypeEngine[int] = RowNumber().with_variant(Integer, "sqlite")
 """A number that counts up by itself; only an INTEGER PRIMARY KEY does that in SQLite."""

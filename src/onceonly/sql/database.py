@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
@@ -150,7 +151,7 @@ class Database:
     def is_refused(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
         cause = error.__cause__
-        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {
+        return isinstance(cause, DBAPIError) and self.dialect.classify(cause) in {
             DatabaseFailure.FORBIDDEN,
             DatabaseFailure.STATEMENT,
         }
@@ -159,7 +160,7 @@ class Database:
         """Tell of a translated error whether another transaction was in the way."""
         cause = error.__cause__
         return isinstance(cause, TurnNotHad) or (
-            isinstance(cause, DBAPIError) and self.dialect.said(cause) in {DatabaseFailure.LOCKED, DatabaseFailure.HELD}
+            isinstance(cause, DBAPIError) and self.dialect.classify(cause) in {DatabaseFailure.LOCKED, DatabaseFailure.HELD}
         )
 
     async def settle(self) -> None:
@@ -177,7 +178,7 @@ class Database:
         ending = asyncio.ensure_future(self._end())
         try:
             if not self.dialect.embedded and not (await asyncio.wait([ending], timeout=CLOSE_SECONDS))[0]:
-                self.dialect.hang_up()
+                self.dialect.drop_connections()
         finally:
             await ending
 
@@ -334,7 +335,7 @@ def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple
 
 
 def _open_url(place: DatabaseAddress, *, clock: Clock, durable: bool, prefix: str) -> Database:
-    dialect = _dialect(*place.url.drivername.partition("+")[::2])
+    dialect = dialect_of(place.url)
     named = replace(place, prefix=checked_prefix(prefix or place.prefix))
     engine = dialect.engine(place.url, timeout=place.timeout)
     return _database(engine, dialect, named, clock=clock, durable=durable, own=True)
@@ -346,9 +347,14 @@ def _database(
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
     guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)
-    look_at_statements(engine, dialect.looks._replace(before=(*dialect.looks.before, guard)), own=own)
+    look_at_statements(engine, dialect.listener._replace(before=(*dialect.listener.before, guard)), own=own)
     mark_errors(engine)
     return Database(engine, dialect, place, clock=clock, durable=durable, own=own)
+
+
+def dialect_of(url: URL) -> Dialect:
+    """Make the dialect for a database URL. Raises SetupError, DriverMissing."""
+    return _dialect(*url.drivername.partition("+")[::2])
 
 
 def _dialect(name: str, driver: str) -> Dialect:

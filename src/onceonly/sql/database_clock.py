@@ -1,4 +1,4 @@
-"""The database's own clock: the one that every process sees alike, and that decides what may be forgotten."""
+"""The clock of a database. It is the same for every process, and decides what is deleted."""
 
 from typing import Any
 
@@ -6,14 +6,26 @@ from sqlalchemy import BigInteger, Connection, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from onceonly.model.errors import SetupError
 from onceonly.sql.columns import MYSQL
 
 
 class DatabaseNow(FunctionElement[int]):
-    """Milliseconds since 1970, as an expression; fit for the default of a column."""
+    """The time of the database in milliseconds since 1970, as an SQL expression. It is also the default of a column.
+
+    It must not be the time at which the transaction began.
+    """
 
     type = BigInteger()
     inherit_cache = True
+
+
+@compiles(DatabaseNow)
+def _unknown(_: Any, compiler: Any, **__: Any) -> str:
+    raise SetupError(
+        f"{compiler.dialect.name} databases have no clock: register DatabaseNow and StatementNow of onceonly.sql.dialect for "
+        f'"{compiler.dialect.name}" with sqlalchemy.ext.compiler.compiles'
+    )
 
 
 @compiles(DatabaseNow, "postgresql")
@@ -32,10 +44,16 @@ def _sqlite(*_: Any, **__: Any) -> str:
 
 
 class StatementNow(FunctionElement[int]):
-    """Milliseconds since 1970 at the start of the statement: the same for all of it, so an index can be searched by it."""
+    """The time in milliseconds since 1970 at which the statement began, as an SQL expression.
+
+    It is the same in the whole statement, so that an index can be searched by it.
+    """
 
     type = BigInteger()
     inherit_cache = True
+
+
+compiles(StatementNow)(_unknown)
 
 
 @compiles(StatementNow, "postgresql")

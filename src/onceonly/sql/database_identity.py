@@ -19,10 +19,13 @@ class DatabaseIdentity(Struct, frozen=True):
     database: str
 
 
-def whereabouts(url: URL) -> DatabaseIdentity | None:
-    """Tell where a URL leads, whatever its driver; this machine by any of its names is one. None for SQLite in memory."""
+def whereabouts(url: URL, *, embedded: bool = False) -> DatabaseIdentity | None:
+    """Return where a URL leads, whatever its driver. All names of this machine are one. None for SQLite in memory.
+
+    An `embedded` database is in a file, as SQLite is.
+    """
     system = url.get_backend_name().replace("mariadb", "mysql")
-    if system == "sqlite":
+    if embedded or system == "sqlite":
         path = (url.database or "").removeprefix(FILE_URI)
         is_memory = path in {"", ":memory:"} or url.query.get("mode") == "memory"
         return None if is_memory else DatabaseIdentity(system, "", 0, str(Path(path).resolve()))

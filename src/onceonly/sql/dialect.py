@@ -1,4 +1,9 @@
-"""What differs between SQL databases, on one screen. A new database is one file that implements this."""
+"""What a SQL database has to offer. A new database is one class that derives from `Dialect`.
+
+The tables of this library have a class for each kind of column, such as `ClaimKey`. It is a type of SQLAlchemy. Where its SQL
+does not fit a database, register the right one with `sqlalchemy.ext.compiler.compiles`, for the name of the SQLAlchemy dialect.
+Values are converted by the `colspecs` of that dialect. Register the clocks `DatabaseNow` and `StatementNow` in any case.
+"""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -6,23 +11,55 @@ from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import SetupError
+from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongText, ReadableText, RowNumber, ShortName, TextKey
+from onceonly.sql.database_clock import DatabaseNow, StatementNow
 from onceonly.sql.maintenance import RingMaintenance
-from onceonly.sql.statement_events import StatementListener
+from onceonly.sql.statement_events import Look, StatementListener
+
+__all__ = [
+    "BATCH_LOCK_SECONDS",
+    "ClaimKey",
+    "Data",
+    "DatabaseFailure",
+    "DatabaseNow",
+    "Dialect",
+    "ExactText",
+    "Fingerprint",
+    "Limit",
+    "LongText",
+    "Look",
+    "Purpose",
+    "QueueTaking",
+    "ReadableText",
+    "RingMaintenance",
+    "RowNumber",
+    "ShortName",
+    "SingleStatementTaking",
+    "State",
+    "StatementListener",
+    "StatementNow",
+    "TextKey",
+    "TooLate",
+]
 
 KEPT_OPEN = 32
 """Connections that a pool keeps once they were needed; one more than that is closed after each use, which costs far more."""
 
 
 BATCH_LOCK_SECONDS = 1.0
-"""Seconds for which a unit of several messages waits for a lock: the others in it must not wait long for one."""
+"""Seconds for which a unit of several messages waits for a lock."""
+
+
+class TooLate(SQLAlchemyError):
+    """A transaction was not committed, because its `Limit` was over. `Dialect.commit` raises it. Nothing happened."""
 
 
 class DatabaseFailure(Enum):
-    """What a database said for sure when it raised an error. Nothing of the statement happened, but for NOTHING."""
+    """What an error of the database means. Except for NOTHING, the failed statement has changed nothing."""
 
     LOCKED = "another transaction is in the way"
     HELD = "another transaction held a lock for longer than this one waits"
@@ -35,7 +72,7 @@ class DatabaseFailure(Enum):
 
 
 class State(Enum):
-    """What has become of a database transaction."""
+    """The state of a database transaction."""
 
     OPEN = "open"
     ABORTED = "an error left it so that nothing can be committed"
@@ -44,7 +81,7 @@ class State(Enum):
 
 
 class Purpose(Enum):
-    """What a database transaction is begun for."""
+    """What a database transaction is for."""
 
     UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
     BATCH = "a unit of several messages: it waits for a lock for 1 s at most, where that costs no round trip"
@@ -53,162 +90,172 @@ class Purpose(Enum):
 
 
 class Limit(NamedTuple):
-    """How long after `since`, which `Dialect.started` gave, a database transaction may still be committed."""
+    """The time within which a transaction may be committed: `milliseconds` after `since`, which `Dialect.started` returned."""
 
     since: int
     milliseconds: int
 
 
 class Dialect(Protocol):
-    """One database system. Its functions run inside SQLAlchemy's greenlet, so they take synchronous connections.
+    """One SQL database. Derive a class from it, and implement every method without a default.
 
-    A dialect is a subclass. It inherits the defaults of `insert_behind`, `insert_all`, `insert_last` and `update_last`.
+    The defaults are those of `insert_behind`, `insert_all`, `insert_last` and `update_last`. Methods that take a connection run
+    in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what SQLAlchemy and the driver raise.
     """
 
     name: str
+    """The name in error messages."""
+
     embedded: bool
-    """Whether the database is a file of this process, whose tables are made at start."""
+    """Whether the database is a file of this process. Its tables are created at start."""
 
     single_writer: bool
-    """Whether one writing transaction at a time is all there can be."""
+    """Whether only one transaction can write at a time. The library then lets the transactions of a process take turns."""
 
     autocommits: bool
-    """Whether a single statement may be sent without a transaction around it, and still waits and locks as it should."""
+    """Whether a single statement can be sent without a transaction, and waits for locks as in one."""
 
     holds: bool
-    """Whether `hold` has the database itself refuse a commit, so that `let_go` is needed."""
+    """Whether `hold` makes the database refuse a commit, so that `let_go` is needed."""
 
     begins_later: bool
-    """Whether `begin` says nothing yet for a unit, so that it never waits."""
+    """Whether `begin` sends nothing for a unit, so that it never waits."""
 
     has_schemas: bool
-    """Whether tables live in schemas, which `?schema=` names."""
+    """Whether tables can be in schemas. If not, `?schema=` in a URL is an error."""
 
     isolations: frozenset[str]
-    """The isolation levels that a unit may ask for."""
+    """The isolation levels that a unit may ask for, such as "SERIALIZABLE"."""
 
     gapless: str | None
-    """The isolation at which a unit that looks for rows which may be gone does not lock the gaps they left; None for any."""
+    """The isolation level for units that lock rows which may be missing, if others lock gaps. None: the unit's own."""
 
     maintenance: RingMaintenance
-    """What empties tables, and sees that only one does."""
+    """How tables are emptied, and how one process of all is elected for it."""
 
     errors: tuple[type[Exception], ...]
-    """What the driver raises past SQLAlchemy; all of it is OutcomeUnknown."""
+    """Errors of the driver that SQLAlchemy does not wrap. They leave the outcome open: OutcomeUnknown."""
 
-    looks: StatementListener
-    """What looks at each statement."""
+    listener: StatementListener
+    """Functions that are called for each statement."""
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
-        """Make an engine of this library's own; a lock is waited for `timeout` seconds. Raises SetupError, DriverMissing."""
+        """Create an engine. A statement waits `timeout` seconds for a lock.
+
+        The options of this library are not in the URL any more. Raises SetupError, DriverMissing.
+        """
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
-        """Give a view of a user's engine on which `begin` works; shares its pool and changes nothing of it."""
+        """Return a view of a user's engine on which `begin` works. It shares the pool. The user's engine does not change."""
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """Bring the database into the state that the promise needs, once, before its first transaction.
+        """Check the database, and change settings where that is possible. Called before the first transaction, and every 30 s.
 
-        Raises SetupError when it is not durable and cannot be made so, or cannot be written.
+        With `durable`, a commit must survive a power cut. Raises SetupError for a database that cannot promise what is needed,
+        such as one that is read-only.
         """
 
     def expect(self, longest: float) -> None:
-        """Expect a transaction to be without a statement for at most `longest` seconds; the longest one expected counts.
+        """Set for how many seconds a transaction can be without a statement. The longest of all calls counts.
 
-        A server ends a transaction that is silent for longer, so that a host that has vanished holds no locks.
+        A server should end a transaction that is silent for longer, so that a host that has vanished holds no locks.
         """
 
-    def hang_up(self) -> None:
-        """Close all connections of an engine of this library's own at once: what waits for them fails. Awaits nothing."""
+    def drop_connections(self) -> None:
+        """Close all connections of engines from `engine` at once. Calls that wait for them fail. Must not wait."""
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
-        """Begin a database transaction in the driver, now; `isolation` is one of `isolations`, for units only."""
+        """Begin a transaction in the driver. `isolation` is one of `isolations`, for units only.
+
+        Where `single_writer` is true, a transaction that writes gets its lock here.
+        """
 
     def started(self, connection: Connection) -> int:
-        """Note the instant by the database's own clock, for a `Limit`; soon after `begin`."""
+        """Return the time for a `Limit`, in milliseconds by the database's clock. Called soon after `begin`."""
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
-        """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back.
+        """Commit in the driver, where SQLAlchemy's own commit, which follows, does not.
 
-        With a limit it raises TooLate, for sure, when that is over by the database's own clock. A server gets clock and COMMIT
-        in one request, so nothing that happens on the way there makes it commit later.
+        With a limit, raise TooLate if it is over by the database's clock. A server must get this check and COMMIT in one
+        request, so that no delay on the way makes it commit later. Raises the driver's error if the server rolled back.
         """
 
     def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
-        """Get a unit ready for its handlers, behind its claims: until `let_go` the database refuses to commit it, whoever asks.
+        """Prepare a unit for its handlers, after its claims are inserted.
 
-        It can be rolled back, and has savepoints. Refuses nothing where the database has no way to. A unit `of_messages` can be
-        run again later: while a row is locked for long, it does not wait for locks. One that is `isolated` repeats the unit
-        before it, and waits no longer.
+        If `holds` is true, the database refuses a commit by a handler until `let_go`. Rollbacks and savepoints work. A unit
+        `of_messages` can run again later, so it need not wait for a lock that is held for long. One that is `isolated` repeats
+        the unit before it, and should not wait longer than that.
         """
 
     def let_go(self, connection: Connection) -> None:
-        """Undo `hold`; harmless without one."""
+        """Undo `hold`. Harmless without one."""
 
     def roll_back(self, connection: Connection) -> None:
-        """Roll back in the driver what `begin` began, where SQLAlchemy's own rollback does not; harmless when it is over."""
+        """Roll back in the driver, where SQLAlchemy's own rollback does not. Harmless after the end of the transaction."""
 
     def state(self, connection: Connection) -> State:
-        """Read the driver's own transaction state; costs no statement."""
+        """Return the state of the transaction, as the driver knows it. Must not send a statement."""
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:
-        """Insert the rows whose `key` columns are not there yet, in the order given; gives the `key` columns of these only.
+        """Insert the rows whose `key` columns are not in the table, in this order. Return the `key` columns of these rows.
 
-        One statement for some thousand rows. It waits for another transaction that has inserted one of the keys to end.
+        Use one statement for some thousand rows. It waits for the end of another transaction that has inserted one of the keys.
         """
 
     def insert_behind(
         self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
     ) -> Sequence[Row[Any]] | None:
-        """Do what `insert_absent` does, if `first` is there already: a row without which there are no others.
+        """Do what `insert_absent` does, provided that the row `first` is in the table. Return None if it was not.
 
-        None: it was not. Then it is now, and the transaction must be rolled back. All in one statement, and nobody takes
-        `first` away before the transaction has ended.
+        In that case it is inserted, and the caller rolls back. Use one statement. No other transaction deletes `first` before
+        this one ends.
 
-        By default `first` is offered together with the others. That serves a database in which an INSERT locks the table, or
-        the row that refuses it, or in which nobody else writes meanwhile.
+        The default inserts `first` together with the rows. It is right for a database in which an INSERT locks the table or
+        the row that exists already, or with a single writer.
         """
         inserted = self.insert_absent(connection, table, [first, *rows], key=[key])
         return None if any(getattr(row, key) == first[key] for row in inserted) else inserted
 
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert rows that are not there yet; one statement for some thousand of them, none for none.
+        """Insert rows that are not in the table, by one statement for some thousand of them. Send none for no rows.
 
-        By default that is INSERT ... VALUES.
+        The default is INSERT ... VALUES.
         """
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only.
+        """Insert as `insert_all` does, or let `commit` insert them and raise the errors. For units only.
 
-        By default it inserts now.
+        The default inserts at once.
         """
         self.insert_all(connection, table, rows)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
-        """Do what `update_all` does with one row, or have `commit` do it, which then raises what became of it; units only.
+        """Update one row as `update_all` does, or let `commit` update it and raise the errors. For units only.
 
-        The row need not have all columns. By default it is updated now, by `update_all`.
+        The row need not have all columns. The default updates at once.
         """
         self.update_all(connection, table, [row], key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
-        """Give rows that are there, and that this transaction has locked, the values of all their columns; found by `key`."""
+        """Update rows to these values. They are found by `key`. They exist, and this transaction has locked them."""
 
     def lock(
         self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
     ) -> Sequence[Row[Any]]:
-        """Lock the rows of these keys, in the order of the keys, and no others; gives these columns of those that are there.
+        """Lock the rows of these keys, in the order of the keys, and no others. Return these columns of the rows that exist.
 
-        They are given as they are once the lock is had. One statement.
+        The values are those after the lock was obtained. Use one statement.
         """
 
     def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
-        """Delete the rows of these keys, locked in the order given; gives the keys of those that were there.
+        """Delete the rows of these keys, and lock them in this order. Return the keys of those that existed.
 
-        Waits for another transaction that has deleted or inserted one of them to end.
+        Waits for the end of another transaction that has deleted or inserted one of them.
         """
 
     def remove(
@@ -220,46 +267,46 @@ class Dialect(Protocol):
         key: str,
         only: Mapping[str, Any] | None = None,
     ) -> int:
-        """Delete the rows of these keys from each table, and lock no others; gives how many were in the last one.
+        """Delete the rows of these keys from each table, and lock no others. Return how many the last table had.
 
-        With `only` just those that have these values. One statement for each table, or for all of them.
+        With `only`, delete just the rows with these values. Use one statement for each table, or for all of them.
         """
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
-        """Build the condition that `column` is one of a list; the list is passed as `parameter`."""
+        """Return the condition that a column is in a list of values. The list is passed as `parameter`."""
 
     def current(self, query: Select[Any]) -> Select[Any]:
-        """Make a unit's read see what was committed before it, whatever its transaction has seen."""
+        """Change a query in a unit so that it reads what is committed now, also at an isolation level with snapshots."""
 
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> "QueueTaking":
-        """Build how a queue takes the rows of its table that `first` selects (its primary key alone, in order, limited).
+        """Return how a queue takes rows of its table. `first` selects their primary key, in order and limited.
 
-        Rows that another transaction is taking are passed over. `marks` is what they are set to.
+        Rows that another transaction is taking are skipped. `marks` are the new values of the rows, `returning` the columns to
+        return.
         """
 
     def lock_schema(self, connection: Connection, name: str) -> None:
-        """Let one transaction at a time create or upgrade the tables of this name."""
+        """Let one transaction at a time create or upgrade the tables of this name. The lock ends with the transaction."""
 
-    def said(self, error: DBAPIError) -> DatabaseFailure:
-        """Classify a driver's error by allow-list."""
+    def classify(self, error: DBAPIError) -> DatabaseFailure:
+        """Return what an error means. Use a list of known codes. Every other error is NOTHING."""
 
 
 class QueueTaking(Protocol):
-    """How a queue takes messages, in a writing transaction."""
+    """How a queue takes messages, in a transaction for `Purpose.WRITING`."""
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
-        """Take, and give the `returning` columns of what was taken, in any order."""
+        """Take rows, and return the `returning` columns of `Dialect.take`, in any order."""
 
 
 class SingleStatementTaking:
-    """Taking by one statement that updates and returns."""
+    """Taking by one statement that updates rows and returns them. `statement` is such a statement."""
 
     def __init__(self, statement: Any) -> None:
-        """Keep the statement."""
         self.statement = statement
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
-        """Run it."""
+        """Execute it."""
         return connection.execute(self.statement, dict(parameters)).all()
 
 

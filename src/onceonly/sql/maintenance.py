@@ -1,4 +1,4 @@
-"""What upkeep asks of a database beside statements: that a table be emptied at once, and that only one process is at it."""
+"""How a database empties a table at once and elects one process, which differs between databases."""
 
 from typing import Protocol
 
@@ -6,29 +6,35 @@ from sqlalchemy import Connection, Table
 
 
 class RingMaintenance(Protocol):
-    """One database system. Its functions run inside SQLAlchemy's greenlet, in a writing transaction but for the last two."""
+    """Maintenance of one SQL database. Its methods run in SQLAlchemy's greenlet, in a transaction for `Purpose.WRITING`.
+
+    Without `leads_in_transaction`, `lead` and `follow` run outside of a transaction.
+    """
 
     leads_in_transaction: bool
-    """Whether the last two run in a writing transaction as well, so that its end is what gives the lead back."""
+    """Whether `lead` and `follow` run in a transaction too. Its end then ends the lead."""
 
     def try_alone(self, connection: Connection, name: str) -> bool:
-        """Be the only transaction of this name, until it ends, if no other one is; tells whether it is so, at once."""
+        """Take a lock of this name until the end of the transaction. Return at once whether it was free."""
 
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
-        """Keep units from a table whose lowest row each of them looks at first, until the transaction ends.
+        """Keep units from using a table until the end of the transaction. Each unit reads the table's lowest row first.
 
-        Without `by_rows` who only reads is kept out as well, where that is in the way. False: somebody has used it for longer
-        than can be waited for, and the transaction must be dropped.
+        Without `by_rows`, keep readers away too, where they would be in the way of `empty`. Return False if other transactions
+        use the table for longer than this one can wait. The caller then rolls back.
         """
 
     def empty(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
-        """Remove all rows of a table that is shut; False as for `shut`, and then its lowest row may be gone."""
+        """Delete all rows of a table after `shut`. Return False as `shut` does; the lowest row may be deleted then.
+
+        Without `by_rows`, it may do so by another way than deleting rows, such as TRUNCATE.
+        """
 
     def bytes_of(self, connection: Connection, table: Table) -> int:
-        """Tell how many bytes a table takes with its indexes, or all tables together where nobody knows of a single one."""
+        """Return how many bytes a table has with its indexes, or the whole database where that is not known."""
 
     def lead(self, connection: Connection, name: str) -> bool:
-        """Be the only connection of this name, until `follow` or its end, if no other one is; tells at once whether it is."""
+        """Take the lead of this name until `follow`, or until the connection ends. Return at once whether it was free."""
 
     def follow(self, connection: Connection, name: str) -> None:
-        """Undo `lead`."""
+        """Give up the lead."""

@@ -1,4 +1,4 @@
-"""The options of this library in the URL of a SQL database. SQLAlchemy is not needed to read them."""
+"""The options of this library in the URL of a SQL database. This module does not import SQLAlchemy."""
 
 import re
 from collections.abc import Iterable
@@ -8,8 +8,12 @@ from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 
+__all__ = ["SqlOptions", "read_url_options"]
+
 DEFAULT_PREFIX = "onceonly_"
 POOLED = "pgbouncer"
+_WITHOUT_SCHEMAS = frozenset({"mysql", "mariadb", "sqlite"})
+"""Databases whose URLs can be rejected before their driver is imported. A dialect rejects the option again."""
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PORT = re.compile(r":(\d+)\Z")
@@ -18,12 +22,15 @@ _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 class SqlOptions(Struct, frozen=True, kw_only=True):
-    """What the options of a database URL say.
+    """The options in the URL of a SQL database.
 
-    `prefix` begins every table name. `schema` is where the tables are, on a database that has schemas. `isolation` is the level
-    of the store's units. `create` is whether missing tables may be made at start. `timeout` is for how many seconds a lock is
-    waited for. `lease` is for how many seconds a delivery of a queue in the database is kept for its receiver. `pgbouncer` is
-    whether a pooler is before a PostgreSQL server; None leaves that to be found out.
+    * `prefix`: the beginning of all table names.
+    * `schema`: where the tables are, in a database that has schemas.
+    * `isolation`: the isolation level of units.
+    * `create`: whether missing tables are created at start, in an embedded database.
+    * `timeout`: seconds to wait for a lock.
+    * `lease`: seconds for which a delivery is kept from other receivers.
+    * `pgbouncer`: whether a pooler is in front of a PostgreSQL server. None: it is detected.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -36,7 +43,10 @@ class SqlOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_url_options(url: str) -> SqlOptions:
-    """Read the options of a database URL, and check its port. Raises SetupError."""
+    """Read the options of a database URL. Use it as the `address` of a `System` with a dialect.
+
+    Raises SetupError for an unknown option, for a wrong value, and for a port that does not exist.
+    """
     scheme, _, rest = url.partition(":")
     place, _, query = rest.partition("?")
     server = place.removeprefix("//").rpartition("@")[2].partition("/")[0]
@@ -57,6 +67,8 @@ def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:
         options[name] = value
     if POOLED in options and backend != "postgresql":
         raise SetupError(f"option {POOLED} is for PostgreSQL only")
+    if "schema" in options and backend in _WITHOUT_SCHEMAS:
+        raise SetupError(f"schema={options['schema']!r}: {backend} has no schemas; use ?prefix=")
     return SqlOptions(
         prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
         schema=_checked_schema(options["schema"]) if "schema" in options else None,

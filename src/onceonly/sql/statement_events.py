@@ -12,11 +12,14 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 Look = Callable[[Connection, str], None]
-"""Is given a connection and a statement."""
+"""A function that is called with a connection and the text of a statement."""
 
 
 class StatementListener(NamedTuple):
-    """What looks at statements: what `before` raises is raised instead of executing one; `after`, when one has not failed."""
+    """Functions to call before each statement, and after each that succeeded.
+
+    An error of one in `before` is raised instead of executing the statement.
+    """
 
     before: tuple[Look, ...] = ()
     after: tuple[Look, ...] = ()

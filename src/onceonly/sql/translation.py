@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
-from onceonly.sql.dialect import DatabaseFailure, Dialect
+from onceonly.sql.dialect import DatabaseFailure, Dialect, TooLate
 from onceonly.sql.urls import USE_POOLED
 
 _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
@@ -16,10 +16,6 @@ _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exi
 
 class TurnNotHad(SQLAlchemyError):
     """Another database transaction of this process was in the way for too long. Nothing happened."""
-
-
-class TooLate(SQLAlchemyError):
-    """The time in which a database transaction might be committed was over. Nothing happened."""
 
 
 class NotConnected(SQLAlchemyError):
@@ -52,7 +48,9 @@ def translated(
     if isinstance(error, PoolTimeout):
         return CommitFailed(f"no connection was free: {text}")
     said = (
-        dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else DatabaseFailure.NOTHING
+        dialect.classify(error)
+        if isinstance(error, DBAPIError) and not error.connection_invalidated
+        else DatabaseFailure.NOTHING
     )
     held = LockTimeout if locked is ConflictError else locked
     definite: dict[DatabaseFailure, type[OnceOnlyError]] = {DatabaseFailure.LOCKED: locked, DatabaseFailure.HELD: held}

@@ -143,7 +143,7 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
 
     `dialect`, `documents`, `artifacts` and `transport` are called when the system is opened, and import what needs a driver:
 
-    * `dialect` returns the `onceonly.sql.dialect.Dialect` of a SQL database for the name of a driver. Such a database is a
+    * `dialect` returns the `Dialect` of a SQL database, for the name of a driver. Such a database is a
       store, a transport, and everything that documents can be.
     * `documents` returns the module that opens documents: a store, a dedup store, tokens, dead letters.
     * `artifacts` returns the module that opens artifacts: `blobs=`.

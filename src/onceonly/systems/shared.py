@@ -1,24 +1,32 @@
-"""Things that several endpoints of one process share: opened by the first that needs them, closed by the last."""
+"""Connections that several endpoints of a process share. The first user opens one, the last user closes it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-Artifact = TypeVar("Artifact")
+__all__ = ["Shared"]
+
+_Opened = TypeVar("_Opened")
 
 
-class Shared(Generic[Artifact]):
-    """A table of what is open, for each event loop: connections belong to the loop that opened them."""
+class Shared(Generic[_Opened]):
+    """The open connections of a system, by key. Make one for each system, at module level.
 
-    def __init__(self, close: Callable[[Artifact], Awaitable[object]]) -> None:
-        """Begin empty; `close` ends a thing."""
+    A connection belongs to the event loop that opened it, so each loop has its own.
+    """
+
+    def __init__(self, close: Callable[[_Opened], Awaitable[object]]) -> None:
+        """Use `close` to close what `make` of `use` has opened."""
         self._close = close
-        self._open: dict[Hashable, _Entry[Artifact]] = {}
+        self._open: dict[Hashable, _Entry[_Opened]] = {}
 
     @asynccontextmanager
-    async def use(self, key: Hashable, make: Callable[[], Awaitable[Artifact]]) -> AsyncIterator[Artifact]:
-        """Give the thing with this key, made if nobody has it open. Raises what `make` raises."""
+    async def use(self, key: Hashable, make: Callable[[], Awaitable[_Opened]]) -> AsyncIterator[_Opened]:
+        """Return the connection of a key, for a block. `make` is awaited if it is not open. Closes it after the last block.
+
+        Users that enter at the same time wait for one `make`. The key is typically the URL. Raises what `make` raises.
+        """
         place = (asyncio.get_running_loop(), key)
         entry = self._open.setdefault(place, _Entry())
         entry.users += 1
@@ -28,18 +36,18 @@ class Shared(Generic[Artifact]):
             entry.users -= 1
             if not entry.users:
                 self._open.pop(place, None)
-                if entry.artifact is not None:
-                    await self._close(entry.artifact)
+                if entry.opened is not None:
+                    await self._close(entry.opened)
 
 
-class _Entry(Generic[Artifact]):
+class _Entry(Generic[_Opened]):
     def __init__(self) -> None:
         self.users = 0
-        self.artifact: Artifact | None = None
+        self.opened: _Opened | None = None
         self._making = asyncio.Lock()
 
-    async def get(self, make: Callable[[], Awaitable[Artifact]]) -> Artifact:
+    async def get(self, make: Callable[[], Awaitable[_Opened]]) -> _Opened:
         async with self._making:
-            if self.artifact is None:
-                self.artifact = await make()
-            return self.artifact
+            if self.opened is None:
+                self.opened = await make()
+            return self.opened

@@ -1,4 +1,4 @@
-"""Blocking calls of systems that have no asynchronous client."""
+"""Blocking calls, for systems that have no asynchronous client."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,9 +11,10 @@ Result = TypeVar("Result")
 
 
 async def in_thread(function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-    """Call a function in a thread. When this is cancelled it first waits until the thread has finished.
+    """Call a function in a thread, and return its result. Raises what the function raises.
 
-    So nothing that the function writes appears after the caller has gone on, for example to delete it.
+    A cancelled call waits until the thread has finished. So nothing that the function writes appears after its caller has
+    ended, for example when the caller deletes it.
     """
     work = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
     try:

@@ -1,25 +1,29 @@
-"""For users' own tests: deliver twice, crash here, move the clock, and look at what came of it.
+"""The kit for users' own tests: deliver copies, crash the process, move the clock, and check the results.
 
     async with testing.run(shop) as t:
         await t.deliver(PlaceOrder("1", 2), copies=2, crash_at="after-commit")
-    assert t.sent.bodies(OrderPlaced) == [OrderPlaced("1")]
+    assert t.sent == [OrderPlaced("1")]
 
-Names are imported when they are first used: the pytest plugin lives in this package and must cost nothing at start.
+Names are imported when they are first used, so that the pytest plug-in in this package does not slow down the start.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.algorithms.delivery import BatchReport
+    from onceonly.model.dead_letter import DeadLetter
     from onceonly.runtime.observe.crash import CRASH_POINTS
     from onceonly.testing.environment import RunClock
     from onceonly.testing.peers import Posted
     from onceonly.testing.runs import EndpointRun, run
     from onceonly.testing.sent import Sent
 
-__all__ = ["CRASH_POINTS", "EndpointRun", "Posted", "RunClock", "Sent", "run"]
+__all__ = ["CRASH_POINTS", "BatchReport", "DeadLetter", "EndpointRun", "Posted", "RunClock", "Sent", "run"]
 
 _HOME = {
+    "BatchReport": "onceonly.algorithms.delivery",
+    "DeadLetter": "onceonly.model.dead_letter",
     "CRASH_POINTS": "onceonly.runtime.observe.crash",
     "RunClock": "onceonly.testing.environment",
     "Posted": "onceonly.testing.peers",

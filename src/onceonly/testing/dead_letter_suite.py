@@ -1,4 +1,4 @@
-"""The contract of the DeadLetters port, rule by rule. Every look is taken by another process than the one that wrote."""
+"""The contract of the DeadLetters port, rule by rule. Every check runs in another process than the write."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -14,45 +14,45 @@ ALL = Filter()
 
 
 class DeadLettersSubject(Protocol):
-    """Dead letters under test."""
+    """A dead-letter store under test."""
 
     async def dead_letters(self) -> DeadLetters:
-        """Open them, each time as a process of its own would."""
+        """Open the dead letters. Each call opens them as a separate process would."""
 
     def now(self) -> int:
-        """Give the adapter's time, milliseconds since 1970."""
+        """Return the adapter's time, in milliseconds since 1970."""
 
 
 class DeadLetterSuite(Suite):
-    """Every promise of a place for dead letters. Override `open_dead_letters`."""
+    """The rules of a dead-letter store. Override `open_dead_letters`."""
 
     def open_dead_letters(self) -> AbstractAsyncContextManager[DeadLettersSubject]:
-        """Give an empty place, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_a_letter_comes_back_with_every_field(self) -> None:
-        """Message, headers, every byte of the body, reason, attempts, history; stamped with the time it was stored."""
+        """Message, headers, body, reason, attempts and history are stored exactly. `at` is the time of the `add`."""
         letter = _letter()
         async with self.open_dead_letters() as subject:
             await _add(subject, letter)
             assert await (await subject.dead_letters()).get(letter.key) == replace(letter, at=subject.now())
 
     async def test_a_letter_without_identity_comes_back_with_every_field(self) -> None:
-        """It is all that is left of a delivery that could not be read."""
+        """An unreadable delivery has no message. Its headers and body are stored exactly."""
         letter = DeadLetter(endpoint=ENDPOINT, reason="no id", headers=(("x", "ü"), ("x", "")), body=EVERY_BYTE)
         async with self.open_dead_letters() as subject:
             await _add(subject, letter)
             assert await (await subject.dead_letters()).get(letter.key) == replace(letter, at=subject.now())
 
     async def test_a_finish_only_letter_says_so(self) -> None:
-        """Retrying it must not run the handler."""
+        """`finish_only` is stored. A retry of such a dead letter must not run the handler."""
         letter = replace(_letter(), finish_only=True)
         async with self.open_dead_letters() as subject:
             await _add(subject, letter)
             assert [each.finish_only for each in await _page(subject)] == [True]
 
     async def test_adding_twice_keeps_one(self) -> None:
-        """The copy of a dead message is no second letter."""
+        """A copy of a stored dead letter is not stored again."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter(), _letter())
             await _add(subject, _letter())
@@ -60,25 +60,25 @@ class DeadLetterSuite(Suite):
             assert len(await _page(subject)) == 1
 
     async def test_the_first_reason_is_kept(self) -> None:
-        """What happened to a later copy does not hide it."""
+        """A later copy does not replace the reason of the first."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter(reason="first"), _letter(reason="second"))
             assert [each.reason for each in await _page(subject)] == ["first"]
 
     async def test_another_body_is_another_letter(self) -> None:
-        """The same identity was used for two things: a person needs to see both."""
+        """The same identity with another body is a second dead letter, so that a person sees both."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter(body=b"1"), _letter(body=b"2"))
             assert [each.message and each.message.body for each in await _page(subject)] == [b"1", b"2"]
 
     async def test_letters_of_two_endpoints_are_two(self) -> None:
-        """Each endpoint gave up its own copy of an event."""
+        """Two endpoints may each store a dead letter for the same event."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter(), replace(_letter(), endpoint=OTHER))
             assert [each.endpoint for each in await _page(subject)] == [ENDPOINT, OTHER]
 
     async def test_letters_without_identity_are_told_apart_by_what_came(self) -> None:
-        """By headers and body; copies of one are one."""
+        """Dead letters without a message are distinguished by headers and body. Exact copies are stored once."""
         first = DeadLetter(endpoint=ENDPOINT, reason="no id", headers=(("x", "1"),), body=b"1")
         letters = (first, replace(first, body=b"2"), replace(first, headers=(("x", "2"),)), first)
         async with self.open_dead_letters() as subject:
@@ -86,20 +86,20 @@ class DeadLetterSuite(Suite):
             assert [(each.headers, each.body) for each in await _page(subject)] == [(n.headers, n.body) for n in letters[:3]]
 
     async def test_letters_are_listed_in_the_order_they_were_added(self) -> None:
-        """Also within one millisecond."""
+        """Pages are in the order of the adds, also within one millisecond."""
         ids = ("m5", "m1", "m4", "m2", "m3")
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name) for name in ids))
             assert await _ids(subject) == list(ids)
 
     async def test_a_page_holds_at_most_the_limit(self) -> None:
-        """Beginning with the first."""
+        """A page has at most `limit` dead letters, starting with the first."""
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name) for name in ("m2", "m1", "m3")))
             assert await _ids(subject, limit=2) == ["m2", "m1"]
 
     async def test_pages_follow_one_another(self) -> None:
-        """Each begins behind the last letter of the one before; together they are all, once."""
+        """Each page starts after the key `after`. Together the pages contain every dead letter once."""
         ids = ["m5", "m1", "m4", "m2", "m3"]
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name) for name in ids))
@@ -112,19 +112,19 @@ class DeadLetterSuite(Suite):
             assert found == ids
 
     async def test_nothing_follows_the_last_letter(self) -> None:
-        """So a reader knows where to stop."""
+        """The page after the last dead letter is empty."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1"), _letter("m2"))
             assert await _ids(subject, after=_letter("m2").key) == []
 
     async def test_letters_are_chosen_by_endpoint(self) -> None:
-        """Exactly that one, in pages and counts."""
+        """`page` and `count` match the exact endpoint."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1"), replace(_letter("m2"), endpoint=OTHER), replace(_letter("m3"), endpoint="sho"))
             await _expect(subject, Filter(endpoint=ENDPOINT), "m1")
 
     async def test_letters_are_chosen_by_message_type(self) -> None:
-        """Exactly that one, in pages and counts; a letter without a message has none."""
+        """`page` and `count` match the exact message type. A dead letter without a message has no type."""
         other = replace(_letter("m2"), message=message("m2"))
         unread = DeadLetter(endpoint=ENDPOINT, reason="no id", headers=(), body=b"")
         async with self.open_dead_letters() as subject:
@@ -132,13 +132,13 @@ class DeadLetterSuite(Suite):
             await _expect(subject, Filter(type=message().type), "m2")
 
     async def test_letters_are_chosen_by_a_part_of_the_reason(self) -> None:
-        """In pages and counts."""
+        """`page` and `count` match a substring of the reason."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1", reason="ValueError: too much"), _letter("m2", reason="KeyError: 'x'"))
             await _expect(subject, Filter(reason="Error: too"), "m1")
 
     async def test_a_part_of_the_reason_has_no_wildcards(self) -> None:
-        """It is looked for as it is written."""
+        """The substring of the reason is matched literally."""
         async with self.open_dead_letters() as subject:
             await _add(
                 subject, _letter("m1", reason="100 left"), _letter("m2", reason="5% a_b left"), _letter("m3", reason="axb")
@@ -147,26 +147,26 @@ class DeadLetterSuite(Suite):
             await _expect(subject, Filter(reason="a_b"), "m2")
 
     async def test_choices_combine(self) -> None:
-        """All of them must hold."""
+        """A dead letter must match every field of the filter."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1", reason="x"), replace(_letter("m2", reason="x"), endpoint=OTHER), _letter("m3"))
             await _expect(subject, Filter(endpoint=ENDPOINT, reason="x", type=rich_message().type), "m1")
 
     async def test_pages_of_chosen_letters_follow_one_another(self) -> None:
-        """The choice and the place in the list work together."""
+        """`after` works together with a filter."""
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name, reason=reason) for name, reason in (("m3", "x"), ("m2", "y"), ("m1", "x"))))
             found = await (await subject.dead_letters()).page(Filter(reason="x"), after=_letter("m3").key, limit=5)
             assert [each.message and each.message.id for each in found] == ["m1"]
 
     async def test_an_unknown_key_gives_nothing(self) -> None:
-        """It is None, no error."""
+        """`get` returns None for an unknown key."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1"))
             assert await (await subject.dead_letters()).get(_letter("m2").key) is None
 
     async def test_removing_says_how_many_there_were(self) -> None:
-        """What was not there does not count."""
+        """`remove` returns the number of dead letters that it deleted. Unknown keys do not count."""
         keys = [_letter(name).key for name in ("m1", "m2", "unknown")]
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name) for name in ("m1", "m2", "m3")))
@@ -174,7 +174,7 @@ class DeadLetterSuite(Suite):
             assert await (await subject.dead_letters()).remove(keys) == 0
 
     async def test_a_removed_letter_is_gone_and_the_others_stay(self) -> None:
-        """From pages, counts and by key."""
+        """A removed dead letter is missing from `page`, `count` and `get`."""
         async with self.open_dead_letters() as subject:
             await _add(subject, *(_letter(name) for name in ("m1", "m2", "m3")))
             await (await subject.dead_letters()).remove([_letter("m2").key])
@@ -182,7 +182,7 @@ class DeadLetterSuite(Suite):
             await _expect(subject, ALL, "m1", "m3")
 
     async def test_a_removed_letter_may_be_added_again(self) -> None:
-        """A message that was retried may fail once more."""
+        """A removed dead letter can be stored again. The retried message may fail once more."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter(reason="first"))
             await (await subject.dead_letters()).remove([_letter().key])
@@ -190,7 +190,7 @@ class DeadLetterSuite(Suite):
             assert [each.reason for each in await _page(subject)] == ["second"]
 
     async def test_removing_nothing_removes_nothing(self) -> None:
-        """An empty list is no wildcard."""
+        """`remove` with an empty list deletes nothing."""
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter())
             assert await (await subject.dead_letters()).remove([]) == 0
@@ -224,7 +224,7 @@ async def _ids(subject: DeadLettersSubject, *, after: str = "", limit: int = 100
 
 
 async def _expect(subject: DeadLettersSubject, chosen: Filter, *ids: str) -> None:
-    """Expect exactly these letters in a page and in the count of this choice."""
+    """Check that `page` and `count` with this filter return exactly these dead letters."""
     place = await subject.dead_letters()
     found = [each.message.id for each in await place.page(chosen) if each.message]
     assert (found, await place.count(chosen)) == (list(ids), len(ids))

@@ -1,11 +1,11 @@
-"""The contract of the DedupStore port, rule by rule. Every look is taken by another process than the one that wrote."""
+"""The contract of the MarkStore port, rule by rule. Every check runs in another process than the write."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.model.identity import claim_key, fingerprint
-from onceonly.ports.dedup_store import DedupStore
+from onceonly.ports.mark_store import MarkStore
 from onceonly.testing.cutting import cut_off, returns
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.samples import message
@@ -29,50 +29,53 @@ ODD_KEYS = (
 
 
 class DedupSubject(Protocol):
-    """A dedup store under test, in which nothing is remembered."""
+    """A dedup store under test, empty at first."""
 
-    async def dedup_store(self) -> DedupStore:
-        """Open it, each time as a process of its own would."""
+    async def dedup_store(self) -> MarkStore:
+        """Open the store. Each call opens it as a separate process would."""
 
-    async def cut(self, moment: Moment) -> DedupStore:
-        """Open it with a client whose next write is cut off once, before or after it is applied; the rest gets through."""
+    async def cut(self, moment: Moment) -> MarkStore:
+        """Open the store with a client whose next write is cut off once.
+
+        The write is cut off before or after the service applies it. All other requests succeed.
+        """
 
     def retention(self) -> int:
-        """Give the milliseconds for which a key is remembered at least."""
+        """Return the minimum number of milliseconds for which a key is stored."""
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Let the store's time pass; where that is the time of the world, let that of its clock pass."""
+        """Let the store's time pass. A store that uses the real time moves its own clock instead."""
 
 
 def key(name: str = "m1") -> bytes:
-    """Give the key of a message."""
+    """Return the key of a message."""
     return claim_key(ENDPOINT, message(name).identity)
 
 
 class DedupSuite(Suite):
-    """Every promise of a dedup store. Override `open_dedup`."""
+    """The rules of a dedup store. Override `open_dedup`."""
 
     def open_dedup(self) -> AbstractAsyncContextManager[DedupSubject]:
-        """Give a store in which nothing is remembered, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # Adding
 
     async def test_a_key_never_added_is_not_remembered(self) -> None:
-        """Not even beside others."""
+        """`contains` does not return a key that was not added, even if it returns others."""
         async with self.open_dedup() as subject:
             assert await _known(subject, key()) == set()
             await _add(subject, key("m2"))
             assert await _known(subject, key(), key("m2")) == {key("m2")}
 
     async def test_an_added_key_is_remembered_everywhere(self) -> None:
-        """By every process that asks afterwards."""
+        """Every process finds the key after `add` returns."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             assert [await _known(subject, key()) for _ in range(3)] == [{key()}] * 3
 
     async def test_an_added_key_is_seen_by_who_asked_before(self) -> None:
-        """An answer is never older than the question."""
+        """Reads are not stale: a process that checked before the `add` finds the key afterwards."""
         async with self.open_dedup() as subject:
             reader = await subject.dedup_store()
             for name in ("m1", "m2", "m3"):
@@ -81,7 +84,7 @@ class DedupSuite(Suite):
                 assert set(await reader.contains([key(name)])) == {key(name)}
 
     async def test_adding_twice_is_fine(self) -> None:
-        """By the same process, by another one, and among new ones."""
+        """`add` accepts known keys, from any process and together with new ones."""
         async with self.open_dedup() as subject:
             store = await subject.dedup_store()
             await store.add([key()])
@@ -90,33 +93,33 @@ class DedupSuite(Suite):
             assert await _known(subject, key(), key("m2"), key("m3")) == {key(), key("m2"), key("m3")}
 
     async def test_a_key_may_be_named_twice_in_one_call(self) -> None:
-        """Two deliveries of one message may end in one batch."""
+        """`add` and `contains` accept duplicate keys. A batch may contain two deliveries of one message."""
         async with self.open_dedup() as subject:
             await _add(subject, key(), key("m2"), key())
             assert await _known(subject, key(), key("m2"), key()) == {key(), key("m2")}
 
     async def test_many_may_add_a_key_at_once(self) -> None:
-        """Nobody loses."""
+        """Concurrent calls of `add` with the same key all succeed."""
         async with self.open_dedup() as subject:
             stores = [await subject.dedup_store() for _ in range(5)]
             await asyncio.gather(*(store.add([key("m1"), key(f"n{number}")]) for number, store in enumerate(stores)))
             assert len(await _known(subject, key("m1"), *(key(f"n{number}") for number in range(5)))) == 6
 
     async def test_many_keys_at_once(self) -> None:
-        """More than a service takes in one request."""
+        """`add` and `contains` accept more keys than one request of the service does."""
         added, others = [key(f"m{n}") for n in range(MANY)], [key(f"n{n}") for n in range(MANY)]
         async with self.open_dedup() as subject:
             await _add(subject, *added)
             assert await _known(subject, *others, *added) == set(added)
 
     async def test_keys_are_exact(self) -> None:
-        """All 16 bytes count, whatever they are."""
+        """All 16 bytes of a key count, whatever their values are."""
         async with self.open_dedup() as subject:
             await _add(subject, *ODD_KEYS[::2])
             assert await _known(subject, *ODD_KEYS) == set(ODD_KEYS[::2])
 
     async def test_nothing_is_a_fine_number_of_keys(self) -> None:
-        """To add, to ask for and to forget."""
+        """`add`, `contains` and `remove` accept an empty list."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             store = await subject.dedup_store()
@@ -128,7 +131,7 @@ class DedupSuite(Suite):
     # Fingerprints
 
     async def test_a_fingerprint_is_remembered_with_its_key(self) -> None:
-        """By every process; other keys of the call have their own, or none."""
+        """Every process reads the fingerprint of a key. A key without a fingerprint has an empty one."""
         async with self.open_dedup() as subject:
             bodies = {key("m1"): ONE, key("m3"): OTHER_BODY}
             await (await subject.dedup_store()).add([key("m1"), key("m2"), key("m3")], bodies)
@@ -137,7 +140,10 @@ class DedupSuite(Suite):
                 assert dict(found) == {key("m1"): ONE, key("m2"): b"", key("m3"): OTHER_BODY}
 
     async def test_the_first_fingerprint_stays(self) -> None:
-        """Whatever is added later, with another one or with none, by whom, and however old the key is."""
+        """A later `add`, with another fingerprint or none, does not replace the first fingerprint.
+
+        The age of the key does not matter.
+        """
         async with self.open_dedup() as subject:
             await (await subject.dedup_store()).add([key()], {key(): ONE})
             for passed in (0, subject.retention() - 1):
@@ -147,14 +153,14 @@ class DedupSuite(Suite):
                 assert dict(await (await subject.dedup_store()).contains([key()])) == {key(): ONE}
 
     async def test_a_key_without_a_fingerprint_takes_the_first_that_comes(self) -> None:
-        """Who added it did not know it."""
+        """A later `add` sets the fingerprint of a key that has none."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             await (await subject.dedup_store()).add([key()], {key(): ONE})
             assert dict(await (await subject.dedup_store()).contains([key()])) == {key(): ONE}
 
     async def test_a_removed_key_has_no_fingerprint(self) -> None:
-        """Added again it is another one."""
+        """A key that is removed and added again does not have its earlier fingerprint."""
         async with self.open_dedup() as subject:
             store = await subject.dedup_store()
             await store.add([key()], {key(): ONE})
@@ -165,7 +171,7 @@ class DedupSuite(Suite):
     # Forgetting
 
     async def test_a_removed_key_is_forgotten_everywhere(self) -> None:
-        """Also by who saw it before, and by who added it."""
+        """No process finds a removed key, including those that added it or found it before."""
         async with self.open_dedup() as subject:
             writer, reader = await subject.dedup_store(), await subject.dedup_store()
             await writer.add([key()])
@@ -174,14 +180,14 @@ class DedupSuite(Suite):
             assert not {**await writer.contains([key()]), **await reader.contains([key()])}
 
     async def test_removing_leaves_others(self) -> None:
-        """Only those named are forgotten."""
+        """`remove` deletes only the keys passed to it."""
         async with self.open_dedup() as subject:
             await _add(subject, key("m1"), key("m2"), key("m3"))
             await (await subject.dedup_store()).remove([key("m1"), key("m3")])
             assert await _known(subject, key("m1"), key("m2"), key("m3")) == {key("m2")}
 
     async def test_removing_what_is_not_there_is_harmless(self) -> None:
-        """And does not add it."""
+        """`remove` accepts a missing key and does not add it."""
         async with self.open_dedup() as subject:
             store = await subject.dedup_store()
             await store.remove([key(), NEVER])
@@ -191,7 +197,7 @@ class DedupSuite(Suite):
             assert await _known(subject, key(), NEVER) == set()
 
     async def test_a_removed_key_may_be_added_again(self) -> None:
-        """By the same process and by another one."""
+        """Any process may add a removed key again."""
         async with self.open_dedup() as subject:
             store = await subject.dedup_store()
             for adding in (store, await subject.dedup_store()):
@@ -201,14 +207,14 @@ class DedupSuite(Suite):
             assert await _known(subject, key()) == set()
 
     async def test_a_key_is_remembered_for_its_retention(self) -> None:
-        """To the last millisecond."""
+        """A key is stored until the last millisecond of its retention."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             await subject.pass_time(subject.retention() - 1)
             assert await _known(subject, key()) == {key()}
 
     async def test_adding_again_counts_the_retention_anew(self) -> None:
-        """However old the first one is: no `add` returns before the key is remembered for as long as that."""
+        """After each `add`, the key is stored for the full retention, however old it is."""
         async with self.open_dedup() as subject:
             nearly = subject.retention() - 1
             for passed in (0, 0, subject.retention() * 3):
@@ -220,7 +226,7 @@ class DedupSuite(Suite):
     # What goes wrong on the way
 
     async def test_an_add_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """Only OutcomeUnknown is true when the answer is lost; a call that returns has done it. Again is fine."""
+        """When the response is lost, `add` returns or raises OutcomeUnknown, and the key is stored. The call is repeatable."""
         async with self.open_dedup() as subject:
             cut = await subject.cut("after")
             await cut_off(cut.add([key()]))
@@ -229,7 +235,7 @@ class DedupSuite(Suite):
             assert await _known(subject, key()) == {key()}
 
     async def test_an_add_that_got_nowhere_is_no_success(self) -> None:
-        """Whoever hears nothing does not go on."""
+        """When the request is lost, `add` does not return unless the key is stored."""
         async with self.open_dedup() as subject:
             cut = await subject.cut("before")
             assert await returns(cut.add([key()])) <= (await _known(subject, key()) == {key()})
@@ -237,7 +243,7 @@ class DedupSuite(Suite):
             assert await _known(subject, key()) == {key()}
 
     async def test_a_removal_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """The key is forgotten, and removing it again is fine."""
+        """When the response is lost, `remove` returns or raises OutcomeUnknown, and the key is gone. The call is repeatable."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             cut = await subject.cut("after")
@@ -246,7 +252,7 @@ class DedupSuite(Suite):
             await cut.remove([key()])
 
     async def test_a_removal_that_got_nowhere_is_no_success(self) -> None:
-        """The key may still be there, and is told to be."""
+        """When the request is lost, `remove` does not return unless the key is gone."""
         async with self.open_dedup() as subject:
             await _add(subject, key())
             cut = await subject.cut("before")
@@ -255,7 +261,7 @@ class DedupSuite(Suite):
             assert await _known(subject, key()) == set()
 
     async def test_a_cancelled_add_may_be_made_again(self) -> None:
-        """Cancellation equals a crash, wherever it strikes."""
+        """`add` may be cancelled at any point and called again."""
         async with self.open_dedup() as subject:
             for turns in range(6):
                 store = await subject.dedup_store()

@@ -1,4 +1,4 @@
-"""What the rules about documents look at, and how: a place under test, and looks at it by another client than the writer's."""
+"""What the rules about documents share: a collection under test, and functions that check it with separate clients."""
 
 import asyncio
 import json
@@ -11,10 +11,8 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.testing.suite import raises
 
-__all__ = ["DocumentsSubject", "Moment"]
-
 Moment = Literal["before", "after"]
-"""When a write is cut off: before the service has got it, or after it has applied it and before its answer is through."""
+"""When a write is cut off: before the service receives it, or after it is applied and before the response arrives."""
 
 FRESH = 0.7
 DELETED = 0.3
@@ -23,63 +21,64 @@ OTHER_KEY = "order/18"
 
 
 class DocumentsSubject(Protocol):
-    """One place for documents, under test; empty at first."""
+    """A collection of documents under test, empty at first."""
 
     async def documents(self) -> Documents:
-        """Open the place, each time with a client of its own, as another process would."""
+        """Open the documents with a new client, as another process would."""
 
     async def cut(self, moment: Moment) -> Documents:
-        """Open the place with a client whose next write is cut off once; whatever it sends after that gets through.
+        """Open the documents with a client whose next write is cut off once. Everything it sends later succeeds.
 
-        So a client that sends the cut write again by itself reaches the service, and is found out. Reads are not cut.
+        A client that retries the cut write therefore reaches the service, and the rule detects the retry. Reads are not cut
+        off.
         """
 
     async def missing(self) -> Documents:
-        """Open a place that was never made, on the same service."""
+        """Open a collection that was never created, on the same service."""
 
     def now(self) -> int:
-        """Give the service's time, milliseconds since 1970."""
+        """Return the service's time, in milliseconds since 1970."""
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Let the service's time pass; where that is the time of the world, wait for it."""
+        """Let the service's time pass. A service with the real time waits for it."""
 
 
 async def look(subject: DocumentsSubject, *keys: str) -> Mapping[str, Document]:
-    """Load as a process of its own."""
+    """Load documents with a new client."""
     return await (await subject.documents()).load(keys)
 
 
 async def bodies(subject: DocumentsSubject, *keys: str) -> dict[str, bytes]:
-    """Load the bodies, as a process of its own."""
+    """Load bodies with a new client."""
     return {key: document.body for key, document in (await look(subject, *keys)).items()}
 
 
 async def save(subject: DocumentsSubject, *changes: Change) -> tuple[Version | None, ...]:
-    """Save as a process of its own."""
+    """Save with a new client."""
     return await (await subject.documents()).save(changes)
 
 
 async def put(subject: DocumentsSubject, key: str = KEY, body: bytes = b"first") -> Version:
-    """Insert one document; gives its version."""
+    """Insert one document and return its version."""
     (version,) = await save(subject, Change(key=key, body=body))
-    assert version, f"a new document must be inserted; the answer was {version!r}"
+    assert version, f"the insert of a new document returned {version!r} instead of a version"
     return version
 
 
 async def every_key(documents: Documents, prefix: str = "", *, limit: int = 1000) -> list[str]:
-    """List page by page, to the end."""
+    """List all pages."""
     listed: list[str] = []
     while page := await documents.keys(prefix, after=listed[-1] if listed else "", limit=limit):
         assert len(page) <= limit
         listed += page
-        assert len(listed) == len(set(listed)), "a key is listed twice"
+        assert len(listed) == len(set(listed)), "`keys` returned a key twice"
     return listed
 
 
 async def listed(
     subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000, patience: float
 ) -> list[str]:
-    """List until these keys and no others are there, for `patience` seconds: a list may be some seconds old."""
+    """List until exactly these keys are returned, for at most `patience` seconds. A list may be some seconds old."""
     documents = await subject.documents()
     found: list[str] = []
     with suppress(TimeoutError):
@@ -88,14 +87,14 @@ async def listed(
                 await subject.pass_time(100)
                 await asyncio.sleep(0)
     missing, strange = sorted(expected - set(found)), sorted(set(found) - expected)
-    assert (missing, strange) == ([], []), f"keys that begin with {prefix!r}: {missing} are missing, {strange} are too many"
+    assert (missing, strange) == ([], []), f"keys with prefix {prefix!r}: missing {missing}, unexpected {strange}"
     return found
 
 
 async def cut_off(subject: DocumentsSubject, moment: Moment, *changes: Change) -> None:
-    """Save, and be cut off.
+    """Save with a client that is cut off.
 
-    After it was applied only OutcomeUnknown is true; before it, any answer but one about the change is.
+    After the change was applied, only OutcomeUnknown is correct. Before it, CommitFailed is correct as well.
     """
     documents = await subject.cut(moment)
     before = (OutcomeUnknown, CommitFailed) if moment == "before" else (OutcomeUnknown,)
@@ -104,18 +103,18 @@ async def cut_off(subject: DocumentsSubject, moment: Moment, *changes: Change) -
 
 
 async def race(clients: Sequence[Documents], changes: Sequence[Change]) -> list[int]:
-    """Save each change by a client of its own, all at once; gives the numbers of those that won."""
+    """Save each change with its own client, all at once. Return the numbers of those that succeeded."""
     answers = await asyncio.gather(*(client.save([change]) for client, change in zip(clients, changes, strict=True)))
     return [number for number, (version,) in enumerate(answers) if version is not None]
 
 
 async def clients(subject: DocumentsSubject, count: int) -> list[Documents]:
-    """Open the place so often."""
+    """Open this many clients."""
     return [await subject.documents() for _ in range(count)]
 
 
 async def add_one(subject: DocumentsSubject, times: int) -> None:
-    """Add one to a number so often, each time from what is read, until nobody else was faster."""
+    """Increment a counter this many times. Read it again after each refused write."""
     documents = await subject.documents()
     for _ in range(times):
         is_done = False
@@ -126,7 +125,7 @@ async def add_one(subject: DocumentsSubject, times: int) -> None:
 
 
 class ObservedWrite(NamedTuple):
-    """A write that was answered: from which version to which; empty where there was or is no document."""
+    """A write that succeeded, with the versions before and after. A version is empty where no document exists."""
 
     key: str
     old: Version
@@ -134,7 +133,7 @@ class ObservedWrite(NamedTuple):
 
 
 async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str], *, times: int) -> list[ObservedWrite]:
-    """Insert, replace and delete some keys at once, some of them from what was read long ago; gives what was written."""
+    """Insert, replace and delete some keys at once, also at versions that were read earlier. Return what was written."""
     written: list[ObservedWrite] = []
     known = dict.fromkeys(keys, "")
     for _ in range(times):
@@ -157,7 +156,7 @@ def _change(key: str, version: Version, dice: Random) -> Change:
 
 
 def same(stored: bytes, found: bytes) -> bool:
-    """Compare bodies: exactly, but that a JSON text may come back with another order of keys and other spaces."""
+    """Return whether two bodies are equal. JSON may differ in the order of names and in white space."""
     return stored == found or (_meaning(stored) is not None and _meaning(stored) == _meaning(found))
 
 

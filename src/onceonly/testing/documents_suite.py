@@ -1,4 +1,4 @@
-"""The contract of the Documents port, rule by rule. Every look is taken by another client than the one that wrote."""
+"""The contract of the Documents port, rule by rule. Every check uses another client than the write."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -26,8 +26,6 @@ from onceonly.testing.documents_subject import (
 )
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
-
-__all__ = ["DocumentsSuite"]
 
 JSON_BODIES = (
     b"{}",
@@ -99,11 +97,11 @@ ODD_KEYS = (
 
 
 class DocumentsSuite(Suite):
-    """Every promise of documents. Override `open_documents`.
+    """The rules of documents. Override `open_documents`.
 
-    `rounds` is how often what may happen by luck is tried. `many` documents are more than the service takes in one request of
-    its own. `lapse` is how long the expiry of a document lasts that is taken away, in milliseconds; it is waited for, so a
-    service that removes nothing within seconds may make it short.
+    `rounds` is the number of attempts for rules that depend on timing. `many` is a number of documents that exceeds one
+    request of the service. `lapse` is a time to expiry in milliseconds. A rule removes the expiry and then waits for that
+    time. A service that never deletes within seconds may set a short one.
     """
 
     rounds: ClassVar[int] = 20
@@ -111,27 +109,27 @@ class DocumentsSuite(Suite):
     lapse: ClassVar[int] = 5_000
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
-        """Give an empty place, and clean up afterwards."""
+        """Open an empty collection of documents for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # One document
 
     async def test_a_missing_document_is_left_out(self) -> None:
-        """It is no error to ask for it, and the others are there."""
+        """`load` skips missing documents without an error, and returns the others."""
         async with self.open_documents() as subject:
             assert await bodies(subject, KEY) == {}
             await put(subject)
             assert await bodies(subject, OTHER_KEY, KEY) == {KEY: b"first"}
 
     async def test_a_new_document_is_inserted(self) -> None:
-        """The version that is answered is the one that is read."""
+        """`save` returns the version that `load` reads."""
         async with self.open_documents() as subject:
             version = await put(subject)
             (document,) = (await look(subject, KEY)).values()
             assert (document.body, document.version) == (b"first", version)
 
     async def test_an_insert_over_a_document_is_refused(self) -> None:
-        """Whatever it says, also the same; and nothing changes."""
+        """An insert of an existing key is refused, even with an equal body, and changes nothing."""
         async with self.open_documents() as subject:
             version = await put(subject)
             for body in (b"second", b"first"):
@@ -140,7 +138,7 @@ class DocumentsSuite(Suite):
             assert (document.body, document.version) == (b"first", version)
 
     async def test_a_document_is_replaced_at_its_version(self) -> None:
-        """The new version is the one that is read."""
+        """A replacement at the current version succeeds. `save` returns the new version that `load` reads."""
         async with self.open_documents() as subject:
             first = await put(subject)
             (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
@@ -149,7 +147,7 @@ class DocumentsSuite(Suite):
             assert second not in ("", first)
 
     async def test_a_replace_at_an_old_version_is_refused(self) -> None:
-        """And nothing changes."""
+        """A refused replacement changes nothing."""
         async with self.open_documents() as subject:
             first = await put(subject)
             (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
@@ -158,7 +156,7 @@ class DocumentsSuite(Suite):
             assert (document.body, document.version) == (b"second", second)
 
     async def test_a_replace_of_a_deleted_document_is_refused(self) -> None:
-        """It does not come back."""
+        """A replacement does not restore a deleted document."""
         async with self.open_documents() as subject:
             version = await put(subject)
             await save(subject, Change(key=KEY, body=None, expected=version))
@@ -166,7 +164,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, KEY) == {}
 
     async def test_a_document_is_deleted_at_its_version(self) -> None:
-        """The answer is an empty version; the others stay."""
+        """A successful delete returns an empty version, and keeps the other documents."""
         async with self.open_documents() as subject:
             version = await put(subject)
             await put(subject, OTHER_KEY)
@@ -174,7 +172,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, KEY, OTHER_KEY) == {OTHER_KEY: b"first"}
 
     async def test_a_delete_at_an_old_version_is_refused(self) -> None:
-        """And nothing changes."""
+        """A refused delete changes nothing."""
         async with self.open_documents() as subject:
             first = await put(subject)
             await save(subject, Change(key=KEY, body=b"second", expected=first))
@@ -182,7 +180,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, KEY) == {KEY: b"second"}
 
     async def test_a_delete_of_a_deleted_document_is_refused(self) -> None:
-        """It is not the one who asks now that deleted it."""
+        """A second delete at the same version is refused, because it did not delete the document."""
         async with self.open_documents() as subject:
             version = await put(subject)
             gone = Change(key=KEY, body=None, expected=version)
@@ -192,13 +190,13 @@ class DocumentsSuite(Suite):
     # Versions
 
     async def test_a_read_changes_no_version(self) -> None:
-        """However often it is read."""
+        """The version stays the same, however often the document is read."""
         async with self.open_documents() as subject:
             version = await put(subject)
             assert [(await look(subject, KEY))[KEY].version for _ in range(3)] == [version] * 3
 
     async def test_an_equal_body_gets_another_version(self) -> None:
-        """Who read it before the write must lose against it."""
+        """Writing an equal body changes the version. A writer that read the document before it is refused."""
         async with self.open_documents() as subject:
             first = await put(subject)
             (second,) = await save(subject, Change(key=KEY, body=b"first", expected=first))
@@ -206,7 +204,7 @@ class DocumentsSuite(Suite):
             assert await save(subject, Change(key=KEY, body=b"third", expected=first)) == (None,)
 
     async def test_a_version_never_comes_again(self) -> None:
-        """Neither in a long line of writes, nor across delete and insert, nor with a body that was there before."""
+        """A version is never reused: not in many writes, not after delete and insert, and not with an earlier body."""
         async with self.open_documents() as subject:
             documents, seen = await subject.documents(), [""]
             for _ in range(self.rounds):
@@ -219,7 +217,7 @@ class DocumentsSuite(Suite):
             assert len(seen) == len(set(seen))
 
     async def test_a_version_from_before_a_delete_is_refused(self) -> None:
-        """The document that is there now is another one."""
+        """A document that is deleted and inserted again is a new document."""
         async with self.open_documents() as subject:
             old = await put(subject)
             await save(subject, Change(key=KEY, body=None, expected=old))
@@ -231,18 +229,18 @@ class DocumentsSuite(Suite):
     # Many at once
 
     async def test_nothing_is_saved_and_nothing_loaded(self) -> None:
-        """An empty call has an empty answer."""
+        """An empty call returns an empty result."""
         async with self.open_documents() as subject:
             assert (await save(subject), await bodies(subject)) == ((), {})
 
     async def test_a_key_named_twice_is_loaded_once(self) -> None:
-        """Loading takes keys in any order and number."""
+        """`load` accepts keys in any order, including duplicates."""
         async with self.open_documents() as subject:
             await put(subject)
             assert await bodies(subject, KEY, OTHER_KEY, KEY) == {KEY: b"first"}
 
     async def test_many_are_answered_one_by_one(self) -> None:
-        """In the order of the changes, and a refused one holds up no other."""
+        """Results are in the order of the changes. A refused change does not affect the others."""
         async with self.open_documents() as subject:
             versions = {key: await put(subject, key) for key in ("b", "d", "e", "g")}
             (new,) = await save(subject, Change(key="e", body=b"other", expected=versions["e"]))
@@ -263,7 +261,10 @@ class DocumentsSuite(Suite):
             assert (found["e"].version, found["g"].version) == (new, versions["g"])
 
     async def test_very_many_are_held_at_once(self) -> None:
-        """More than fit into one request: inserted, every third replaced by another, then all replaced, deleted."""
+        """`save` and `load` accept more documents than one request of the service, for inserts, replacements and deletes.
+
+        If other clients changed some of the documents, exactly those replacements are refused.
+        """
         keys = [f"{number * 7 % self.many:04}" for number in range(self.many)]
         async with self.open_documents() as subject:
             first = await save(subject, *(Change(key=key, body=key.encode()) for key in keys))
@@ -282,7 +283,7 @@ class DocumentsSuite(Suite):
     # Several clients
 
     async def test_a_load_sees_every_finished_write(self) -> None:
-        """A client that has read before reads anew: what was inserted, replaced and deleted by another one."""
+        """Reads are not stale: a client that read before sees each finished insert, replacement and delete."""
         async with self.open_documents() as subject:
             writer, reader = await subject.documents(), await subject.documents()
             assert await reader.load([KEY]) == {}
@@ -295,7 +296,7 @@ class DocumentsSuite(Suite):
                     assert found == ({} if body is None else {KEY: (body, version)})
 
     async def test_inserts_that_race_have_one_winner(self) -> None:
-        """And what is there is the winner's."""
+        """Of concurrent inserts of a key, exactly one succeeds, and its body is stored."""
         async with self.open_documents() as subject:
             reader, *writers = await clients(subject, 4)
             for number in range(self.rounds):
@@ -304,7 +305,7 @@ class DocumentsSuite(Suite):
                 assert (len(won), found.body) == (1, b"%d" % won[0])
 
     async def test_replaces_that_race_have_one_winner(self) -> None:
-        """For each version; and what is there is the winner's."""
+        """Of concurrent replacements of a version, exactly one succeeds, and its body is stored."""
         async with self.open_documents() as subject:
             version = await put(subject)
             reader, *writers = await clients(subject, 4)
@@ -315,7 +316,7 @@ class DocumentsSuite(Suite):
                 version = found.version
 
     async def test_a_delete_and_a_replace_that_race_have_one_winner(self) -> None:
-        """The document is gone, or it is the replaced one."""
+        """Of concurrent deletes and replacements, exactly one succeeds, and the stored state is its result."""
         async with self.open_documents() as subject:
             reader, *writers = await clients(subject, 4)
             for number in range(self.rounds):
@@ -327,7 +328,7 @@ class DocumentsSuite(Suite):
                 assert (len(won), there) == (1, [b"second"] if won == [1] else [])
 
     async def test_no_update_is_lost(self) -> None:
-        """Several clients count together, each beginning again when it is refused."""
+        """Several clients increment one counter, and retry when they are refused. The sum is exact."""
         async with self.open_documents() as subject:
             await put(subject, body=b"0")
             async with asyncio.timeout(self.patience):
@@ -335,7 +336,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, KEY) == {KEY: b"%d" % (3 * self.rounds)}
 
     async def test_overlapping_writes_do_not_deadlock(self) -> None:
-        """However they are ordered, each document is inserted by one of them, and replaced by one."""
+        """Batches that overlap in any order all end. Each document is inserted by one of them, and replaced by one."""
         keys = [f"k{number}" for number in range(12)]
         batches = (keys, keys[::-1], keys[1::2] + keys[::2])
         async with self.open_documents() as subject, asyncio.timeout(self.patience):
@@ -351,7 +352,7 @@ class DocumentsSuite(Suite):
                 versions = {key: document.version for key, document in (await look(subject, *keys)).items()}
 
     async def test_each_version_is_followed_by_one(self) -> None:
-        """However writes of many at once are mixed: every document has one history, and its end is what is there."""
+        """With concurrent mixed batches, each version of a document is followed by exactly one write or is the stored one."""
         keys = [f"k{number}" for number in range(6)]
         async with self.open_documents() as subject:
             writers = await clients(subject, 3)
@@ -369,7 +370,7 @@ class DocumentsSuite(Suite):
     # What is in a document, and what it is called
 
     async def test_any_bytes_come_back(self) -> None:
-        """Exactly."""
+        """Bodies that are not JSON are stored byte for byte."""
         async with self.open_documents() as subject:
             stored = {f"k{number}": body for number, body in enumerate(OTHER_BODIES)}
             await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
@@ -377,7 +378,7 @@ class DocumentsSuite(Suite):
             assert [key for key, body in stored.items() if found.get(key) != body] == []
 
     async def test_a_json_body_comes_back(self) -> None:
-        """With every name and number; the order of its keys and its spaces may be others."""
+        """JSON bodies keep every name and number. The order of names and the white space may change."""
         async with self.open_documents() as subject:
             stored = {f"k{number}": body for number, body in enumerate(JSON_BODIES)}
             await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
@@ -385,7 +386,7 @@ class DocumentsSuite(Suite):
             assert [(body, found.get(key)) for key, body in stored.items() if not same(body, found.get(key, b""))] == []
 
     async def test_a_body_of_another_kind_replaces_one(self) -> None:
-        """JSON after JSON, bytes after JSON, JSON after bytes; nothing of the one before is left."""
+        """JSON and other bodies replace each other completely."""
         async with self.open_documents() as subject:
             version = await put(subject, body=b'{"a":1,"b":2}')
             for body in (b'{"a":2}', b"\xff\0", b'{"b":3}', b"", b'{"c":4}'):
@@ -394,7 +395,7 @@ class DocumentsSuite(Suite):
                 assert same(body, (await bodies(subject, KEY))[KEY])
 
     async def test_the_largest_body_is_held(self) -> None:
-        """One of the greatest size there is, whatever bytes are in it; and it is replaced by another one."""
+        """A body of `limits.body` bytes is stored, whatever its bytes are, and can be replaced."""
         async with self.open_documents() as subject:
             size = (await subject.documents()).limits.body
             version = await put(subject, body=b"\xff" * size)
@@ -404,7 +405,7 @@ class DocumentsSuite(Suite):
             assert same(text, (await bodies(subject, KEY))[KEY])
 
     async def test_a_larger_body_is_refused(self) -> None:
-        """With the changes beside it: nothing is written, and the error says so."""
+        """A larger body raises CommitRefused, and no change of the call is written."""
         async with self.open_documents() as subject:
             size = (await subject.documents()).limits.body
             async with raises(CommitRefused):
@@ -412,7 +413,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, KEY, OTHER_KEY) == {}
 
     async def test_keys_are_exact(self) -> None:
-        """In any script, with any character; those that look alike are others."""
+        """Keys may contain any character of any script. Similar keys are separate documents."""
         async with self.open_documents() as subject:
             stored = {key: b"%d" % number for number, key in enumerate(ODD_KEYS)}
             versions = await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
@@ -421,7 +422,7 @@ class DocumentsSuite(Suite):
             await listed(subject, set(stored), patience=self.patience)
 
     async def test_the_longest_key_is_held(self) -> None:
-        """In bytes of UTF-8, whatever its letters are; one that differs in its last letter is another."""
+        """A key of `limits.key` bytes in UTF-8 is stored. Every character of it counts."""
         async with self.open_documents() as subject:
             length = (await subject.documents()).limits.key
             stored = {"x" * length: b"1", "x" * (length - 1) + "y": b"2", "ö" * (length // 2): b"3", "/" * length: b"4"}
@@ -430,7 +431,7 @@ class DocumentsSuite(Suite):
             await listed(subject, set(stored), patience=self.patience)
 
     async def test_a_longer_key_is_refused(self) -> None:
-        """So is none at all, and half a character. Nothing is written beside it either, and the error says so."""
+        """A longer key, an empty key and a lone surrogate raise CommitRefused. No change of the call is written."""
         async with self.open_documents() as subject:
             length = (await subject.documents()).limits.key
             for key in ("x" * (length + 1), "ö" * (length // 2) + "xx", "", "\ud800"):
@@ -441,7 +442,7 @@ class DocumentsSuite(Suite):
     # Lists
 
     async def test_keys_are_listed_by_prefix(self) -> None:
-        """By the exact letters, of which none is a wildcard; an empty one lists all."""
+        """`keys` matches the prefix exactly and without wildcards. An empty prefix lists all keys."""
         keys = ("a", "a/", "a/1", "a/2", "A/1", "a%", "a%1", "a_1", "ab", "a\u0301", "ä/1", "b")
         async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in keys))
@@ -449,7 +450,7 @@ class DocumentsSuite(Suite):
                 await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix, patience=self.patience)
 
     async def test_keys_are_listed_page_by_page(self) -> None:
-        """Each once, in the same order whatever the size of a page."""
+        """`keys` returns each key once, in the same order for every page size."""
         keys = {f"{prefix}/{number}" for prefix in ("p", "q") for number in range(11)}
         wanted = {key for key in keys if key.startswith("p/")}
         async with self.open_documents() as subject:
@@ -459,7 +460,7 @@ class DocumentsSuite(Suite):
                 assert await listed(subject, wanted, "p/", limit=limit, patience=self.patience) == whole
 
     async def test_a_deleted_document_is_not_listed(self) -> None:
-        """And pages go on behind a key that was deleted since: who lists to delete finds all of them."""
+        """`keys` does not return deleted documents. `after` may name a deleted key, so that a loop can delete all documents."""
         keys = {f"k{number}" for number in range(9)}
         async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
@@ -476,7 +477,7 @@ class DocumentsSuite(Suite):
     # Expiry
 
     async def test_a_document_without_expiry_stays(self) -> None:
-        """Also one whose expiry was taken away, and one whose time is yet to come."""
+        """A document stays if it has no expiry, if its expiry was removed, or if its expiry is in the future."""
         async with self.open_documents() as subject:
             soon = subject.now() + self.lapse
             first = await save(
@@ -491,7 +492,7 @@ class DocumentsSuite(Suite):
             assert await bodies(subject, "never", "later", "taken-away") == {"never": b"1", "later": b"1", "taken-away": b"2"}
 
     async def test_an_expiry_in_the_past_is_no_error(self) -> None:
-        """The document may be there, or gone already; then it may be inserted again."""
+        """A document with an expiry in the past may be stored or already gone. If it is gone, it can be inserted again."""
         async with self.open_documents() as subject:
             (first,) = await save(subject, Change(key=KEY, body=b"first", expires=subject.now() - 1_000))
             assert first
@@ -502,27 +503,27 @@ class DocumentsSuite(Suite):
     # Answers that are lost
 
     async def test_a_cut_insert_is_unknown(self) -> None:
-        """Neither a success nor "it is there already": a look finds it inserted once."""
+        """An insert whose response is lost raises OutcomeUnknown. It is not reported as a success or as refused."""
         async with self.open_documents() as subject:
             await cut_off(subject, "after", Change(key=KEY, body=b"first"))
             assert await bodies(subject, KEY) == {KEY: b"first"}
 
     async def test_a_cut_replace_is_unknown(self) -> None:
-        """Neither a success nor "another version": a look finds it replaced once."""
+        """A replacement whose response is lost raises OutcomeUnknown. It is not reported as a success or as refused."""
         async with self.open_documents() as subject:
             version = await put(subject)
             await cut_off(subject, "after", Change(key=KEY, body=b"second", expected=version))
             assert await bodies(subject, KEY) == {KEY: b"second"}
 
     async def test_a_cut_delete_is_unknown(self) -> None:
-        """Neither a success nor "it is not there": a look finds it deleted."""
+        """A delete whose response is lost raises OutcomeUnknown. It is not reported as a success or as refused."""
         async with self.open_documents() as subject:
             version = await put(subject)
             await cut_off(subject, "after", Change(key=KEY, body=None, expected=version))
             assert await bodies(subject, KEY) == {}
 
     async def test_many_that_are_cut_are_unknown(self) -> None:
-        """Each was written once or not at all, one of them for sure."""
+        """A batch whose response is lost raises OutcomeUnknown. Each of its changes is applied once or not at all."""
         keys = [f"k{number}" for number in range(12)]
         async with self.open_documents() as subject:
             before = {key: await put(subject, key) for key in keys[:6]}
@@ -534,7 +535,7 @@ class DocumentsSuite(Suite):
             assert all(found[key].version == before[key] for key in before if key not in written)
 
     async def test_many_of_which_one_never_arrived_are_failed_only_if_none_was_written(self) -> None:
-        """The others were sent before, after or beside it: OutcomeUnknown is always true, CommitFailed only in one case."""
+        """If a request of a batch is lost, CommitFailed is allowed only if no change was applied, OutcomeUnknown always."""
         keys = [f"k{number}" for number in range(12)]
         async with self.open_documents() as subject:
             before = {key: await put(subject, key) for key in keys[:6]}
@@ -549,10 +550,10 @@ class DocumentsSuite(Suite):
                     raise
             found = await look(subject, *keys)
             written = [key for key, document in found.items() if document.body == b"second"]
-            assert not (written and is_failed), f"{written} were written, and the call said that nothing was"
+            assert not (written and is_failed), f"`save` raised CommitFailed, but wrote {written}"
 
     async def test_a_write_cut_before_it_arrived_changes_nothing(self) -> None:
-        """It may be OutcomeUnknown or CommitFailed, and is neither applied nor refused by its version."""
+        """A write whose request is lost raises OutcomeUnknown or CommitFailed. It is neither applied nor refused."""
         async with self.open_documents() as subject:
             version = await put(subject)
             for change in (
@@ -567,7 +568,7 @@ class DocumentsSuite(Suite):
     # The place
 
     async def test_a_good_place_is_passed(self) -> None:
-        """Its warnings are for people to read, and it is left as it was."""
+        """`check` accepts a correct collection, may return warnings for people, and changes nothing."""
         async with self.open_documents() as subject:
             documents = await subject.documents()
             for warning in await documents.check():
@@ -575,6 +576,6 @@ class DocumentsSuite(Suite):
             assert await every_key(documents) == []
 
     async def test_a_missing_place_is_a_setup_error(self) -> None:
-        """It says what to do."""
+        """`check` raises SetupError for a missing collection."""
         async with self.open_documents() as subject, raises(SetupError):
             await (await subject.missing()).check()

@@ -1,21 +1,21 @@
-"""Time, chance and ids that a test decides."""
+"""Time, random numbers and ids that a test controls."""
 
 START = 1_750_000_000_000
 """When every run begins: 2025-06-15, 15:06:40 UTC."""
 
 
 class RunClock:
-    """A clock that stands still until the test moves it: delays, retries and leases follow it."""
+    """A clock that stands still until the test advances it. Delays, retries and leases use it."""
 
     def __init__(self, start: int = START) -> None:
         self._now = start
 
     def now(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward; whatever became due is delivered by the next `settle()` or `deliver(...)`."""
+        """Move the time forward. The next `settle()` or `deliver(...)` delivers what became due."""
         if seconds < 0:
             raise ValueError("time moves forward only")
         self._now += round(seconds * 1000)

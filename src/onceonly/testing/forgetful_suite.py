@@ -1,4 +1,4 @@
-"""What stores promise beyond their port when another place knows what is done: after `forget` they know nothing."""
+"""The rules of a store that deletes its claims in `forget`, because another system stores which messages are done."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -22,28 +22,31 @@ from onceonly.testing.store_subject import (
 from onceonly.testing.suite import Suite
 
 FORGOTTEN = "test_a_forgotten_message_is_done"
-"""The rule of `StoreSuite` that such a store does not keep."""
-NOT_KEPT = "another place knows what is done, and the store forgets"
-"""The reason to waive it."""
+"""The rule of `StoreSuite` that does not apply to such a store."""
+NOT_KEPT = "the store deletes its claims, and another system stores which messages are done"
+"""The reason for waiving it."""
 RECORD = Record(message().identity)
 
 
 class ForgetfulSubject(StoreSubject, Protocol):
-    """A store under test, and a look at what it keeps about messages."""
+    """A store under test that counts what it stores about messages."""
 
     async def traces(self) -> int:
-        """Count all that is stored about messages: claims, records, register rows; business data is none of it."""
+        """Count everything stored about messages: claims, records and reservations, but not business data."""
 
 
 class ForgetfulStoreSuite(Suite):
-    """Every promise of a store that forgets. Override `open_forgetful_store`; it keeps those of the StoreSuite besides."""
+    """The additional rules of a store that deletes its claims. Override `open_forgetful_store`.
+
+    The store must also pass the `StoreSuite`, without the rule `test_a_forgotten_message_is_done`.
+    """
 
     def open_forgetful_store(self) -> AbstractAsyncContextManager[ForgetfulSubject]:
-        """Give a store with nothing in it, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_nothing_is_left_of_a_forgotten_message(self) -> None:
-        """Neither of one with effects nor of one without; what its handler wrote stays."""
+        """`forget` deletes everything about a message, with or without effects. Business data stays."""
         for decided in (ONE_EFFECT, ()):
             async with self.open_forgetful_store() as subject:
                 await handle(subject, message(), decided=decided)
@@ -52,28 +55,28 @@ class ForgetfulStoreSuite(Suite):
                 assert (await subject.traces(), await subject.read()) == (0, {"m1": "handled"})
 
     async def test_a_forgotten_message_is_new(self) -> None:
-        """Whether it may be handled, another place says."""
+        """A forgotten message is new again. Another system decides whether it may be handled."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await (await subject.store()).forget([RECORD])
             assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_a_message_without_effects_is_known_until_it_is_forgotten(self) -> None:
-        """A crash between the commit and the other place's note must not handle it twice."""
+        """The claim stays until `forget`, because the process may crash before the other system stores the message."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message())
             assert await look(subject, message()) == BeginResult(done=(message(),))
             assert (await subject.store()).keeps(RECORD)
 
     async def test_every_record_is_to_be_forgotten(self) -> None:
-        """Else something would stay."""
+        """`keeps` is true for every record, with or without effects."""
         async with self.open_forgetful_store() as subject:
             store = await subject.store()
             assert store.keeps(RECORD)
             assert store.keeps(Record(message().identity, ONE_EFFECT))
 
     async def test_a_record_gives_back_what_it_was_committed_with(self) -> None:
-        """The token that its message came with, and those it issued."""
+        """A record stores the token of its message and the tokens that were issued."""
         issued = (Token("1", "billing"), Token("1", "mail"))
         record = Record(message().identity, ONE_EFFECT, token="t", issued=issued)  # noqa: S106 - no secret
         async with self.open_forgetful_store() as subject:
@@ -82,14 +85,14 @@ class ForgetfulStoreSuite(Suite):
             assert (await look(subject, message())).pending == (record,)
 
     async def test_others_are_not_forgotten(self) -> None:
-        """Only those that are named."""
+        """`forget` deletes only the records passed to it."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), message("m2"), decided=ONE_EFFECT)
             await (await subject.store()).forget([RECORD])
             assert (await undispatched(subject)) == (Record(message("m2").identity, ONE_EFFECT),)
 
     async def test_forgetting_again_leaves_nothing_either(self) -> None:
-        """Two workers may finish one message."""
+        """A repeated `forget` is harmless. Two workers may finish the same message."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             for _ in range(2):
@@ -97,13 +100,13 @@ class ForgetfulStoreSuite(Suite):
             assert await subject.traces() == 0
 
     async def test_looking_leaves_nothing(self) -> None:
-        """A message that is not admitted is only looked at."""
+        """A unit that is abandoned without handling its message leaves nothing."""
         async with self.open_forgetful_store() as subject:
             await look(subject, message())
             assert await subject.traces() == 0
 
     async def test_who_began_before_loses_although_nothing_is_left(self) -> None:
-        """It asked the other place before the message was noted there; others handled and forgot it since."""
+        """A unit must not commit a message that another unit handled and forgot since its `begin`."""
         for state in (False, True):
             async with self.open_forgetful_store() as subject:
                 if state:
@@ -121,7 +124,7 @@ class ForgetfulStoreSuite(Suite):
                 assert handled == {"first" if first_won else "second"}
 
     async def test_the_fence_gives_a_record(self) -> None:
-        """And nobody has to lose."""
+        """A fence returns the committed record."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             unit = await unit_of(subject)
@@ -129,7 +132,7 @@ class ForgetfulStoreSuite(Suite):
             assert found == Record(message().identity, ONE_EFFECT, unit=found.unit if found else "")
 
     async def test_the_fence_leaves_nothing(self) -> None:
-        """There is no record, and afterwards there is none."""
+        """A fence without a record returns None and leaves nothing."""
         async with self.open_forgetful_store() as subject:
             unit = await unit_of(subject)
             assert await (await subject.store()).fence(unit, message().identity) is None

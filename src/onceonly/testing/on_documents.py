@@ -1,36 +1,26 @@
-"""Dedup store, tokens and transactions on a place for documents: whoever has a subject for the documents has theirs as well.
+"""Dedup store, tokens and transactions on a document store.
 
-The test of a service binds to it as it binds to the DocumentsSuite, with the same `open_documents`.
+They need the same `open_documents` as the DocumentsSuite.
 """
 
 import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.entities import Entities
 from onceonly.model.record import Record
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
+from onceonly.testing.dedup_suite import DedupSuite
 from onceonly.testing.documents_subject import DocumentsSubject, Moment
 from onceonly.testing.suite import ENDPOINT
-from onceonly.testing.token_suite import TokenSubject, TokenSuite
-from onceonly.testing.transaction_suite import AttemptsSubject, AttemptSuite, EntitySuite, TransactionSubject, TransactionSuite
-
-__all__ = [
-    "DedupOnDocuments",
-    "DocumentDedupSuite",
-    "DocumentTokenSuite",
-    "DocumentTransactionSuite",
-    "OnDocuments",
-    "TokensOnDocuments",
-    "TransactionsOnDocuments",
-]
+from onceonly.testing.token_suite import TokenSuite
+from onceonly.testing.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 
 RETENTION = timedelta(days=7)
 EVERYTHING = "everything"
@@ -38,9 +28,9 @@ EVERYTHING = "everything"
 
 
 class Later:
-    """The time of a place for documents, set forward by as much as a suite lets pass.
+    """The time of documents, moved forward by a suite.
 
-    The service's own clock is moved only where `moves_clock` says that it can be; elsewhere a week would have to be waited for.
+    The service's own clock moves only if `moves_clock` is true. Otherwise a rule would have to wait for a week.
     """
 
     def __init__(self, subject: DocumentsSubject, *, moves_clock: bool = False) -> None:
@@ -49,7 +39,7 @@ class Later:
         self._passed = 0
 
     def now(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self.subject.now() + self._passed
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -63,16 +53,16 @@ class Later:
 class DedupOnDocuments(Later):
     """A dedup store on documents, under test."""
 
-    async def dedup_store(self) -> DocumentDedupStore:
-        """Open it."""
-        return DocumentDedupStore(await self.subject.documents(), retention=RETENTION, clock=self)
+    async def dedup_store(self) -> DocumentMarkStore:
+        """Open the dedup store."""
+        return DocumentMarkStore(await self.subject.documents(), retention=RETENTION, clock=self)
 
-    async def cut(self, moment: Moment) -> DocumentDedupStore:
-        """Open it with a client that is cut off once."""
-        return DocumentDedupStore(await self.subject.cut(moment), retention=RETENTION, clock=self)
+    async def cut(self, moment: Moment) -> DocumentMarkStore:
+        """Open the dedup store with a client that is cut off once."""
+        return DocumentMarkStore(await self.subject.cut(moment), retention=RETENTION, clock=self)
 
     def retention(self) -> int:
-        """Give its retention."""
+        """Return the retention in milliseconds."""
         return RETENTION // timedelta(milliseconds=1)
 
 
@@ -80,23 +70,23 @@ class TokensOnDocuments(Later):
     """Tokens on documents, under test."""
 
     async def tokens(self) -> DocumentTokens:
-        """Open them."""
+        """Open the tokens."""
         return DocumentTokens(await self.subject.documents(), clock=self)
 
     async def cut(self, moment: Moment) -> DocumentTokens:
-        """Open them with a client that is cut off once."""
+        """Open the tokens with a client that is cut off once."""
         return DocumentTokens(await self.subject.cut(moment), clock=self)
 
 
 class TransactionsOnDocuments(Later):
-    """Transactions on documents, under test: their business data is one entity."""
+    """Transactions on documents, under test. One entity is their business data."""
 
     async def transactions(self, endpoint: str = ENDPOINT) -> DocumentTransactions:
-        """Open them."""
+        """Open the transactions."""
         return DocumentTransactions(await self.store(endpoint), retention=RETENTION // timedelta(milliseconds=1))
 
     async def attempts(self) -> DocumentTransactions:
-        """Open them, for whoever gets control messages."""
+        """Open the attempts that control messages check."""
         return await self.transactions()
 
     async def store(self, endpoint: str = ENDPOINT) -> DocumentStore:
@@ -116,12 +106,12 @@ class TransactionsOnDocuments(Later):
         return cast("dict[str, str]", json.loads(state)) if state else {}
 
     async def record(self, record: Record) -> Record | None:
-        """Read it."""
+        """Read the record of an attempt."""
         return await (await self.attempts()).record(record.identity, record.unit)
 
 
 class OnDocuments(NamedTuple):
-    """What is built on documents, as subjects of their suites."""
+    """What is built on documents, as subjects of its suites."""
 
     dedup: DedupOnDocuments
     tokens: TokensOnDocuments
@@ -129,7 +119,7 @@ class OnDocuments(NamedTuple):
 
 
 def dedup_and_token_subjects(documents: DocumentsSubject, *, moves_clock: bool = False) -> OnDocuments:
-    """Give the subjects for the suites of what is built on this place; all may share it."""
+    """Return the subjects for what is built on these documents. All of them may share the documents."""
     return OnDocuments(
         DedupOnDocuments(documents, moves_clock=moves_clock),
         TokensOnDocuments(documents, moves_clock=moves_clock),
@@ -138,48 +128,48 @@ def dedup_and_token_subjects(documents: DocumentsSubject, *, moves_clock: bool =
 
 
 class DocumentDedupSuite(DedupSuite):
-    """Every promise of a dedup store, kept on documents. Override `open_documents`."""
+    """The rules of a dedup store, on documents. Override `open_documents`."""
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
-        """Give an empty place, and clean up afterwards."""
+        """Open an empty collection of documents for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     @asynccontextmanager
-    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
-        """Open a dedup store in the place."""
+    async def open_dedup(self) -> AsyncIterator[Any]:
+        """Open the dedup store on the documents of `open_documents`. The rules call it; do not override it."""
         async with self.open_documents() as documents:
             yield dedup_and_token_subjects(documents).dedup
 
 
 class DocumentTokenSuite(TokenSuite):
-    """Every promise of a token store, kept on documents. Override `open_documents`."""
+    """The rules of a token store, on documents. Override `open_documents`."""
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
-        """Give an empty place, and clean up afterwards."""
+        """Open an empty collection of documents for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     @asynccontextmanager
-    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
-        """Open tokens in the place."""
+    async def open_tokens(self) -> AsyncIterator[Any]:
+        """Open the tokens on the documents of `open_documents`. The rules call it; do not override it."""
         async with self.open_documents() as documents:
             yield dedup_and_token_subjects(documents).tokens
 
 
 class DocumentTransactionSuite(TransactionSuite, EntitySuite, AttemptSuite):
-    """Every promise of transactions, kept on documents. Override `open_documents`."""
+    """The rules of transactions, on documents. Override `open_documents`."""
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
-        """Give an empty place, and clean up afterwards."""
+        """Open an empty collection of documents for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     @asynccontextmanager
-    async def open_transactions(self) -> AsyncIterator[TransactionSubject]:
-        """Open transactions in the place."""
+    async def open_transactions(self) -> AsyncIterator[Any]:
+        """Open the transactions on the documents of `open_documents`. The rules call it; do not override it."""
         async with self.open_attempts() as subject:
             yield subject
 
     @asynccontextmanager
-    async def open_attempts(self) -> AsyncIterator[AttemptsSubject]:
-        """Open transactions in the place."""
+    async def open_attempts(self) -> AsyncIterator[Any]:
+        """Open the transactions on the documents of `open_documents`. The rules call it; do not override it."""
         async with self.open_documents() as documents:
             yield dedup_and_token_subjects(documents).transactions

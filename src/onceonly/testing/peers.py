@@ -1,4 +1,4 @@
-"""The other services of a test: they answer what the test says, execute each request once, and write it down."""
+"""The other services of a test: they return the responses that the test sets, execute each request once, and record it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ _Body = TypeVar("_Body")
 
 
 class Posted:
-    """One request that another service has executed. Equal to a body that looks the same there: `t.posted == [Charge("1")]`.
+    """One request that another service has executed. Equal to a body with the same encoding: `t.posted == [Charge("1")]`.
 
-    `url` is what the handler posted it to, `headers` are those it was given, `response` is what came of it.
+    `url` and `headers` are those of the handler's request. `response` is its result.
     """
 
     def __init__(self, artifact: Artifact) -> None:
@@ -33,7 +33,7 @@ class Posted:
         self.response: Response | None = None
 
     def read(self, kind: type[_Body]) -> _Body:
-        """Give the body as an object of this class. Raises BodyError when it is none."""
+        """Return the body as an object of this class. Raises BodyError if it cannot be decoded."""
         body: _Body = codec_for(kind).decode(self.body)
         return body
 
@@ -57,7 +57,7 @@ Answering = Callable[[Posted], object]
 
 
 class SimulatedPeers:
-    """All other services that an endpoint's handlers may ask, as they are in a test; they outlive the endpoint's crashes."""
+    """The other services of an endpoint's handlers, as they are in a test. They survive the endpoint's crashes."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._peers = tuple(peers)
@@ -69,11 +69,11 @@ class SimulatedPeers:
 
     @property
     def left(self) -> int:
-        """How many requests and responses nobody has deleted yet."""
+        """The number of requests and responses that are not deleted yet."""
         return len(self._waiting.keys() | self._responses.keys())
 
     def answer(self, url: str, answer: object) -> None:
-        """Say what is answered at a URL, from now on. Raises ValueError."""
+        """Set the response at a URL for later requests. Raises ValueError."""
         if not any(peer.operation(url) for peer in self._peers):
             known = ", ".join(f"{peer.url}/OPERATION" for peer in self._peers)
             raise ValueError(f"{url!r} is at none of the endpoint's peers; these are {known or 'none at all'}")
@@ -82,20 +82,20 @@ class SimulatedPeers:
         self._answers[url] = answer
 
     async def create(self, artifact: Artifact) -> None:
-        """Keep a request. Raises AssertionError when the test does not say what is answered."""
+        """Store a request. Raises AssertionError if the test set no response."""
         request, posted = url_of(artifact.name), Posted(artifact)
         if request in self._buried:
             raise CommitFailed("it was deleted before it came")
         if posted.url not in self._answers:
-            raise AssertionError(f"{posted!r}: say what is answered before it is asked: t.answer({posted.url!r}, ...)")
+            raise AssertionError(f"{posted!r}: no answer is set; call t.answer({posted.url!r}, ...) before the request")
         self._waiting[request] = posted
 
     async def delete(self, name: str) -> None:
-        """Forget a request and its response, and take it never again."""
+        """Delete a request and its response, and never accept it again."""
         self._delete(url_of(name))
 
     async def read(self, name: str) -> bytes | None:
-        """Give the body of a response."""
+        """Return the body of a response."""
         response = await self.response(url_of(name))
         return None if response is None else response.body
 
@@ -113,7 +113,7 @@ class SimulatedPeers:
         return (Answer.TAKEN,) * len(calls)
 
     async def response(self, url: str) -> Response | None:
-        """Give the response to a request."""
+        """Return the response to a request."""
         return self._responses.get(url)
 
     def _execute(self, url: str) -> None:
@@ -141,7 +141,7 @@ class SimulatedPeers:
 
 
 def _checked(url: str, answer: object) -> Response:
-    """Give the response that an answer is. Raises ValueError for what no service could answer."""
+    """Return the response for an answer. Raises ValueError for an answer that no service could return."""
     try:
         return response_for(answer)
     except HandlerFailed as error:

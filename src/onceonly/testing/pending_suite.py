@@ -1,4 +1,4 @@
-"""The contract of the PendingRecords port, rule by rule: for stores that can be searched."""
+"""The contract of the PendingRecords port, rule by rule, for stores that can be searched."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -15,14 +15,14 @@ LEASE_MS = 10_000
 
 
 class PendingRecordsSuite(Suite):
-    """Every promise of a store that can be searched, beyond those of `StoreSuite`. Override `open_store`."""
+    """The additional rules of a store that can be searched. Override `open_store`."""
 
     def open_store(self) -> AbstractAsyncContextManager[SearchedSubject]:
-        """Give a store with nothing in it, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_undispatched_lists_the_oldest_first(self) -> None:
-        """In the order in which they were stored."""
+        """`undispatched` returns records in the order in which they were stored."""
         ids = ("m3", "m1", "m2")
         async with self.open_store() as subject:
             for name in ids:
@@ -31,7 +31,7 @@ class PendingRecordsSuite(Suite):
             assert [record.identity.id for record in await undispatched(subject)] == list(ids)
 
     async def test_undispatched_lists_only_what_is_older(self) -> None:
-        """A record stored at the very instant asked for is not older than it."""
+        """`older_than` is exclusive: a record stored at that very instant is not returned."""
         async with self.open_store() as subject:
             await handle(subject, message("m1"), decided=ONE_EFFECT)
             await subject.pass_time(1)
@@ -41,7 +41,7 @@ class PendingRecordsSuite(Suite):
             assert [record.identity.id for record in found] == ["m1"]
 
     async def test_undispatched_lists_at_most_the_limit(self) -> None:
-        """And those are the oldest."""
+        """`undispatched` returns at most `limit` records, the oldest ones."""
         async with self.open_store() as subject:
             for name in ("m1", "m2", "m3"):
                 await handle(subject, message(name), decided=ONE_EFFECT)
@@ -50,7 +50,7 @@ class PendingRecordsSuite(Suite):
             assert [record.identity.id for record in found] == ["m1", "m2"]
 
     async def test_take_gives_each_record_once_within_the_lease(self) -> None:
-        """Page by page, whoever takes; then nothing, until the lease is over."""
+        """During the lease, each record is returned by one `take` of one process. After the lease it is returned again."""
         ids = [f"m{number}" for number in range(7)]
         async with self.open_store() as subject:
             await handle(subject, *map(message, ids), decided=ONE_EFFECT)
@@ -62,7 +62,7 @@ class PendingRecordsSuite(Suite):
             assert len(await other.take(LATER, 100, lease=LEASE_MS)) == len(ids)
 
     async def test_take_gives_only_what_is_older(self) -> None:
-        """A record stored at the very instant asked for is not older than it."""
+        """`older_than` is exclusive: a record stored at that very instant is not taken."""
         async with self.open_store() as subject:
             await handle(subject, message("m1"), decided=ONE_EFFECT)
             await subject.pass_time(1)
@@ -72,7 +72,7 @@ class PendingRecordsSuite(Suite):
             assert [record.identity.id for record in found] == ["m1"]
 
     async def test_take_gives_only_the_endpoints_own(self) -> None:
-        """And marks no others."""
+        """`take` returns the endpoint's own records, and starts no lease on others."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await (await subject.store("other")).take(LATER, 10, lease=LEASE_MS) == ()
@@ -81,7 +81,7 @@ class PendingRecordsSuite(Suite):
             assert taken.fingerprint in (b"", message().fingerprint)
 
     async def test_take_goes_on_behind_a_record_that_may_be_gone(self) -> None:
-        """In an order that is always the same, also when no lease keeps the same from being given again."""
+        """`after` may name a deleted record. The order of the records is stable, also without a lease."""
         ids = [f"m{number}" for number in range(7)]
         async with self.open_store() as subject:
             await handle(subject, *map(message, ids), decided=ONE_EFFECT)
@@ -96,7 +96,7 @@ class PendingRecordsSuite(Suite):
             assert sorted(record.identity.id for page in pages for record in page) == ids
 
     async def test_what_is_taken_is_listed_found_and_forgotten_all_the_same(self) -> None:
-        """Taking is no lock."""
+        """A lease does not lock a record: it can still be listed, found and deleted."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             store = await subject.store()
@@ -106,7 +106,7 @@ class PendingRecordsSuite(Suite):
             assert await undispatched(subject) == ()
 
     async def test_find_gives_records_in_the_order_asked(self) -> None:
-        """With all that they were committed with."""
+        """`find` returns complete records, in the order in which their identities were passed."""
         decided = (Send(message=rich_message("out-1"), to="billing"), *effects())
         async with self.open_store() as subject:
             for name in ("m2", "m1", "m3"):
@@ -116,7 +116,7 @@ class PendingRecordsSuite(Suite):
             assert await (await subject.store()).find(asked) == tuple(Record(identity, decided) for identity in asked)
 
     async def test_find_leaves_out_what_has_no_record(self) -> None:
-        """Never seen, in a unit still open, given up, without effects, forgotten."""
+        """`find` skips messages that are unknown, in an open unit, abandoned, without effects, or forgotten."""
         names = ("never", "open", "abandoned", "done", "forgotten", "there")
         async with self.open_store() as subject:
             store = await subject.store()
@@ -130,7 +130,7 @@ class PendingRecordsSuite(Suite):
             assert [record.identity.id for record in found] == ["there"]
 
     async def test_find_looks_at_its_own_endpoint_only(self) -> None:
-        """What another one owes is none of its business."""
+        """`find` does not return records of another endpoint."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await (await subject.store(OTHER)).find([message().identity]) == ()

@@ -1,4 +1,4 @@
-"""What the rules about rings look at, and how: a store that forgets, the upkeep of its ring, and time that a rule moves."""
+"""What the rules about rings share: a store with a retention, its ring, and time that a rule moves."""
 
 from typing import NamedTuple, Protocol
 
@@ -20,17 +20,17 @@ class RingSubject(StoreSubject, Protocol):
     """A store under test whose claims are kept for `RETENTION_MS` milliseconds."""
 
     async def ring(self) -> Ring:
-        """Open the ring, each time as a process of its own would."""
+        """Open the ring. Each call opens it as a separate process would."""
 
     async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
-        """Commit what a version does that claims each of these by the instant in its header, and owes `decided` for each."""
+        """Commit as an older version that claims each message by its header's instant, with the effects `decided`."""
 
     async def is_claimed_as_before(self, message: Message) -> bool:
-        """Return whether such a version finds this message claimed."""
+        """Return whether such an older version finds this message claimed."""
 
 
 class Seen(NamedTuple):
-    """What a unit's `begin` found, by names."""
+    """The result of a unit's `begin`, by names."""
 
     new: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
@@ -40,19 +40,22 @@ class Seen(NamedTuple):
 
 
 def at(instant: int, name: str = "m1", body: bytes = b"{}", *, anyway: bool = False) -> Message:
-    """Make a message of an instant, as an endpoint sends it; with 0 one of another sender. A name has 10 letters at most."""
+    """Return a message with an instant, as an endpoint sends it; 0 means that it is from another sender.
+
+    A name has at most 10 letters.
+    """
     id_ = timed_id(SOURCE, instant, name.encode().rjust(NAME_BYTES, b"\0")) if instant else name
     extensions = ((INSTANT, str(instant)),) if instant else ()
     return _message(id_, body, (*extensions, *(((ANYWAY, "1"),) if anyway else ())))
 
 
 def former(instant: int, name: str = "m1", body: bytes = b"{}") -> Message:
-    """Make a message of a version that has the instant in the header only."""
+    """Return a message of a version that stores the instant only in the header."""
     return _message(name, body, ((INSTANT, str(instant)),))
 
 
 def stating(message: Message, header: str) -> Message:
-    """Give a message with another instant in its header, or with none where that is empty."""
+    """Return a message with another instant in its header. An empty `header` removes it."""
     return _message(message.id, message.body, ((INSTANT, header),) if header else ())
 
 
@@ -61,12 +64,12 @@ def _message(id_: str, body: bytes, extensions: Headers) -> Message:
 
 
 def name_of(identity: Identity) -> str:
-    """Give the name that a message was made with."""
+    """Return the name that the message was created with."""
     return identity.id if instant_in(identity) is None else bytes.fromhex(identity.id[13:33]).lstrip(b"\0").decode()
 
 
 async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, store: Store | None = None) -> Seen:
-    """Look as a process of its own, and leave no trace."""
+    """Read as a separate process, and leave nothing."""
     unit = await (store or await subject.store(endpoint)).begin(asked)
     unit.abandon()
     return Seen(
@@ -79,7 +82,7 @@ async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, s
 
 
 async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | None = None) -> tuple[str, ...]:
-    """Handle what is new of these, in one unit; gives their names."""
+    """Handle the new ones of these messages in one unit, and return their names."""
     unit = await (store or await subject.store()).begin(asked)
     for each in unit.found.new:
         await write(subject, unit, f"{each.id}/{mark}")
@@ -91,14 +94,14 @@ async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | 
 
 
 async def begun(subject: RingSubject) -> tuple[Bucketing, int]:
-    """Have the ring decided and labelled; gives how time is cut, and the time."""
+    """Initialize the ring. Return its time slices and the time."""
     ring = await subject.ring()
     await ring.buckets()
     return await ring.bucketing(), subject.now()
 
 
 async def rotated(subject: RingSubject, instant: int) -> Rotation:
-    """Rotate the bucket for an instant, as a process of its own."""
+    """Rotate the bucket of an instant as a separate process."""
     ring = await subject.ring()
     return await ring.rotate((await ring.bucketing()).bucket(instant))
 

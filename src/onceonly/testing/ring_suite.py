@@ -1,4 +1,4 @@
-"""The contract of a store that forgets, and of the Ring port, rule by rule. Every look is taken by another process."""
+"""The contract of the Ring port and of stores with time buckets, rule by rule. Checks run in other processes."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -26,21 +26,21 @@ from onceonly.testing.store_subject import ONE_EFFECT, handle, steps
 from onceonly.testing.suite import OTHER, Suite
 
 LONG_MS = 20 * WIDTH_MS
-"""After this everything may be forgotten."""
+"""After this time every bucket may be rotated."""
 MOMENTS = 6
 
 
 class RingSuite(Suite):
-    """Every promise of a ring. Override `open_ring`."""
+    """The rules of a ring. Override `open_ring`."""
 
     def open_ring(self) -> AbstractAsyncContextManager[RingSubject]:
-        """Give a store with nothing in it, whose claims are kept for `RETENTION_MS` milliseconds, and clean up afterwards."""
+        """Open an empty store that keeps claims for `RETENTION_MS` milliseconds, and clean up afterwards."""
         raise NotImplementedError
 
     # What a unit finds
 
     async def test_a_message_with_an_instant_is_handled_once(self) -> None:
-        """Its copies are pending until its effects are forgotten, then done; another body is a mismatch."""
+        """A copy is pending until the effects are forgotten, then done. Another body is a payload mismatch."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             assert await see(subject, at(now)) == Seen(new=("m1",))
@@ -51,7 +51,7 @@ class RingSuite(Suite):
             assert await see(subject, at(now, body=b"other")) == Seen(mismatched=("m1",))
 
     async def test_every_slice_of_the_retention_has_its_bucket(self) -> None:
-        """In one batch, and each message is known by itself afterwards."""
+        """One batch may contain messages of every time slice. Each message is known afterwards."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             asked = [
@@ -64,7 +64,7 @@ class RingSuite(Suite):
                 assert await see(subject, each) == Seen(done=(name_of(each.identity),))
 
     async def test_the_ends_of_a_slice_are_in_it(self) -> None:
-        """Its first millisecond, which is its label's, and its last."""
+        """A time slice includes its first and its last millisecond."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             start = bucketing.start(now)
@@ -73,7 +73,7 @@ class RingSuite(Suite):
             assert await see(subject, *asked) == Seen(done=("first", "last"))
 
     async def test_a_message_left_out_of_a_commit_is_new_again(self) -> None:
-        """Its claim goes from its bucket."""
+        """The commit removes the claims of messages that it does not name from their buckets."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             unit = await (await subject.store()).begin([at(now, "a"), at(now, "b"), at(now - WIDTH_MS, "c")])
@@ -82,14 +82,14 @@ class RingSuite(Suite):
             assert seen == Seen(new=("b", "c"), done=("a",))
 
     async def test_endpoints_do_not_share_claims_in_a_bucket(self) -> None:
-        """Each has its own history, in the same tables perhaps."""
+        """Each endpoint has its own claims, even if the tables are shared."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
             assert await see(subject, at(now), endpoint=OTHER) == Seen(new=("m1",))
 
     async def test_two_units_never_both_handle_a_message_with_an_instant(self) -> None:
-        """The second waits, or loses."""
+        """Of concurrent units with one message, exactly one handles it. The others wait or raise ConflictError."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             tries = [take(subject, at(now), mark=str(number)) for number in range(4)]
@@ -99,7 +99,7 @@ class RingSuite(Suite):
             assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_a_message_without_an_instant_is_in_no_bucket(self) -> None:
-        """However often they are rotated, it is known."""
+        """Rotation does not delete the claim of a message without an instant."""
         async with self.open_ring() as subject:
             await begun(subject)
             await handle(subject, at(0))
@@ -110,7 +110,10 @@ class RingSuite(Suite):
     # Identity is (source, id), and no header is a part of it
 
     async def test_a_message_is_known_whatever_its_header_says(self) -> None:
-        """Another instant there, none, or what cannot be read: a copy is a copy, with its effects pending and without."""
+        """The instant in the header is not part of the identity: a copy with another, an invalid or no instant is known.
+
+        This holds for pending and for done messages.
+        """
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
@@ -122,7 +125,7 @@ class RingSuite(Suite):
                 assert await see(subject, other) == Seen(done=("m1",))
 
     async def test_a_message_of_another_sender_is_known_whatever_its_header_says(self) -> None:
-        """Its id contains no instant, so it is claimed without one."""
+        """A message whose id contains no instant is claimed without one, whatever its header contains."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             first = {"a": str(now), "b": str(now - WIDTH_MS), "c": "soon", "d": ""}
@@ -132,7 +135,7 @@ class RingSuite(Suite):
             assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH_MS))) == Seen(mismatched=("a",))
 
     async def test_a_header_puts_no_other_message_into_a_bucket_that_cannot_take_it(self) -> None:
-        """Neither what is claimed by its id, nor what is known already."""
+        """A header does not assign a message to a time bucket: neither a message with an instant in its id, nor a known one."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(0, "known"))
@@ -140,7 +143,10 @@ class RingSuite(Suite):
             assert await see(subject, *asked) == Seen(new=("m1",), done=("known",))
 
     async def test_two_units_never_both_handle_a_message_with_two_headers(self) -> None:
-        """The second waits, or loses."""
+        """Of concurrent units with copies that have different headers, exactly one handles the message.
+
+        The others wait or raise ConflictError.
+        """
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             for name, id_instant in (("ours", now), ("foreign", 0)):
@@ -152,7 +158,7 @@ class RingSuite(Suite):
                 assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_what_an_older_version_has_claimed_is_known(self) -> None:
-        """By the instant in its header, in that bucket: with its effects pending, without, and with another body."""
+        """Claims that an older version made by the header's instant are found: pending, done, and with another body."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             old = [former(now, "a"), former(now - WIDTH_MS, "b")]
@@ -165,7 +171,10 @@ class RingSuite(Suite):
             assert await see(subject, *old) == Seen(done=("a", "b"))
 
     async def test_what_an_older_version_may_have_claimed_is_undecidable_once_that_is_forgotten(self) -> None:
-        """Nothing is known of its time; but what this version has handled is known by its id."""
+        """A message that an older version may have claimed is undecidable once its bucket is rotated.
+
+        Messages that this version handled are known by their ids.
+        """
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, former(now, "known"))
@@ -174,7 +183,7 @@ class RingSuite(Suite):
             )
 
     async def test_an_older_version_finds_what_this_one_has_claimed(self) -> None:
-        """Both may work for a while: a message of before is claimed where each of them looks, and freed in both."""
+        """Both versions may run at the same time: messages of the older one are claimed and released for both."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             unit = await (await subject.store()).begin([former(now, "a"), former(now, "b")])
@@ -186,7 +195,10 @@ class RingSuite(Suite):
     # What is refused
 
     async def test_what_a_person_sends_back_is_new_although_its_bucket_refuses_it(self) -> None:
-        """Once: then it is known. Where its bucket is as it should be nothing changes."""
+        """A message that a person retries is new once, although its time is too old or too new. Then it is known.
+
+        A message in a bucket that accepts it is treated as usual.
+        """
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             await handle(subject, at(now))
@@ -197,14 +209,14 @@ class RingSuite(Suite):
             assert await see(subject, *asked) == Seen(done=("old", "early", "m1"))
 
     async def test_what_a_person_sends_back_waits_for_its_bucket(self) -> None:
-        """Once the bucket is rotated, the store can determine whether the message is new."""
+        """A message that a person retries is undecidable until its bucket is rotated."""
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
             assert await see(subject, at(subject.now(), anyway=True)) == Seen(undecidable=(("m1", Undecidable.SLOT_NOT_READY),))
 
     async def test_a_message_behind_the_horizon_is_undecidable(self) -> None:
-        """Nothing is known of its time, and asking for it changes nothing."""
+        """A message older than the retention is undecidable. The check changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             old = at(now - RETENTION_MS - WIDTH_MS)
@@ -213,14 +225,14 @@ class RingSuite(Suite):
             assert await take(subject, old, mark="x") == ()
 
     async def test_a_message_from_the_future_is_undecidable(self) -> None:
-        """Its bucket is needed yet for what it holds."""
+        """A message too far in the future is undecidable, because its bucket still holds older claims."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             early = at(now + (bucketing.buckets - bucketing.full) * WIDTH_MS)
             assert await see(subject, early) == Seen(undecidable=(("m1", Undecidable.TOO_NEW),))
 
     async def test_a_message_whose_bucket_is_not_rotated_waits(self) -> None:
-        """And is new once it is."""
+        """A message is undecidable until its bucket is rotated, then new."""
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -232,7 +244,7 @@ class RingSuite(Suite):
             assert await see(subject, late) == Seen(done=("m1",))
 
     async def test_a_undecidable_message_does_not_hold_up_its_batch(self) -> None:
-        """Whatever bars it, and whatever else is in the batch."""
+        """The other messages of a batch are handled, whatever makes one undecidable."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             await handle(subject, at(now, "done"))
@@ -247,7 +259,7 @@ class RingSuite(Suite):
             assert await take(subject, *asked, mark="x") == ("new", "plain")
 
     async def test_a_unit_never_labels_a_bucket(self) -> None:
-        """Not even one that commits others: who rotates a bucket does, and nobody else."""
+        """A unit does not label a time bucket. Only rotation does."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             await handle(subject, at(now))
@@ -258,7 +270,7 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
     async def test_what_is_not_rotated_is_known_however_late_a_copy_comes(self) -> None:
-        """The label decides, not the clock: a record is dispatched again, and a copy is a copy."""
+        """A claim is found until its bucket is rotated, whatever the clock shows. A pending record can still be dispatched."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
@@ -269,7 +281,7 @@ class RingSuite(Suite):
     # Rotation
 
     async def test_a_rotated_bucket_has_forgotten_and_refuses(self) -> None:
-        """A copy of what it held is behind the horizon, never new."""
+        """After the rotation, a copy of an earlier message is undecidable (`TOO_OLD`), not new."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
@@ -278,7 +290,7 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))
 
     async def test_a_bucket_that_holds_the_slice_it_should_is_left_alone(self) -> None:
-        """Rotation it again changes nothing."""
+        """The rotation of a current bucket changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
@@ -286,7 +298,7 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(done=("m1",))
 
     async def test_a_bucket_is_not_rotated_before_its_time(self) -> None:
-        """Its slice must have ended a retention ago; to the millisecond."""
+        """A bucket is rotated only when its time slice ended at least a retention ago, exact to the millisecond."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             await handle(subject, at(now))
@@ -297,7 +309,7 @@ class RingSuite(Suite):
             assert await rotated(subject, now) is Rotation.ROTATED
 
     async def test_a_bucket_that_owes_is_not_rotated(self) -> None:
-        """An undispatched record of its slice keeps it; one of another slice does not."""
+        """A bucket with a pending record of its time slice is not rotated. Records of other time slices do not matter."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
@@ -310,7 +322,7 @@ class RingSuite(Suite):
             assert await rotated(subject, now) is Rotation.ROTATED
 
     async def test_a_bucket_in_use_is_not_rotated_under_a_unit(self) -> None:
-        """It is busy, or the unit's commit is a ConflictError: what it handles must not be forgotten."""
+        """When a unit uses the bucket, the rotation returns BUSY, or the unit's commit raises ConflictError."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -326,7 +338,7 @@ class RingSuite(Suite):
                 assert await see(subject, at(now)) == Seen(done=("m1",))
 
     async def test_rotating_beside_copies_never_makes_one_new(self) -> None:
-        """At whatever moment of the unit it comes, and in whatever way."""
+        """A rotation at any point of a unit, with or without `by_rows`, does not make a copy new."""
         async with self.open_ring() as subject:
             bucketing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
@@ -342,7 +354,7 @@ class RingSuite(Suite):
                 assert handled == () or isinstance(handled, ConflictError)
 
     async def test_what_is_handled_while_its_bucket_is_rotated_stays(self) -> None:
-        """A message of the new slice waits, or its claim survives."""
+        """A message of the new time slice waits for a rotation that is under way, or its claim survives it."""
         async with self.open_ring() as subject:
             bucketing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
@@ -359,7 +371,10 @@ class RingSuite(Suite):
                 assert await see(subject, late, store=store) != Seen(new=taken or ("never",))
 
     async def test_two_who_rotate_one_bucket_rotate_it_once(self) -> None:
-        """The other one finds it done, or held."""
+        """Of concurrent rotations of a bucket, exactly one rotates it.
+
+        The others return HELD, CURRENT or BUSY.
+        """
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -370,7 +385,7 @@ class RingSuite(Suite):
     # Looking
 
     async def test_buckets_say_what_they_hold_and_what_keeps_them(self) -> None:
-        """Their slice, the one they should hold, how much is pending, and for how long they could have been rotated."""
+        """`buckets` returns the current and the wanted time slice, the pending records, and the delay of the rotation."""
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             fresh = await (await subject.ring()).buckets()
@@ -385,7 +400,7 @@ class RingSuite(Suite):
             assert bucket.late == subject.now() - bucket.wanted + (bucketing.buckets - bucketing.full - 1) * WIDTH_MS
 
     async def test_the_ring_tells_the_time_that_decides(self) -> None:
-        """And how time is cut, the same for everybody."""
+        """`now` returns the database's time, and `bucketing` the same values in every process."""
         async with self.open_ring() as subject:
             bucketing, _ = await begun(subject)
             ring = await subject.ring()
@@ -397,7 +412,7 @@ class RingSuite(Suite):
     # Claims without an instant
 
     async def test_a_claim_without_an_instant_expires_after_the_retention(self) -> None:
-        """Not before, not more than are asked for at once, and none that has pending effects."""
+        """`remove_expired` deletes at most `limit` claims, only after the retention, and none with pending effects."""
         async with self.open_ring() as subject:
             await begun(subject)
             await handle(subject, at(0, "a"), at(0, "b"))
@@ -413,7 +428,7 @@ class RingSuite(Suite):
     # Leading
 
     async def test_there_is_one_leader_at_a_time(self) -> None:
-        """Who comes second is told so at once, and is the leader when the first has ended."""
+        """A second process learns at once that it is not the leader. It can lead when the first has ended."""
         async with self.open_ring() as subject:
             first, second = await subject.ring(), await subject.ring()
             async with first.leading() as leads:

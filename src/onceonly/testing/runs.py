@@ -1,4 +1,4 @@
-"""Running one endpoint in a test, step by step: nothing happens by itself, so nothing has to be waited for."""
+"""Run one endpoint in a test, step by step. Nothing runs in the background, so a test never has to wait."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -39,7 +39,7 @@ from onceonly.testing.wire import Tape, TapedTransport, drop_holders, put
 
 BATCH = 100
 PATIENCE = 200
-"""Batches without an end in sight before a test is told that its messages never settle."""
+"""The number of batches after which messages that are still not settled fail the test."""
 
 _Resource = TypeVar("_Resource")
 _Entity = TypeVar("_Entity")
@@ -48,11 +48,11 @@ Connect = Callable[[Environment], AbstractAsyncContextManager[Ports]]
 
 
 class EndpointRun:
-    """One endpoint under test. Only `deliver` and `settle` make anything happen; both return when nothing is left to do now.
+    """One endpoint under test. Only `deliver` and `settle` handle messages. Both return when nothing is left to do now.
 
-    The endpoint's own transactions work as well, on the store of the test: what they send is in `sent` when they have ended.
-    `clock` stands still until it is advanced. `crashes` counts how often the process died. `dead_letters` are those there
-    were when the last `deliver` or `settle` returned.
+    The endpoint's own transactions use the store of the test. What they send is in `sent` after they have ended. `clock`
+    stands still until the test advances it. `crashes` is the number of times the process died. `dead_letters` are those at
+    the end of the last `deliver` or `settle`.
     """
 
     def __init__(self, endpoint: Endpoint, connect: Connect, settings: Settings) -> None:
@@ -73,26 +73,26 @@ class EndpointRun:
 
     @property
     def sent(self) -> list[Sent]:
-        """What the endpoint put on the wire, each message once however often it was sent; equal to the bodies themselves."""
+        """The messages that the endpoint sent, each once, however often it was sent. They are equal to their bodies."""
         return collect(self._tape.raw)
 
     @property
     def raw(self) -> tuple[Send, ...]:
-        """Every send, copies included: after a crash a message may be sent again, with the same id."""
+        """Every send, including copies. After a crash, a message may be sent again with the same id."""
         return self._tape.raw
 
     @property
     def posted(self) -> list[Posted]:
-        """What other services have executed for the endpoint, in order: each request of a committed handler, once."""
+        """The requests of committed handlers that other services have executed, in order, each once."""
         return list(self._peers.posted)
 
     @property
     def store(self) -> Any:
-        """The endpoint's store itself, as the process has it open now."""
+        """The endpoint's store, as the process has it open now."""
         return self._ports.store
 
     def message(self, body: object, *, id: str = "", source: str = "kit", type: str = "", **extensions: str) -> Message:  # noqa: A002 - the CloudEvents names
-        """Make a message with everything but its body chosen; `id` is a fresh one unless given."""
+        """Return a message with this body and default attributes. `id` is new unless given."""
         encoded, content_type = encode_body(body)
         return Message(
             id=id or self._ids.new_id(),
@@ -104,12 +104,15 @@ class EndpointRun:
         )
 
     def answer(self, url: str, answer: object = None) -> None:
-        """Say what another service answers, from now on, to what handlers post to this URL; nothing is sent anywhere.
+        """Set the answer of another service to requests that handlers post to this URL. Nothing is sent to the network.
 
-        The answer is what a responder would return: an object that a body may be (200), None (204), or a `Response`; or a
-        function that makes it of what is `Posted`, and may raise `Reject` (422). What follows a request up is handled at
-        once, and is in `sent` as well. A handler that asks what no test has answered ends the test with AssertionError.
-        Raises ValueError for a URL at none of the endpoint's peers, and for what no responder may return.
+        The answer is what a responder would return: an object that a body may be (200), None (204), or a `Response`. It may
+        also be a function of the `Posted` request that returns such an answer or raises `Reject` (422). Messages that
+        continue a request are handled at once, and are in `sent` as well. A request to a URL without an answer ends the test
+        with AssertionError.
+
+        Raises ValueError for a URL that belongs to none of the endpoint's peers, and for an answer that a responder must not
+        return.
         """
         self._peers.answer(url, answer)
 
@@ -122,13 +125,15 @@ class EndpointRun:
         crash_at: str | None = None,
         together: bool = False,
     ) -> BatchReport:
-        """Deliver a message, `copies` times, and settle; `body` is a body or a whole `Message`.
+        """Deliver a message `copies` times, and settle. `body` is a body or a complete `Message`.
 
-        The copies come one after another, each when the one before it is settled, or all in one batch if `together`. At
-        the crash point `crash_at` (one of `testing.CRASH_POINTS`) the process dies, once: its connections are gone, it starts
-        again, and what it held comes again. A point that is not on this message's way does nothing. The report counts
-        deliveries as the last process saw them. Where messages need a token, one that comes without gets one of its own, once
-        in a run: a later copy of it finds that token consumed. Raises SetupError for a crash point that does not exist.
+        Each copy is delivered after the one before is settled, or all copies in one batch if `together` is true. At the crash
+        point `crash_at` (one of `testing.CRASH_POINTS`) the process dies once. It loses its connections, starts again, and
+        receives the deliveries that it held again. A crash point that this message does not reach has no effect. The report
+        counts deliveries as the last process saw them.
+
+        If messages need a token, a message without one receives one token for the whole run. A later copy of it finds that
+        token consumed. Raises SetupError for an unknown crash point.
         """
         message = body if isinstance(body, Message) else self.message(body, id=id)
         headers, encoded = encode(Send(message=await self._with_live_token(message), to=self._endpoint.name))
@@ -137,7 +142,7 @@ class EndpointRun:
     async def deliver_raw(
         self, headers: Headers, body: bytes, *, copies: int = 1, crash_at: str | None = None, together: bool = False
     ) -> BatchReport:
-        """Deliver these very headers and bytes, readable or not; otherwise as `deliver`."""
+        """Deliver exactly these headers and bytes, readable or not. Otherwise like `deliver`."""
         if copies < 1:
             raise ValueError(f"copies must be 1 or more, not {copies}")
         trap = CrashAt(crash_at) if crash_at is not None else None
@@ -149,17 +154,17 @@ class EndpointRun:
         return report
 
     async def settle(self, *, crash_at: str | None = None) -> BatchReport:
-        """Handle whatever is due now: after the clock was advanced, delayed retries and delayed messages."""
+        """Handle everything that is due now, such as delayed messages and retries after the clock was advanced."""
         return await self._settle(CrashAt(crash_at) if crash_at is not None else None)
 
     async def restart(self) -> None:
-        """Let the process die and start again, between two messages."""
+        """Stop the process and start it again, between two messages."""
         await self.stop()
         self._broker.at_once(PortOperation("drop-holders", PLACE, drop_holders, ()))
         await self.start()
 
     async def start(self) -> None:
-        """Open everything; `run` has done so."""
+        """Open everything. `run` calls it."""
         ports = await self._open.enter_async_context(self._connect(self._surroundings))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
@@ -169,7 +174,7 @@ class EndpointRun:
         await self._ports.transport.declare([self._endpoint.topology()])
 
     async def stop(self) -> None:
-        """Close everything; `run` does so at its end."""
+        """Close everything. `run` calls it at the end."""
         await self._open.aclose()
 
     @overload
@@ -178,10 +183,12 @@ class EndpointRun:
     def session(self, kind: type[_Resource]) -> AbstractAsyncContextManager[_Resource]: ...
     @asynccontextmanager
     async def session(self, kind: type[Any] | None = None) -> AsyncIterator[Any]:
-        """Look into the endpoint's store, or prepare what a test needs there: committed when the block ends well.
+        """Open a session on the endpoint's store, to check or prepare data.
 
-        Gives what handlers get as their session, an `AsyncSession` on SQL stores; `kind` names another of the store's
-        resources. Nothing can be delivered inside the block. Raises SetupError where the store has none: see `entity`.
+        It is committed when the block ends without an error.
+
+        Returns what handlers get as their session, an `AsyncSession` on SQL stores. `kind` selects another resource of the
+        store. Nothing can be delivered inside the block. Raises SetupError for a store without sessions: see `entity`.
         """
         if self._ports.store.unit_key(_probe()):
             raise SetupError("this store keeps documents and has no sessions; look at an entity with t.entity(Account, key)")
@@ -194,9 +201,9 @@ class EndpointRun:
             raise
 
     async def entity(self, kind: type[_Entity], key: object) -> _Entity | None:
-        """Give an entity as the store has it now, by its class and its key; None when there is none.
+        """Return an entity in its current state in the store, by its class and key, or None.
 
-        Raises BodyError for what can be no key, and when its state is of another class.
+        Raises BodyError for an invalid key, and for a state of another class.
         """
         probe = await self._with_live_token(_probe(unit_of(entity_name(kind), key)))
         unit = await self._ports.store.begin([probe])
@@ -208,7 +215,7 @@ class EndpointRun:
         return found
 
     async def blobs(self) -> dict[str, bytes]:
-        """Give all blobs that there are now, by the names they got; none where the endpoint has no place for them."""
+        """Return all blobs by their names. Empty if the endpoint has no blob store."""
         if self._settings.blobs is None:
             return {}
         async with open_blobs(self._settings.blobs) as artifacts:
@@ -246,13 +253,14 @@ class EndpointRun:
 
 @asynccontextmanager
 async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[EndpointRun]:
-    """Run an endpoint for a test, on a fresh SQLite file and a queue in memory; everything is gone at the end.
+    """Run an endpoint for a test, with a new SQLite file and a queue in memory. Everything is deleted at the end.
 
-    An endpoint whose own store is `memory://`, or keeps documents, gets a fresh one in memory. So do its dedup store, its
-    tokens, unless they are in its SQL database, and its blobs. `own_store` keeps the endpoint's own ones, and what is in
-    them. Its peers are never asked: see `EndpointRun.answer`. `directory` is where the file is put, and left.
+    An endpoint whose own store is `memory://` or keeps documents has a new store in memory. The same holds for its dedup
+    store, its blobs, and its tokens unless they are in its SQL database. With `own_store` the endpoint uses its own stores
+    and their data. No request is sent to its peers: see `EndpointRun.answer`. `directory` is where the file is created. It is
+    kept there at the end.
 
-    Raises SetupError, as the start of the endpoint does.
+    Raises SetupError for the same reasons as the start of the endpoint.
     """
     with TemporaryDirectory(prefix="onceonly-") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
@@ -263,7 +271,7 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
                     await stack.enter_async_context(open_dead_letters(place))  # and these outlive every crash
 
             def connect(environment: Environment) -> AbstractAsyncContextManager[Ports]:
-                return endpoint.opened(settings=settings, environment=environment)
+                return host_of(endpoint).opened(settings=settings, environment=environment)
 
             t = EndpointRun(endpoint, connect, settings)
             stack.push_async_callback(t.stop)
@@ -291,7 +299,7 @@ def _places(settings: Settings) -> tuple[Location | None, ...]:
 
 
 def _probe(unit: str = "") -> Message:
-    """Make a message that is never delivered, to look into the store with."""
+    """Return a message for reading the store. It is never delivered."""
     return Message(id="look", source="kit", type="", body=b"", unit=unit)
 
 

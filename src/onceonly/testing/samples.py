@@ -1,4 +1,4 @@
-"""Messages for the suites: plain ones, and ones with everything that has ever been mangled on the way."""
+"""Messages for the suites: plain ones, and ones with content that is often corrupted in transit."""
 
 from onceonly.model.message import Failure, FailureKind, Message, Send
 

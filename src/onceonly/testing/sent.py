@@ -1,4 +1,4 @@
-"""What an endpoint put on the wire, as a test compares it: with the very objects its handlers sent."""
+"""What an endpoint sent, compared by a test with the objects that its handlers sent."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -12,10 +12,10 @@ _Body = TypeVar("_Body")
 
 
 class Sent:
-    """One message on the wire. Equal to a body that would look the same there: `t.sent == [OrderPlaced("1")]`.
+    """One sent message. Equal to a body that is encoded in the same way: `t.sent == [OrderPlaced("1")]`.
 
-    `to` is the endpoint of a command and empty for an event; `due` is when it may be delivered, milliseconds since 1970,
-    0 for at once; `copies` is how often it was put on the wire, always with the same id and body.
+    `to` is the endpoint of a command and empty for an event. `due` is the earliest time of delivery, in milliseconds since
+    1970; 0 means at once. `copies` is the number of times it was sent, always with the same id and body.
     """
 
     def __init__(self, send: Send, copies: int) -> None:
@@ -26,7 +26,7 @@ class Sent:
         self.copies = copies
 
     def read(self, kind: type[_Body]) -> _Body:
-        """Give the body as an object of this class. Raises BodyError when it is none."""
+        """Return the body as an object of this class. Raises BodyError if it cannot be decoded."""
         body: _Body = codec_for(kind).decode(self.message.body)
         return body
 

@@ -1,4 +1,4 @@
-"""What the rules about stores look at, and how: a store under test, and looks at it by another process than the writer's."""
+"""What the rules about stores share: a store under test, and functions that check it as separate processes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,7 +14,7 @@ from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52
 MOMENT_SECONDS = 0.5
-"""Seconds in which a call that waits for nothing is over."""
+"""Seconds in which a call that does not wait for another process ends."""
 ONE_EFFECT = effects()[:1]
 
 
@@ -23,10 +23,10 @@ class FencedStore(Store, Fence, Protocol):
 
 
 class ListedStore(FencedStore, Protocol):
-    """A store whose pending records the rules can list, as PendingRecords or because the test knows where they are."""
+    """A store whose pending records the rules can list, by the PendingRecords port or by a function of the test."""
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records; see the PendingRecords port."""
+        """List all records as a separate process."""
 
 
 class WholeStore(FencedStore, PendingRecords, Protocol):
@@ -34,25 +34,25 @@ class WholeStore(FencedStore, PendingRecords, Protocol):
 
 
 class StoreSubject(Protocol):
-    """A store under test, with a table of texts by key as its business data."""
+    """A store under test. Its business data is a table of texts by key."""
 
     async def store(self, endpoint: str = ENDPOINT) -> ListedStore:
-        """Open the store of an endpoint, each time as a process of its own would."""
+        """Open the store of an endpoint. Each call opens it as a separate process would."""
 
     async def write(self, resources: Resources, key: str, value: str) -> None:
-        """Write one business value within a unit, as an async handler would."""
+        """Write one value, as a handler does."""
 
     def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
         """Write one business value within a unit, as a synchronous handler would."""
 
     async def refuse(self, resources: Resources) -> None:
-        """Write something within a unit that only its commit shows to be impossible, as a deferred constraint does."""
+        """Write something in a unit that only the commit detects as impossible, such as a violated deferred constraint."""
 
     async def read(self) -> dict[str, str]:
-        """Read the committed business data, from outside any unit."""
+        """Read the committed business data outside of any unit."""
 
     def now(self) -> int:
-        """Give the store's time, milliseconds since 1970."""
+        """Return the store's time, in milliseconds since 1970."""
 
     async def pass_time(self, milliseconds: int) -> None:
         """Let the store's time pass."""
@@ -62,23 +62,23 @@ class SearchedSubject(StoreSubject, Protocol):
     """A store under test that can be searched."""
 
     async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
-        """Open the store of an endpoint, each time as a process of its own would."""
+        """Open the store of an endpoint. Each call opens it as a separate process would."""
 
 
 async def look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> BeginResult:
-    """Look as a process of its own, and leave no trace."""
+    """Begin and abandon a unit as a separate process. Return what `begin` found."""
     unit = await (await subject.store(endpoint)).begin(asked)
     unit.abandon()
     return unit.found
 
 
 async def undispatched(subject: StoreSubject) -> tuple[Record, ...]:
-    """List all records, as a process of its own."""
+    """List all records as a separate process."""
     return await (await subject.store()).undispatched(LATER, 100)
 
 
 async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ...] = (), store: Store | None = None) -> None:
-    """Handle messages as the algorithm does: the value written under each message's id is its trace."""
+    """Handle messages as the algorithm does. Write one value under the id of each new message."""
     unit = await (store or await subject.store()).begin(asked)
     for each in unit.found.new:
         await write(subject, unit, each.id)
@@ -86,7 +86,7 @@ async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ..
 
 
 class FenceResult(Enum):
-    """How a fence ended."""
+    """The outcome of a fence."""
 
     OUT = "no attempt that began earlier can be committed"
     COMMITTED = "there is a record"
@@ -94,7 +94,7 @@ class FenceResult(Enum):
 
 
 async def fence(subject: StoreSubject, unit: str) -> FenceResult:
-    """Fence the message in this unit, as a process of its own."""
+    """Fence the message in this unit as a separate process."""
     try:
         found = await (await subject.store()).fence(unit, message().identity, message())
     except ConflictError:
@@ -110,20 +110,20 @@ async def unit_of(subject: StoreSubject) -> str:
 
 
 async def write(subject: StoreSubject, unit: Unit, key: str) -> None:
-    """Write one value as a handler does."""
+    """Write one value, as a handler does."""
     async with unit.resources.attempt():
         await subject.write(unit.resources, key, "handled")
 
 
 async def write_and_fail(subject: StoreSubject, unit: Unit, key: str) -> None:
-    """Write one value, and fail as a handler does."""
+    """Write one value and raise an error, as a failing handler does."""
     async with unit.resources.attempt():
         await subject.write(unit.resources, key, "handled")
         raise ZeroDivisionError
 
 
 async def every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> None:
-    """Handle every second message; the others are still new."""
+    """Handle every second message, and check that the others are still new."""
     unit = await (await subject.store()).begin(asked[::2])
     await unit.commit([Record(each.identity) for each in asked[::2]])
     found = await look(subject, *asked)
@@ -131,7 +131,7 @@ async def every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> N
 
 
 async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> BeginResult | None:
-    """Try to handle the message a first unit holds; gives what was found, None for a ConflictError."""
+    """Try to handle the message that a first unit holds. Return what was found, or None for a ConflictError."""
     try:
         unit = await (await subject.store()).begin([message()])
         found = unit.found
@@ -146,7 +146,7 @@ async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> 
 
 
 async def wins(unit: Unit, *records: Record) -> bool:
-    """Tell whether a unit was committed, or lost to another one."""
+    """Return whether the unit was committed. False means that it lost to another unit."""
     try:
         await unit.commit(records)
     except ConflictError:
@@ -155,7 +155,7 @@ async def wins(unit: Unit, *records: Record) -> bool:
 
 
 async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> None:
-    """Handle a batch, starting again from `begin` after each ConflictError, as a worker does."""
+    """Handle a batch as a worker does: start again from `begin` after each ConflictError."""
     store = await subject.store()
     while True:
         try:
@@ -170,13 +170,13 @@ async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> No
 
 
 async def steps(count: int) -> None:
-    """Let the other tasks go on for some turns of the loop."""
+    """Let the other tasks run for this many turns of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def cancel(call: Coroutine[Any, Any, None], turns: int) -> None:
-    """Start a call, cancel it after some turns of the loop, and wait for its end."""
+    """Start a call, cancel it after some turns of the event loop, and wait for its end."""
     task = asyncio.create_task(call)
     await steps(turns)
     task.cancel()

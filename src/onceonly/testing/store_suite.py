@@ -1,4 +1,4 @@
-"""The contract of the Store and Unit ports, rule by rule. Every look is taken by another process than the one that wrote."""
+"""The contract of the Store and Unit ports, rule by rule. Every check runs in another process than the write."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,10 +32,10 @@ from onceonly.testing.suite import OTHER, Suite, raises
 
 
 class StoreSuite(Suite):
-    """Every promise of a store. Override `open_store`."""
+    """The rules of a store. Override `open_store`."""
 
     def open_store(self) -> AbstractAsyncContextManager[StoreSubject]:
-        """Give a store with nothing in it, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # What `begin` finds
@@ -46,65 +46,65 @@ class StoreSuite(Suite):
             assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_new_messages_are_in_the_order_asked(self) -> None:
-        """Claims may be sorted; the answer is not."""
+        """`begin` returns new messages in the order in which they were passed, even if it sorts its claims."""
         asked = tuple(message(name) for name in ("m3", "m1", "m9", "m2", "m7"))
         async with self.open_store() as subject:
             assert (await look(subject, *asked)).new == asked
 
     async def test_a_handled_message_with_effects_is_pending(self) -> None:
-        """Until its effects are dispatched and forgotten, a copy finds the record."""
+        """`begin` returns the record of a handled message until its effects are dispatched and the record is deleted."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await look(subject, message()) == BeginResult(pending=(Record(message().identity, ONE_EFFECT),))
 
     async def test_owed_effects_are_identical_to_those_committed(self) -> None:
-        """Same ids, same bodies, same order, whatever they contain."""
+        """Pending effects have the ids, bodies and order with which they were committed, whatever they contain."""
         async with self.open_store() as subject:
             await handle(subject, rich_message(), decided=effects())
             assert (await look(subject, rich_message())).pending == (Record(rich_message().identity, effects()),)
 
     async def test_looking_at_an_pending_message_changes_nothing(self) -> None:
-        """A worker that dies between `begin` and dispatch leaves the record as it was."""
+        """`begin` does not change a pending record. The worker may crash between `begin` and dispatch."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             first = await look(subject, message())
             assert await look(subject, message()) == first
 
     async def test_a_handled_message_without_effects_is_done(self) -> None:
-        """It keeps its claim."""
+        """The claim of a handled message stays."""
         async with self.open_store() as subject:
             await handle(subject, message())
             assert await look(subject, message()) == BeginResult(done=(message(),))
 
     async def test_a_handled_message_without_effects_leaves_no_record(self) -> None:
-        """Nothing is stored for what needs no dispatch."""
+        """A message without effects leaves no pending record."""
         async with self.open_store() as subject:
             await handle(subject, message())
             assert await undispatched(subject) == ()
 
     async def test_another_body_is_mismatched(self) -> None:
-        """The same identity with another body is neither new nor known."""
+        """A known identity with another body is a payload mismatch, neither new nor done."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message())
             assert await look(subject, other) == BeginResult(mismatched=(other,))
 
     async def test_another_body_is_mismatched_with_an_pending_message_too(self) -> None:
-        """A record that waits for dispatch is not handed out to a message that is not its own."""
+        """`begin` does not return a pending record for a message with another body."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await look(subject, other) == BeginResult(mismatched=(other,))
 
     async def test_a_clash_leaves_the_first_message_as_it_was(self) -> None:
-        """Neither its claim nor its record suffers, even when the unit commits."""
+        """A payload mismatch does not change the claim and the record of the first message, even if the unit commits."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await handle(subject, message(body=b"{}"), message("m2"))
             assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_batch_is_sorted_completely(self) -> None:
-        """Every message asked for is found in exactly one part."""
+        """Each message of a batch is in exactly one part of the result."""
         pending, done, mismatch, new = (message(name) for name in ("m1", "m2", "m3", "m4"))
         other = message("m3", body=b"{}")
         async with self.open_store() as subject:
@@ -116,7 +116,7 @@ class StoreSuite(Suite):
     # The fence
 
     async def test_an_attempt_that_began_before_a_fence_is_not_committed_after_it(self) -> None:
-        """The fence waits for it, raises ConflictError, or overtakes it."""
+        """The fence waits for the attempt, raises ConflictError, or makes the attempt fail."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
             await write(subject, first, "first")
@@ -129,14 +129,14 @@ class StoreSuite(Suite):
             assert len((await look(subject, message())).pending) == won
 
     async def test_a_fence_finds_a_record(self) -> None:
-        """What is committed is not given up."""
+        """A fence returns a committed record and does not change it."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await fence(subject, await unit_of(subject)) is FenceResult.COMMITTED
             assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_fence_leaves_a_message_new(self) -> None:
-        """A person may retry it."""
+        """After a fence, the message is new and can be handled. A person may retry it."""
         async with self.open_store() as subject:
             assert await fence(subject, await unit_of(subject)) is FenceResult.OUT
             assert await look(subject, message()) == BeginResult(new=(message(),))
@@ -146,7 +146,7 @@ class StoreSuite(Suite):
     # Identity
 
     async def test_ids_that_join_to_the_same_text_are_distinct(self) -> None:
-        """Source and id are two things, wherever the border between them is."""
+        """Source and id are compared separately, not as one joined text."""
         pairs = (
             ("ab", "c"),
             ("a", "bc"),
@@ -161,7 +161,7 @@ class StoreSuite(Suite):
             await every_one_is_new(subject, [message(name, source=source) for source, name in pairs])
 
     async def test_ids_are_exact(self) -> None:
-        """Case, blanks, normal forms, zero bytes and characters far back all count."""
+        """Ids are compared exactly: case, spaces, Unicode normal form, zero bytes, and all characters of long ids."""
         long = "x" * 20_000
         ids = (
             "a",
@@ -186,13 +186,13 @@ class StoreSuite(Suite):
             await every_one_is_new(subject, [message(name) for name in ids])
 
     async def test_endpoints_do_not_share_claims(self) -> None:
-        """Each endpoint handles its copy of an event."""
+        """Each endpoint handles its own copy of an event."""
         async with self.open_store() as subject:
             await handle(subject, message())
             assert await look(subject, message(), endpoint=OTHER) == BeginResult(new=(message(),))
 
     async def test_endpoints_do_not_share_records(self) -> None:
-        """Nor does one forget what the other owes."""
+        """An endpoint neither lists nor deletes the records of another one."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             other = await subject.store(OTHER)
@@ -201,7 +201,7 @@ class StoreSuite(Suite):
             assert len(await undispatched(subject)) == 1
 
     async def test_a_message_has_one_unit_key(self) -> None:
-        """What may share a unit does not depend on when, or whom, one asks."""
+        """The unit key of a message is the same in every process and at any time."""
         async with self.open_store() as subject:
             keys = {(await subject.store()).unit_key(message()) for _ in range(3)}
             assert len(keys) == 1
@@ -209,7 +209,7 @@ class StoreSuite(Suite):
     # Commit and abandon
 
     async def test_nothing_is_visible_before_commit(self) -> None:
-        """Neither business data nor records."""
+        """Business data and records are not visible to other processes before the commit."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await write(subject, unit, "m1")
@@ -217,7 +217,7 @@ class StoreSuite(Suite):
             unit.abandon()
 
     async def test_commit_makes_everything_visible_together(self) -> None:
-        """Business data, record and claim."""
+        """The commit makes business data, record and claim visible."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             record = Record(message().identity, ONE_EFFECT)
@@ -226,7 +226,7 @@ class StoreSuite(Suite):
             assert await look(subject, message()) == BeginResult(pending=(record,))
 
     async def test_abandon_leaves_nothing(self) -> None:
-        """Neither business data nor a claim."""
+        """An abandoned unit leaves neither business data nor a claim."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await write(subject, unit, "m1")
@@ -235,7 +235,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {}
 
     async def test_an_abandoned_unit_holds_nobody_back(self) -> None:
-        """Nothing is awaited after `abandon`, and still its claims are free."""
+        """`abandon` is synchronous. Its claims become free without another call on the unit."""
         async with self.open_store() as subject:
             store = await subject.store()
             unit = await store.begin([message()])
@@ -247,7 +247,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {"m1": "handled", "m2": "handled"}
 
     async def test_a_message_left_out_of_commit_is_new_again(self) -> None:
-        """A failed or postponed message loses its claim in the same step in which the others keep theirs."""
+        """The commit releases the claims of messages that it does not name. Failed and postponed messages become new again."""
         left, kept, pending = message("m1"), message("m2"), message("m3")
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([left, kept, pending])
@@ -257,7 +257,7 @@ class StoreSuite(Suite):
             )
 
     async def test_a_unit_without_messages_commits_its_writes(self) -> None:
-        """A transaction outside a handler claims nothing."""
+        """A unit without messages commits its writes and claims nothing. Transactions outside of handlers use it."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([])
             await write(subject, unit, "k")
@@ -265,7 +265,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {"k": "handled"}
 
     async def test_a_refused_commit_leaves_nothing(self) -> None:
-        """The unit's own changes are to blame, it says so, and the next unit is not held back."""
+        """A commit that the unit's own writes make impossible raises CommitRefused. It leaves nothing, and blocks no unit."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await write(subject, unit, "m1")
@@ -278,7 +278,7 @@ class StoreSuite(Suite):
             assert (await subject.read(), await undispatched(subject)) == ({}, ())
 
     async def test_a_unit_commits_once(self) -> None:
-        """A second commit is an error and changes nothing."""
+        """A second commit raises an error and changes nothing."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await unit.commit([Record(message().identity, ONE_EFFECT)])
@@ -287,7 +287,7 @@ class StoreSuite(Suite):
             assert await undispatched(subject) == (Record(message().identity, ONE_EFFECT),)
 
     async def test_an_abandoned_unit_cannot_commit(self) -> None:
-        """What was given up stays given up."""
+        """The commit of an abandoned unit raises an error, and its messages stay new."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             unit.abandon()
@@ -296,7 +296,7 @@ class StoreSuite(Suite):
             assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_abandoning_twice_is_harmless(self) -> None:
-        """Also for the next unit of the same store."""
+        """A second `abandon` does not affect the next unit of the same store."""
         async with self.open_store() as subject:
             store = await subject.store()
             unit = await store.begin([message()])
@@ -306,7 +306,7 @@ class StoreSuite(Suite):
             assert await look(subject, message()) == BeginResult(done=(message(),))
 
     async def test_abandoning_after_commit_changes_nothing(self) -> None:
-        """What is committed stays committed."""
+        """`abandon` does not undo a commit."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await write(subject, unit, "m1")
@@ -316,7 +316,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {"m1": "handled"}
 
     async def test_a_cancelled_commit_is_all_or_nothing(self) -> None:
-        """Cancellation equals a crash, wherever it strikes."""
+        """A commit may be cancelled at any point. The effect is the same as that of a crash."""
         async with self.open_store() as subject:
             for steps in range(8):
                 asked = message(f"m{steps}")
@@ -330,7 +330,7 @@ class StoreSuite(Suite):
     # Records
 
     async def test_a_forgotten_message_is_done(self) -> None:
-        """Its record is dropped; its claim stays."""
+        """`forget` deletes the record and keeps the claim."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await (await subject.store()).forget([Record(message().identity)])
@@ -338,7 +338,7 @@ class StoreSuite(Suite):
             assert await undispatched(subject) == ()
 
     async def test_forgetting_twice_is_fine(self) -> None:
-        """Also for several at once, some of them forgotten before."""
+        """`forget` accepts records that are already deleted, also among others."""
         records = [Record(message("m1").identity), Record(message("m2").identity)]
         async with self.open_store() as subject:
             await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
@@ -348,14 +348,14 @@ class StoreSuite(Suite):
             assert await undispatched(subject) == ()
 
     async def test_forgetting_leaves_other_records(self) -> None:
-        """Only those named are dropped."""
+        """`forget` deletes only the records passed to it."""
         async with self.open_store() as subject:
             await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
             await (await subject.store()).forget([Record(message("m1").identity)])
             assert await undispatched(subject) == (Record(message("m2").identity, ONE_EFFECT),)
 
     async def test_forgetting_a_message_never_seen_claims_nothing(self) -> None:
-        """There is nothing to forget, and it is still new."""
+        """`forget` accepts a message without a record. The message stays new."""
         async with self.open_store() as subject:
             await (await subject.store()).forget([Record(message().identity)])
             assert await look(subject, message()) == BeginResult(new=(message(),))
@@ -363,7 +363,7 @@ class StoreSuite(Suite):
     # Resources
 
     async def test_a_failed_isolated_attempt_is_undone_alone(self) -> None:
-        """The other handlers' work, before and after it, stays."""
+        """A failed attempt is rolled back. The work of other handlers, before and after it, stays."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message(name) for name in ("m1", "m2", "m3")], isolated=True)
             await write(subject, unit, "m1")
@@ -375,7 +375,7 @@ class StoreSuite(Suite):
             assert await look(subject, message("m2")) == BeginResult(new=(message("m2"),))
 
     async def test_a_handlers_own_error_passes_through(self) -> None:
-        """An attempt hides nothing, isolated or not."""
+        """An attempt does not hide the handler's error, isolated or not."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             async with raises(ZeroDivisionError):
@@ -384,7 +384,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {}
 
     async def test_a_synchronous_handler_writes_in_the_unit(self) -> None:
-        """Its result comes back, and its writes are committed with the rest."""
+        """`run_sync` returns the handler's result. Its writes are committed with the unit."""
 
         def handler(get: Callable[[type], object]) -> str:
             subject.write_now(get, "m1", "handled")
@@ -399,7 +399,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {"m1": "handled"}
 
     async def test_a_synchronous_handlers_own_error_passes_through(self) -> None:
-        """And its work is undone like any other."""
+        """`run_sync` raises the handler's error, and an isolated attempt rolls back its writes."""
 
         def handler(get: Callable[[type], object]) -> None:
             subject.write_now(get, "m1", "handled")
@@ -413,7 +413,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {}
 
     async def test_a_resource_of_an_unknown_kind_is_a_lookup_error(self) -> None:
-        """So the endpoint can say at start what it cannot inject."""
+        """`resources.get` raises LookupError, so that an endpoint reports at start what it cannot inject."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([])
             async with raises(LookupError):
@@ -423,7 +423,7 @@ class StoreSuite(Suite):
     # Several workers
 
     async def test_two_units_never_both_handle_a_message(self) -> None:
-        """The second waits for the first and finds its record, or is told of the conflict: here, or at commit."""
+        """The second unit waits for the first and finds its record, or one of them raises ConflictError at begin or commit."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
             await write(subject, first, "first")
@@ -438,7 +438,7 @@ class StoreSuite(Suite):
                 assert found in (None, BeginResult(pending=(Record(message().identity, ONE_EFFECT),)))
 
     async def test_a_claim_given_up_is_free_for_whoever_waits(self) -> None:
-        """The second unit handles what the first one abandoned."""
+        """A waiting unit, or the next one, handles the message that the first unit abandoned."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
             await write(subject, first, "first")
@@ -453,7 +453,7 @@ class StoreSuite(Suite):
             assert len(await subject.read()) == 1
 
     async def test_a_cancelled_claim_holds_nobody_back(self) -> None:
-        """A worker that is stopped while it waits for a claim leaves nothing behind."""
+        """A worker that is cancelled while it waits for a claim holds no claim afterwards."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
             second = asyncio.create_task(compete(subject, "second", commits=False))
@@ -466,7 +466,7 @@ class StoreSuite(Suite):
             assert await subject.read() == {"m1": "handled"}
 
     async def test_overlapping_batches_do_not_deadlock(self) -> None:
-        """However they are ordered, all are handled, each once."""
+        """Batches that overlap in any order are all handled, each message once."""
         ids = [f"m{number}" for number in range(9)]
         batches = (ids[:6], ids[:2:-1], ids[::2])
         async with self.open_store() as subject:

@@ -1,4 +1,4 @@
-"""What all suites share: rules are the `test_` methods of a class, on by default, waived only with a reason."""
+"""What all suites share: rules are the `test_` methods of a class. All are on by default. A waiver needs a reason."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,29 +13,34 @@ OTHER = "billing"
 
 
 class Suite:
-    """A set of rules about one port. `patience` is how many seconds a rule waits for what must happen before it fails."""
+    """The rules of one port.
+
+    `waived` maps names of rules to the reasons for skipping them. `patience` is the number of seconds that a rule waits for
+    an event before it fails.
+    """
 
     waived: ClassVar[dict[str, str]] = {}
     patience: ClassVar[float] = 30.0
 
     def __init_subclass__(cls) -> None:
-        """Replace the waived rules by ones that are skipped, showing the reason. Raises TypeError for a rule there is not."""
+        """Skip the waived rules, with the reason. Raises TypeError for an unknown rule or an empty reason."""
         super().__init_subclass__()
         for name, reason in cls.waived.items():
             if name not in rules(cls) or not reason.strip():
-                raise TypeError(f"{cls.__name__} waives {name!r}: it must be a rule of the suite, and needs a reason")
+                raise TypeError(f"{cls.__name__} waives {name!r}: name a rule of the suite, and give a reason")
             setattr(cls, name, _waived(name, reason))
 
 
 def rules(suite: type[Suite]) -> tuple[str, ...]:
-    """Name the rules of a suite."""
+    """Return the names of a suite's rules."""
     return tuple(name for name, _ in getmembers(suite, isfunction) if name.startswith("test_"))
 
 
 async def broken(suite: Suite, rule: str) -> str:
-    """Run one rule; gives in words how the adapter broke it, empty when it was kept.
+    """Run one rule. Return how the adapter broke it, or an empty string if it passed.
 
-    An adapter's own errors break a rule as well as a failed assertion does; a mistake in the adapter's code passes through.
+    Errors of onceonly that the adapter raises break a rule, as failed assertions do. Errors in the adapter's code pass
+    through.
     """
     try:
         await getattr(suite, rule)()
@@ -46,12 +51,12 @@ async def broken(suite: Suite, rule: str) -> str:
 
 @asynccontextmanager
 async def raises(*kinds: type[Exception]) -> AsyncIterator[None]:
-    """Demand that the enclosed block ends with one of these errors."""
+    """Require that the block raises one of these errors."""
     try:
         yield
     except kinds:
         return
-    raise AssertionError(f"expected one of {[kind.__name__ for kind in kinds]}, and nothing was raised")
+    raise AssertionError(f"expected one of {[kind.__name__ for kind in kinds]}, but nothing was raised")
 
 
 def _waived(name: str, reason: str) -> object:

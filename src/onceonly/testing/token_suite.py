@@ -1,4 +1,4 @@
-"""The contract of the TokenStore port, rule by rule. Every look is taken by another process than the one that wrote."""
+"""The contract of the TokenStore port, rule by rule. Every check runs in another process than the write."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -19,50 +19,53 @@ RICH_OWNER = Owner(OTHER, "köln/№ 7 δ\n\0", Identity('quote " back\\slash �
 
 
 class TokenSubject(Protocol):
-    """A token store under test, without tokens."""
+    """A token store under test, empty at first."""
 
     async def tokens(self) -> TokenStore:
-        """Open it, each time as a process of its own would."""
+        """Open the store. Each call opens it as a separate process would."""
 
     async def cut(self, moment: Moment) -> TokenStore:
-        """Open it with a client whose next write is cut off once, before or after it is applied; the rest gets through."""
+        """Open the store with a client whose next write is cut off once.
+
+        The write is cut off before or after the service applies it. All other requests succeed.
+        """
 
     def now(self) -> int:
-        """Give the store's time, milliseconds since 1970."""
+        """Return the store's time, in milliseconds since 1970."""
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Let the store's time pass; where that is the time of the world, let that of its clock pass."""
+        """Let the store's time pass. A store that uses the real time moves its own clock instead."""
 
 
 def token(name: str = "t1", endpoint: str = ENDPOINT) -> Token:
-    """Make a token."""
+    """Return a token."""
     return Token(name, endpoint)
 
 
 class TokenSuite(Suite):
-    """Every promise of a token store. Override `open_tokens`."""
+    """The rules of a token store. Override `open_tokens`."""
 
     def open_tokens(self) -> AbstractAsyncContextManager[TokenSubject]:
-        """Give a store without tokens, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # Prepared
 
     async def test_a_token_nobody_prepared_is_not_live(self) -> None:
-        """Not even beside others."""
+        """`live` does not return a token that was not prepared, even if it returns others."""
         async with self.open_tokens() as subject:
             assert await _live(subject, token()) == set()
             await _make_live(subject, token("t2"))
             assert await _live(subject, token(), token("t2")) == {token("t2")}
 
     async def test_a_prepared_token_is_invisible_to_receivers(self) -> None:
-        """Its message's unit may still be undone."""
+        """A prepared token is not live. The unit that prepared it may still be rolled back."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             assert await _live(subject, token()) == set()
 
     async def test_a_prepared_token_is_listed_with_its_owner_and_its_instant(self) -> None:
-        """Exactly: the sweeper looks there."""
+        """`prepared` returns the exact owner and the time of the preparation. The sweeper uses both."""
         async with self.open_tokens() as subject:
             before = subject.now()
             await (await subject.tokens()).prepare(dict.fromkeys([token()], RICH_OWNER))
@@ -73,14 +76,14 @@ class TokenSuite(Suite):
             assert before <= found.at <= after
 
     async def test_an_owner_may_have_no_entity(self) -> None:
-        """Units of SQL stores have none."""
+        """The owner of a token may have an empty unit, as in SQL stores."""
         owner = Owner(ENDPOINT, "", Identity("", "m1"))
         async with self.open_tokens() as subject:
             await (await subject.tokens()).prepare(dict.fromkeys([token("t1"), token("t2")], owner))
             await self._listed(subject, token("t1"), token("t2"), owner=owner)
 
     async def test_tokens_of_several_owners_are_prepared_at_once(self) -> None:
-        """Each stays its own owner's: that is whom the sweeper asks."""
+        """One call may prepare tokens of several owners. Each token keeps its own owner."""
         owners = {token("t1"): OWNER, token("t2"): RICH_OWNER, token("t3"): OWNER._replace(unit="")}
         async with self.open_tokens() as subject:
             await (await subject.tokens()).prepare(owners)
@@ -89,7 +92,7 @@ class TokenSuite(Suite):
             assert {each.token: each.owner for each in found} == owners
 
     async def test_an_id_that_is_prepared_cannot_be_prepared_again(self) -> None:
-        """It is a ConflictError, and the token stays its first owner's."""
+        """A second `prepare` of an id raises ConflictError. The token keeps its first owner."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             async with raises(ConflictError):
@@ -97,7 +100,7 @@ class TokenSuite(Suite):
             await self._listed(subject, token(), owner=OWNER)
 
     async def test_an_id_that_is_live_cannot_be_prepared_again(self) -> None:
-        """It is a ConflictError, and the token stays live."""
+        """`prepare` of a live token raises ConflictError. The token stays live."""
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             async with raises(ConflictError):
@@ -107,7 +110,7 @@ class TokenSuite(Suite):
     # Live
 
     async def test_an_activated_token_is_live_everywhere(self) -> None:
-        """Also for who asked before; and it is prepared no more."""
+        """An activated token is live for every process, including those that checked before, and is not prepared any more."""
         async with self.open_tokens() as subject:
             reader = await subject.tokens()
             await _prepare(subject, token())
@@ -118,7 +121,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_who_prepared_a_token_may_activate_it(self) -> None:
-        """As a worker does that nothing interrupts."""
+        """The client that prepared a token can activate it, as a worker does."""
         async with self.open_tokens() as subject:
             store = await subject.tokens()
             await store.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
@@ -126,7 +129,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token("t1"), token("t2")) == {token("t1"), token("t2")}
 
     async def test_activating_twice_is_fine(self) -> None:
-        """By the same process, by another one, and among prepared ones."""
+        """`activate` accepts live tokens, from any process and together with prepared ones."""
         async with self.open_tokens() as subject:
             store = await subject.tokens()
             await store.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
@@ -136,7 +139,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token("t1"), token("t2")) == {token("t1"), token("t2")}
 
     async def test_activating_leaves_others(self) -> None:
-        """Only those named become live."""
+        """`activate` affects only the tokens passed to it."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token("t1"), token("t2"))
             await (await subject.tokens()).activate([token("t1")])
@@ -144,14 +147,14 @@ class TokenSuite(Suite):
             await self._listed(subject, token("t2"))
 
     async def test_activating_a_missing_token_makes_none(self) -> None:
-        """Only what was prepared can become live."""
+        """`activate` does not create a token that was not prepared."""
         async with self.open_tokens() as subject:
             await (await subject.tokens()).activate([token()])
             assert await _live(subject, token()) == set()
             await self._listed(subject)
 
     async def test_a_consumed_token_never_comes_back(self) -> None:
-        """Whoever activates it late: the worker that prepared it, one that found it live, and one that knows nothing."""
+        """A late `activate` does not restore a removed token, whether or not the client knew the token before."""
         async with self.open_tokens() as subject:
             owner, receiver = await subject.tokens(), await subject.tokens()
             await owner.prepare(dict.fromkeys([token()], OWNER))
@@ -164,7 +167,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_tokens_of_two_endpoints_are_two(self) -> None:
-        """An event has one id, and one token for each subscriber."""
+        """The same id for two endpoints is two tokens. An event has one token for each subscriber."""
         here, there = token(endpoint=ENDPOINT), token(endpoint=OTHER)
         async with self.open_tokens() as subject:
             await _prepare(subject, here, there)
@@ -173,7 +176,7 @@ class TokenSuite(Suite):
             assert await _live(subject, here, there) == {there}
 
     async def test_ids_are_exact(self) -> None:
-        """Case and separators count."""
+        """Token ids are case-sensitive, and separators count."""
         names = [Token(name, ENDPOINT) for name in ("t", "T", "t/u", "t.u", "t_u", "t-u", "0", "00", "f" * 32)]
         async with self.open_tokens() as subject:
             await _prepare(subject, *names)
@@ -182,7 +185,7 @@ class TokenSuite(Suite):
             await self._listed(subject, *names[1::2])
 
     async def test_many_tokens_at_once(self) -> None:
-        """More than a service takes in one request."""
+        """Every call accepts more tokens than one request of the service does."""
         names = [token(f"t{number}") for number in range(MANY)]
         async with self.open_tokens() as subject:
             store = await subject.tokens()
@@ -192,7 +195,7 @@ class TokenSuite(Suite):
             assert await _live(subject, *names) == set(names[1::2])
 
     async def test_nothing_is_a_fine_number_of_tokens(self) -> None:
-        """For every call."""
+        """Every call accepts an empty list."""
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             store = await subject.tokens()
@@ -204,7 +207,7 @@ class TokenSuite(Suite):
     # Gone
 
     async def test_a_removed_token_is_gone_everywhere(self) -> None:
-        """Live or prepared, also for who saw it before."""
+        """`remove` deletes live and prepared tokens for every process, including those that read them before."""
         async with self.open_tokens() as subject:
             reader = await subject.tokens()
             await _make_live(subject, token("t1"))
@@ -215,7 +218,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_who_knows_a_token_may_remove_it(self) -> None:
-        """Who found it live, and who prepared it and does not know what became of it."""
+        """`remove` works for a client that found the token live, and for one that prepared it and missed the activation."""
         async with self.open_tokens() as subject:
             owner, receiver = await subject.tokens(), await subject.tokens()
             await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
@@ -226,7 +229,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token("t1"), token("t2")) == set()
 
     async def test_removing_leaves_others(self) -> None:
-        """In either state."""
+        """`remove` deletes only the tokens passed to it, live or prepared."""
         async with self.open_tokens() as subject:
             await _make_live(subject, token("t1"), token("t2"))
             await _prepare(subject, token("t3"), token("t4"))
@@ -235,7 +238,7 @@ class TokenSuite(Suite):
             await self._listed(subject, token("t4"))
 
     async def test_removing_what_is_gone_is_harmless(self) -> None:
-        """By the same process and by another one."""
+        """`remove` accepts missing tokens, from any process."""
         async with self.open_tokens() as subject:
             store = await subject.tokens()
             await store.remove([token()])
@@ -246,7 +249,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token(), token("t2")) == set()
 
     async def test_a_discarded_token_is_gone(self) -> None:
-        """It cannot become live any more."""
+        """A discarded token cannot become live."""
         async with self.open_tokens() as subject:
             owner = await subject.tokens()
             await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
@@ -257,7 +260,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token("t1"), token("t2")) == set()
 
     async def test_discarding_leaves_a_live_token(self) -> None:
-        """Also when who prepared it does not know that it is."""
+        """`discard` keeps a live token, even if the client that prepared it did not see its activation."""
         async with self.open_tokens() as subject:
             owner = await subject.tokens()
             await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
@@ -268,7 +271,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_discarding_leaves_other_prepared_tokens(self) -> None:
-        """Only those named are removed; naming one that is not there is harmless."""
+        """`discard` deletes only the tokens passed to it, and accepts missing ones."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token("t1"), token("t2"))
             await (await subject.tokens()).discard([token("t1"), token("t3")])
@@ -278,7 +281,7 @@ class TokenSuite(Suite):
     # The list for the sweeper
 
     async def test_only_tokens_prepared_before_are_listed(self) -> None:
-        """A unit that is still at work is left alone."""
+        """`prepared` returns only tokens older than `older_than`. Younger ones may belong to a running unit."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token("t1"))
             await subject.pass_time(60_000)
@@ -287,7 +290,7 @@ class TokenSuite(Suite):
             await self._listed(subject, token("t1"), older_than=between)
 
     async def test_at_most_the_limit_is_listed(self) -> None:
-        """And live tokens do not count."""
+        """`prepared` returns at most `limit` tokens. Live tokens do not count."""
         async with self.open_tokens() as subject:
             await _make_live(subject, *(token(f"t{number}") for number in range(5)))
             await _prepare(subject, *(token(f"u{number}") for number in range(5)))
@@ -297,7 +300,7 @@ class TokenSuite(Suite):
     # Several at once
 
     async def test_of_activating_and_discarding_at_once_one_wins(self) -> None:
-        """The token is live or gone, and prepared no more."""
+        """After a concurrent `activate` and `discard`, the token is live or gone, and not prepared."""
         async with self.open_tokens() as subject:
             names = [token(f"t{number}") for number in range(10)]
             await _prepare(subject, *names)
@@ -307,7 +310,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_of_activating_and_removing_at_once_removing_wins(self) -> None:
-        """A removal has the last word."""
+        """After a concurrent `activate` and `remove`, the token is gone."""
         async with self.open_tokens() as subject:
             names = [token(f"t{number}") for number in range(10)]
             await _prepare(subject, *names)
@@ -317,7 +320,7 @@ class TokenSuite(Suite):
             await self._listed(subject)
 
     async def test_many_may_activate_a_token_at_once(self) -> None:
-        """Nobody loses."""
+        """Concurrent calls of `activate` with the same token all succeed."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             stores = [await subject.tokens() for _ in range(5)]
@@ -327,20 +330,29 @@ class TokenSuite(Suite):
     # What goes wrong on the way
 
     async def test_a_preparation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """Least of all to be a ConflictError: then its tokens would be discarded, although a commit may name them."""
+        """When the response is lost, `prepare` returns or raises OutcomeUnknown.
+
+        It must not raise ConflictError: the tokens would be discarded although a commit may name them.
+        """
         async with self.open_tokens() as subject:
             await cut_off((await subject.cut("after")).prepare(dict.fromkeys([token()], OWNER)))
             await self._listed(subject, token())
 
     async def test_a_preparation_that_got_nowhere_is_no_success(self) -> None:
-        """Its message would be dropped by its receiver."""
+        """When the request is lost, `prepare` does not return unless the token is stored.
+
+        Otherwise the receiver would drop the message.
+        """
         async with self.open_tokens() as subject:
             returned = await returns((await subject.cut("before")).prepare(dict.fromkeys([token()], OWNER)))
             await (await subject.tokens()).activate([token()])
             assert returned <= (await _live(subject, token()) == {token()})
 
     async def test_an_activation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """The token is live, and activating it again is fine."""
+        """When the response is lost, `activate` returns or raises OutcomeUnknown, and the token is live.
+
+        The call may be repeated.
+        """
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             cut = await subject.cut("after")
@@ -350,7 +362,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token()) == {token()}
 
     async def test_an_activation_that_got_nowhere_is_no_success(self) -> None:
-        """The same client may try again."""
+        """When the request is lost, `activate` does not return unless the token is live. The same client may retry it."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             cut = await subject.cut("before")
@@ -359,7 +371,10 @@ class TokenSuite(Suite):
             assert await _live(subject, token()) == {token()}
 
     async def test_a_removal_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """The token is gone, and removing it again is fine."""
+        """When the response is lost, `remove` returns or raises OutcomeUnknown, and the token is gone.
+
+        The call may be repeated.
+        """
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             cut = await subject.cut("after")
@@ -368,7 +383,10 @@ class TokenSuite(Suite):
             await cut.remove([token()])
 
     async def test_a_removal_that_got_nowhere_is_no_success(self) -> None:
-        """A token that stays would have its message handled twice."""
+        """When the request is lost, `remove` does not return unless the token is gone.
+
+        A token that stays live lets its message be handled twice.
+        """
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             cut = await subject.cut("before")
@@ -377,7 +395,7 @@ class TokenSuite(Suite):
             assert await _live(subject, token()) == set()
 
     async def test_cancelled_calls_may_be_made_again(self) -> None:
-        """Cancellation equals a crash, wherever it strikes."""
+        """`activate` and `remove` may be cancelled at any point and called again."""
         async with self.open_tokens() as subject:
             for turns in range(6):
                 store, mine = await subject.tokens(), token(f"t{turns}")
@@ -392,7 +410,7 @@ class TokenSuite(Suite):
     async def _listed(
         self, subject: TokenSubject, *expected: Token, owner: Owner | None = None, older_than: int = LATER
     ) -> None:
-        """Wait until these and no others are listed, each once: a list may be some seconds old."""
+        """Wait until exactly these tokens are listed, each once. A list may be some seconds old."""
         found: tuple[PreparedToken, ...] = ()
         try:
             async with asyncio.timeout(self.patience):
@@ -401,7 +419,7 @@ class TokenSuite(Suite):
                     await asyncio.sleep(0)
                     found = await _prepared(subject, older_than)
         except TimeoutError as error:
-            raise AssertionError(f"{found} are listed, and not {expected}") from error
+            raise AssertionError(f"`prepared` returned {found}; expected {expected}") from error
         assert owner is None or {each.owner for each in found} == {owner}
 
 

@@ -1,6 +1,6 @@
-"""The contract of the Transactions port, rule by rule, and of the Attempts port beside it where a store cannot be searched.
+"""The contract of the Transactions port, rule by rule, and of the Attempts port of stores that cannot be searched.
 
-Every look is taken by another process than the one that wrote.
+Every check runs in another process than the write.
 """
 
 import asyncio
@@ -20,58 +20,58 @@ from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 LIMIT_MS = 10_000
 TIMELY_MS, LATE_MS = 9, 60
-"""Milliseconds: of a commit in time, and of one that is late where `LATE // 2` are given."""
+"""Milliseconds before a commit that is in time, and before one that is late if `max_commit` is `LATE_MS // 2`."""
 WAIT_MS, WAITED_SECONDS = 50, 4.0
-"""Milliseconds for which a key is waited for that somebody has; and seconds within which that ends on a slow machine."""
+"""Milliseconds to wait for a key that another attempt has, and the limit of that wait in seconds on a slow machine."""
 CLIENTS = 6
 ODD_KEYS = ("k", "K", "k ", " k", "ķ", "k\u0301", "\U0001f511", "k\n", "'; --", "k" * 255)
 LONG = bytes(range(256)) * 200
 
 
 class TransactionSubject(Protocol):
-    """Transactions under test, with a table of texts by key as their business data."""
+    """Transactions under test. Their business data is a table of texts by key."""
 
     async def transactions(self, endpoint: str = ENDPOINT) -> Transactions:
-        """Open those of an endpoint, each time as a process of its own would."""
+        """Open the transactions of an endpoint. Each call opens them as a separate process would."""
 
     async def store(self) -> FencedStore:
-        """Open the store that they belong to."""
+        """Open the store of the transactions."""
 
     async def write(self, opened: OpenTransaction, key: str, value: str) -> None:
-        """Write one business value, as the block of a user would."""
+        """Write one business value, as a user's block would."""
 
     async def read(self) -> dict[str, str]:
-        """Read the committed business data, from outside any transaction."""
+        """Read the committed business data outside of any transaction."""
 
     async def record(self, record: Record) -> Record | None:
-        """Give what is committed of this attempt, found by its identity, and its unit."""
+        """Return the committed record of an attempt, found by its identity and unit."""
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Let the store's time pass; where that is the time of the world, wait for it."""
+        """Let the store's time pass. A store that uses the real time waits for it."""
 
 
 class AttemptsSubject(TransactionSubject, Protocol):
     """Transactions of a store that cannot be searched."""
 
     async def attempts(self) -> Attempts:
-        """Open what control messages ask, as a process of its own would."""
+        """Open the attempts that control messages check, as a separate process would."""
 
 
 def opening(attempt: str = "a1", *, key: str = "", endpoint: str = ENDPOINT, max_commit: int = LIMIT_MS) -> TransactionAttempt:
-    """Make an attempt; what is asked under a key is told by the key."""
+    """Return an attempt. The key determines the fingerprint of the request."""
     fingerprint = key.encode().ljust(16, b".")[:16] if key else b""
     return TransactionAttempt(endpoint=endpoint, attempt=attempt, max_commit=max_commit, key=key, fingerprint=fingerprint)
 
 
 def record_of(asked: TransactionAttempt, opened: OpenTransaction) -> Record:
-    """Make the record of an attempt, with messages of every kind."""
+    """Return the record of an attempt, with messages of every kind."""
     return Record(asked.identity, effects(), unit=opened.unit)
 
 
 async def opened_by(subject: TransactionSubject, asked: TransactionAttempt) -> OpenTransaction:
-    """Open one, as a process of its own, that is not known yet."""
+    """Open an attempt as a separate process. Its key must not be committed."""
     found = await (await subject.transactions(asked.endpoint)).open(asked)
-    assert not isinstance(found, IdempotencyEntry), f"{asked.key!r} is known, and nobody has committed it: {found}"
+    assert not isinstance(found, IdempotencyEntry), f"the key {asked.key!r} was not committed, but `open` found {found}"
     return found
 
 
@@ -83,7 +83,7 @@ async def done(
     writes: bool = True,
     sends: bool = True,
 ) -> Record:
-    """Take one from beginning to end; gives its record, committed where it `sends`."""
+    """Run one transaction from begin to commit. Return its record, which is committed if `sends` is true."""
     opened = await opened_by(subject, asked)
     if writes:
         await subject.write(opened, asked.attempt, "done")
@@ -93,12 +93,12 @@ async def done(
 
 
 async def fence(subject: TransactionSubject, record: Record, asked: TransactionAttempt) -> Record | None:
-    """Fence an attempt as a sweeper does that finds its tokens."""
+    """Fence an attempt, as a sweeper does that finds its tokens."""
     return await (await subject.store()).fence(record.unit or attempt_unit(asked.max_commit), record.identity)
 
 
 async def wins(opened: OpenTransaction, record: Record) -> bool:
-    """Commit; False for a ConflictError."""
+    """Commit. Return False for a ConflictError."""
     try:
         await opened.commit(record, b"an answer")
     except ConflictError:
@@ -107,16 +107,16 @@ async def wins(opened: OpenTransaction, record: Record) -> bool:
 
 
 class TransactionSuite(Suite):
-    """Every promise of transactions. Override `open_transactions`."""
+    """The rules of transactions. Override `open_transactions`."""
 
     def open_transactions(self) -> AbstractAsyncContextManager[TransactionSubject]:
-        """Give a store in which nothing is, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # The commit
 
     async def test_a_commit_makes_everything_final(self) -> None:
-        """Data, record, key and answer, for every process."""
+        """Every process sees business data, record, key and answer after the commit."""
         asked = opening(key="k")
         async with self.open_transactions() as subject:
             record = await done(subject, asked, answer=b"an answer")
@@ -125,7 +125,7 @@ class TransactionSuite(Suite):
             assert await kept(subject, "k") == IdempotencyEntry("a1", asked.fingerprint, b"an answer")
 
     async def test_a_fenced_attempt_is_never_committed(self) -> None:
-        """However long it has been at work. The fence may wait for it instead, and then finds its record."""
+        """The fence makes a running attempt fail, or waits for it and returns its record."""
         for key in ("", "k"):
             asked = opening(key=key)
             async with self.open_transactions() as subject:
@@ -134,7 +134,7 @@ class TransactionSuite(Suite):
                 await self._loses_or_is_found(subject, opened, asked)
 
     async def test_an_attempt_is_fenced_before_it_has_loaded_anything(self) -> None:
-        """What it loads at its commit is too late."""
+        """A fence also affects an attempt that has not loaded anything yet."""
         for key in ("", "k"):
             asked = opening(key=key)
             async with self.open_transactions() as subject:
@@ -153,7 +153,7 @@ class TransactionSuite(Suite):
         assert (committed is not None and bool(committed.effects)) == won
 
     async def test_a_fence_gives_the_record_of_what_is_committed(self) -> None:
-        """The record is dispatched as usual."""
+        """A fence returns the committed record, which stays for its dispatch."""
         for attempt, key in (("a1", ""), ("a2", "k")):
             asked = opening(attempt, key=key)
             async with self.open_transactions() as subject:
@@ -164,7 +164,7 @@ class TransactionSuite(Suite):
                 assert await subject.record(record) == record
 
     async def test_nothing_is_seen_before_the_commit(self) -> None:
-        """Neither data nor key."""
+        """Business data is not visible to other processes before the commit."""
         asked = opening(key="k")
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, asked)
@@ -173,7 +173,7 @@ class TransactionSuite(Suite):
             opened.abandon()
 
     async def test_nothing_is_left_of_what_is_abandoned(self) -> None:
-        """And the next attempt finds the key free."""
+        """An abandoned transaction writes nothing, and releases its key."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening("a1", key="k"))
             await subject.write(opened, "a1", "never")
@@ -182,26 +182,26 @@ class TransactionSuite(Suite):
             assert await subject.read() == {"a2": "done"}
 
     async def test_data_alone_can_be_committed(self) -> None:
-        """Without a key, without messages."""
+        """A transaction without a key and without messages commits its business data."""
         async with self.open_transactions() as subject:
             record = await done(subject, opening(), sends=False)
             assert await subject.read() == {"a1": "done"}
             assert await subject.record(record) is None
 
     async def test_messages_alone_can_be_committed(self) -> None:
-        """With a key and without."""
+        """A transaction without business data commits its messages, with and without a key."""
         async with self.open_transactions() as subject:
             for asked in (opening("a1"), opening("a2", key="k")):
                 record = await done(subject, asked, writes=False)
                 assert await subject.record(record) == record
 
     async def test_nothing_at_all_can_be_committed(self) -> None:
-        """A block may have decided to do nothing."""
+        """A transaction without data and messages commits without an error."""
         async with self.open_transactions() as subject:
             await done(subject, opening(), writes=False, sends=False)
 
     async def test_a_transaction_ends_once(self) -> None:
-        """A second commit is refused, giving up after it changes nothing."""
+        """A second commit raises CommitFailed. `abandon` after a commit changes nothing."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening())
             await subject.write(opened, "a1", "done")
@@ -212,7 +212,7 @@ class TransactionSuite(Suite):
             assert await subject.read() == {"a1": "done"}
 
     async def test_what_is_abandoned_cannot_be_committed(self) -> None:
-        """That it was given up is final."""
+        """The commit of an abandoned transaction raises an error and stores nothing."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening(key="k"))
             opened.abandon()
@@ -221,7 +221,7 @@ class TransactionSuite(Suite):
             assert await kept(subject, "k") is None
 
     async def test_a_late_commit_fails(self) -> None:
-        """Its deadline is counted from the opening; nothing of it happens."""
+        """A commit later than `max_commit` after the opening raises CommitFailed and changes nothing."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening(key="k", max_commit=LATE_MS // 2))
             await subject.write(opened, "a1", "late")
@@ -231,7 +231,7 @@ class TransactionSuite(Suite):
             assert (await subject.read(), await kept(subject, "k")) == ({}, None)
 
     async def test_a_commit_in_time_is_not_late(self) -> None:
-        """Also when some time has passed."""
+        """A commit within `max_commit` of the opening succeeds."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening())
             await subject.write(opened, "a1", "done")
@@ -240,7 +240,7 @@ class TransactionSuite(Suite):
             assert await subject.read() == {"a1": "done"}
 
     async def test_a_dispatched_record_is_forgotten(self) -> None:
-        """It has nothing to send any more; data and key stay."""
+        """`forget` deletes the effects of a record. Business data and key stay."""
         async with self.open_transactions() as subject:
             for asked in (opening("a1"), opening("a2", key="k")):
                 record = await done(subject, asked, answer=b"kept")
@@ -253,7 +253,7 @@ class TransactionSuite(Suite):
     # Keys
 
     async def test_a_key_that_is_committed_is_known(self) -> None:
-        """To every later attempt, with the first answer."""
+        """Every later attempt with the key receives the entry of the first, with its answer."""
         asked = opening(key="k")
         async with self.open_transactions() as subject:
             await done(subject, asked, answer=b"first")
@@ -262,31 +262,31 @@ class TransactionSuite(Suite):
                 assert await transactions.open(opening(attempt, key="k")) == IdempotencyEntry("a1", asked.fingerprint, b"first")
 
     async def test_a_key_may_be_kept_without_an_answer(self) -> None:
-        """Which is another thing than an empty one."""
+        """No answer and an empty answer are stored as different values."""
         async with self.open_transactions() as subject:
             await done(subject, opening("a1", key="none"), answer=None)
             await done(subject, opening("a2", key="empty"), answer=b"")
             assert [(await found(subject, key)).answer for key in ("none", "empty")] == [None, b""]
 
     async def test_an_answer_is_exact(self) -> None:
-        """Whatever bytes it has, and however many."""
+        """An answer is stored byte for byte, also a long one."""
         async with self.open_transactions() as subject:
             await done(subject, opening(key="k"), answer=LONG, writes=False, sends=False)
             assert (await found(subject, "k")).answer == LONG
 
     async def test_keys_are_exact(self) -> None:
-        """Each character counts."""
+        """Every character of a key counts."""
         async with self.open_transactions() as subject:
             writer, reader = await subject.transactions(), await subject.transactions()
             for number, key in enumerate(ODD_KEYS):
                 opened = await writer.open(opening(f"a{number}", key=key))
-                assert not isinstance(opened, IdempotencyEntry), f"{key!r} is taken for {opened}"
+                assert not isinstance(opened, IdempotencyEntry), f"`open` found the entry of another key for {key!r}: {opened}"
                 await opened.commit(None, key.encode())
-            answers = {key: there.answer for key in ODD_KEYS if (there := await reader.kept(key)) is not None}
+            answers = {key: there.answer for key in ODD_KEYS if (there := await reader.entry(key)) is not None}
             assert answers == {key: key.encode() for key in ODD_KEYS}
 
     async def test_a_key_is_one_endpoints(self) -> None:
-        """Another one has its own."""
+        """Each endpoint has its own keys."""
         async with self.open_transactions() as subject:
             await done(subject, opening("a1", key="k"), answer=b"shop", writes=False)
             await done(subject, opening("a2", key="k", endpoint=OTHER), answer=b"other", writes=False)
@@ -294,13 +294,16 @@ class TransactionSuite(Suite):
             assert (await found(subject, "k", OTHER)).answer == b"other"
 
     async def test_a_key_nobody_committed_is_not_there(self) -> None:
-        """To look for it leaves no trace."""
+        """`entry` returns None for a key that is not committed, and leaves nothing."""
         async with self.open_transactions() as subject:
             assert await kept(subject, "k") is None
             await done(subject, opening(key="k"))
 
     async def test_of_many_attempts_with_one_key_one_is_committed(self) -> None:
-        """The others wait and find it known, or lose with a ConflictError: nothing of theirs happens."""
+        """Of concurrent attempts with one key, exactly one commits.
+
+        The others wait and receive its entry, or raise ConflictError. They change nothing.
+        """
         async with self.open_transactions() as subject:
             names = [f"a{number}" for number in range(CLIENTS)]
             ended = await asyncio.gather(*(_attempt(subject, opening(name, key="k")) for name in names))
@@ -309,7 +312,10 @@ class TransactionSuite(Suite):
             assert (await found(subject, "k")).attempt == winner
 
     async def test_who_has_a_key_is_waited_for_no_longer_than_asked(self) -> None:
-        """Then it is a ConflictError, unless it shows at the commit; and nothing keeps the first one from being committed."""
+        """`open` waits at most `wait` milliseconds for another attempt with the key, then raises ConflictError.
+
+        A store may raise it at the commit instead. The first attempt can still commit.
+        """
         async with self.open_transactions() as subject:
             first = await opened_by(subject, opening("a1", key="k"))
             second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT_MS), await subject.transactions()
@@ -319,7 +325,7 @@ class TransactionSuite(Suite):
             except ConflictError:
                 found = None
             except TimeoutError:
-                first.abandon()  # else the one that waits would wait on
+                first.abandon()  # else the second attempt would wait longer
                 raise
             assert not isinstance(found, IdempotencyEntry)
             if found is not None:
@@ -331,20 +337,20 @@ class TransactionSuite(Suite):
 
 
 class EntitySuite(Suite):
-    """What transactions promise of entities. Override `open_transactions`."""
+    """The rules of transactions on entities. Override `open_transactions`."""
 
     def open_transactions(self) -> AbstractAsyncContextManager[TransactionSubject]:
-        """Give a store in which nothing is, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_an_entity_is_there_for_the_next_transaction(self) -> None:
-        """As it was committed; changed, and deleted."""
+        """The next transaction loads an entity in the state that was committed, changed or deleted."""
         async with self.open_transactions() as subject:
             seen = [await _change(subject, f"a{number}", state) for number, state in enumerate((b"1", b"[2]", None, b"3"))]
             assert seen == [None, b"1", b"[2]", None]
 
     async def test_an_entity_that_is_only_looked_at_stays(self) -> None:
-        """Though the transaction commits something else."""
+        """A transaction that loads an entity without changing it does not write it."""
         async with self.open_transactions() as subject:
             await _change(subject, "a1", b"1")
             opened = await opened_by(subject, opening("a2", key="k"))
@@ -353,7 +359,7 @@ class EntitySuite(Suite):
             assert await _change(subject, "a3", b"1") == b"1"
 
     async def test_an_entity_is_loaded_once(self) -> None:
-        """To ask again changes nothing of what was made of it."""
+        """A second `load` keeps the changes made since the first."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening())
             await opened.load("Account/A")
@@ -363,7 +369,7 @@ class EntitySuite(Suite):
             opened.abandon()
 
     async def test_an_entity_with_a_key_too_long_is_refused(self) -> None:
-        """Before anything is written."""
+        """`load` raises CommitRefused for a key that is too long."""
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening())
             async with raises(CommitRefused):
@@ -371,21 +377,24 @@ class EntitySuite(Suite):
             opened.abandon()
 
     async def test_of_two_that_change_an_entity_none_overwrites_the_other(self) -> None:
-        """One waits for the other, or loses with a ConflictError."""
+        """Concurrent changes of an entity wait for each other, or raise ConflictError. No change is lost."""
         async with self.open_transactions() as subject:
             ended = await asyncio.gather(*(_append(subject, f"a{number}") for number in range(CLIENTS)))
             assert sum(ended) == len(await _change(subject, "last", None) or b"") > 0
 
 
 class AttemptSuite(Suite):
-    """What transactions of a store that cannot be searched promise to control messages. Override `open_attempts`."""
+    """The rules about control messages, for transactions of a store that cannot be searched. Override `open_attempts`."""
 
     def open_attempts(self) -> AbstractAsyncContextManager[AttemptsSubject]:
-        """Give a store in which nothing is, and clean up afterwards."""
+        """Open an empty store for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     async def test_an_attempt_has_a_record_once_it_is_committed(self) -> None:
-        """None before; without a key it stays when it is dispatched, and says that it is over."""
+        """An attempt has no record before its commit.
+
+        Without a key, a record without effects stays after the dispatch. It shows that the attempt has ended.
+        """
         async with self.open_attempts() as subject:
             asked = opening()
             opened = await opened_by(subject, asked)
@@ -397,14 +406,14 @@ class AttemptSuite(Suite):
             assert await subject.record(record) == Record(asked.identity, unit=opened.unit)
 
     async def test_a_key_is_found_by_whoever_looks_after_its_endpoint(self) -> None:
-        """Another endpoint's worker may."""
+        """`entry` finds a key by its endpoint. The worker of another endpoint may check it."""
         async with self.open_attempts() as subject:
             await done(subject, opening(key="k"), answer=b"kept")
             attempts = await subject.attempts()
-            assert (await attempts.kept("k", ENDPOINT), await attempts.kept("k", OTHER)) == (await kept(subject, "k"), None)
+            assert (await attempts.entry("k", ENDPOINT), await attempts.entry("k", OTHER)) == (await kept(subject, "k"), None)
 
     async def test_what_is_buried_cannot_be_committed(self) -> None:
-        """Whatever it is about: an entity, a key, neither."""
+        """A buried attempt cannot commit, whether it has an entity, a key or neither."""
         async with self.open_attempts() as subject:
             for key, writes in (("", True), ("k", True), ("l", False), ("", False)):
                 asked = opening(f"a{key}{writes}", key=key)
@@ -417,7 +426,7 @@ class AttemptSuite(Suite):
             assert (await subject.read(), await kept(subject, "k"), await kept(subject, "l")) == ({}, None, None)
 
     async def test_what_is_committed_cannot_be_buried(self) -> None:
-        """Its record stays as it is."""
+        """`bury` raises ConflictError for a committed attempt, and keeps its record."""
         async with self.open_attempts() as subject:
             for asked in (opening("a1"), opening("a2", key="k")):
                 record = await done(subject, asked)
@@ -426,7 +435,7 @@ class AttemptSuite(Suite):
                 assert await subject.record(record) == record
 
     async def test_a_tombstone_says_that_it_is_over(self) -> None:
-        """It is a record without messages, and there is no second one."""
+        """A tombstone is a record without effects. A second `bury` raises ConflictError."""
         async with self.open_attempts() as subject:
             asked = opening()
             opened = await opened_by(subject, asked)
@@ -437,7 +446,7 @@ class AttemptSuite(Suite):
                 await attempts.bury(asked.identity, opened.unit)
 
     async def test_a_tombstone_outlives_the_deadline(self) -> None:
-        """Though the document is written again and again."""
+        """A tombstone stays after the attempt's deadline, even if its document is written again."""
         async with self.open_attempts() as subject:
             asked = opening("slow", max_commit=LATE_MS // 2)
             slow = await opened_by(subject, asked)
@@ -448,7 +457,7 @@ class AttemptSuite(Suite):
             assert await (await subject.attempts()).record(asked.identity, slow.unit) is not None
 
     async def test_a_buried_attempt_does_not_block_its_key(self) -> None:
-        """The client tries again."""
+        """A new attempt can commit the key of a buried one."""
         async with self.open_attempts() as subject:
             for writes in (True, False):
                 asked = opening(f"slow{writes}", key=f"k{writes}")
@@ -460,14 +469,14 @@ class AttemptSuite(Suite):
                 assert (await found(subject, asked.key)).attempt == f"again{writes}"
 
     async def test_a_key_is_committed_once_whichever_entity_its_attempts_take(self) -> None:
-        """Some take one that no other has, others none."""
+        """Of attempts with one key, exactly one commits, whether they change different entities or none."""
         async with self.open_attempts() as subject:
             ended = await asyncio.gather(*(_on_an_entity(subject, f"a{number}") for number in range(CLIENTS)))
             winners = [name for name, has_won in ended if has_won]
             assert [(await found(subject, "k")).attempt] == winners
 
     async def test_a_second_entity_is_refused(self) -> None:
-        """The first is still there to be committed."""
+        """`load` raises TransactionMisused for a second entity. The transaction can still commit the first."""
         async with self.open_attempts() as subject:
             opened = await opened_by(subject, opening())
             await opened.load("Account/A")
@@ -479,26 +488,26 @@ class AttemptSuite(Suite):
 
 
 def entities_of(opened: OpenTransaction) -> Entities:
-    """Give the entities of a transaction."""
+    """Return the entities of a transaction."""
     entities = opened.resources.get(Entities)
     assert isinstance(entities, Entities)
     return entities
 
 
 async def kept(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> IdempotencyEntry | None:
-    """Look for a key as a process of its own."""
-    return await (await subject.transactions(endpoint)).kept(key)
+    """Read the entry of a key as a separate process, or None."""
+    return await (await subject.transactions(endpoint)).entry(key)
 
 
 async def found(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> IdempotencyEntry:
-    """Look for a key that must be there."""
+    """Read the entry of a key that must be committed."""
     there = await kept(subject, key, endpoint)
-    assert there is not None, f"nothing is kept under {key!r}"
+    assert there is not None, f"no entry is stored for the key {key!r}"
     return there
 
 
 async def _attempt(subject: TransactionSubject, asked: TransactionAttempt) -> bool:
-    """Try once; tells whether this very attempt was committed."""
+    """Try once. Return whether this attempt was committed."""
     try:
         opened = await (await subject.transactions()).open(asked)
         if isinstance(opened, IdempotencyEntry):
@@ -511,7 +520,7 @@ async def _attempt(subject: TransactionSubject, asked: TransactionAttempt) -> bo
 
 
 async def _change(subject: TransactionSubject, attempt: str, state: bytes | None) -> bytes | None:
-    """Change an entity; gives what it was."""
+    """Change an entity, and return its earlier state."""
     opened = await opened_by(subject, opening(attempt))
     await opened.load("Account/A")
     entities = entities_of(opened)
@@ -522,7 +531,10 @@ async def _change(subject: TransactionSubject, attempt: str, state: bytes | None
 
 
 async def _append(subject: TransactionSubject, attempt: str) -> bool:
-    """Add a digit to an entity; tells whether that was committed. A deadlock may also be CommitFailed: nothing was written."""
+    """Append a digit to an entity. Return whether that was committed.
+
+    A deadlock may also raise CommitFailed: nothing was written.
+    """
     try:
         opened = await opened_by(subject, opening(attempt))
         await opened.load("Account/A")
@@ -535,7 +547,7 @@ async def _append(subject: TransactionSubject, attempt: str) -> bool:
 
 
 async def _on_an_entity(subject: TransactionSubject, attempt: str) -> tuple[str, bool]:
-    """Try, under one key, on an entity of its own or on none, until one is committed; tells whether it was this very one."""
+    """Retry under one key, on an own entity or none, until one attempt commits. Return whether it was this one."""
     transactions = await subject.transactions()
     while True:
         opened = await transactions.open(opening(attempt, key="k"))

@@ -1,4 +1,4 @@
-"""The contract of the Transport port, rule by rule. Whoever sends, receives or looks does so from a process of its own."""
+"""The contract of the Transport port, rule by rule. Senders, receivers and observers run as separate processes."""
 
 import asyncio
 from collections.abc import Iterable
@@ -15,8 +15,6 @@ from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.testing.samples import failures, message, rich_message
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
-__all__ = ["TransportSubject", "TransportSuite"]
-
 EVENT = message().type
 AGES_SECONDS = 3600.0
 DAY_MS = 24 * 3600 * 1000
@@ -27,34 +25,37 @@ class TransportSubject(Protocol):
     """A transport under test."""
 
     async def transport(self, endpoint: str = ENDPOINT) -> Transport:
-        """Open an endpoint's transport, each time as a process of its own would."""
+        """Open an endpoint's transport. Each call opens it as a separate process would."""
 
     async def ahead(self, endpoint: str, milliseconds: int) -> Transport:
-        """Open it as a process would whose own clock is ahead by that much, on a transport that does not share its mistake."""
+        """Open it as a process whose own clock is ahead by this much. The transport itself has the correct time."""
 
     def now(self) -> int:
-        """Give the transport's time, milliseconds since 1970."""
+        """Return the transport's time, in milliseconds since 1970."""
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Let the transport's time pass, so that delays fall due and leases that last less long end."""
+        """Let the transport's time pass. Delays become due, and leases that are shorter than this end."""
 
     async def lapse(self) -> None:
-        """End every lease there is, as if each receiver had lost its connection or been silent for too long."""
+        """End every lease, as if each receiver had lost its connection or been silent for too long."""
 
 
 class TransportSuite(Suite):
-    """Every promise of a transport. Override `open_transport`. `quiet` is how many seconds prove that nothing comes."""
+    """The rules of a transport. Override `open_transport`.
+
+    `quiet` is the number of seconds without a message that prove that none arrives.
+    """
 
     quiet: ClassVar[float] = 0.0
 
     def open_transport(self) -> AbstractAsyncContextManager[TransportSubject]:
-        """Give a transport without queues, and clean up afterwards."""
+        """Open a transport without queues for one rule, and clean up afterwards."""
         raise NotImplementedError
 
     # What arrives
 
     async def test_a_message_arrives_once_when_it_is_acked(self) -> None:
-        """After the ack it never comes again, not even when leases end."""
+        """A message is not delivered again after its ack, even when leases end."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             receiver = await subject.transport()
@@ -65,14 +66,14 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_the_same_id_sent_twice_arrives_twice(self) -> None:
-        """A transport does not deduplicate."""
+        """The transport does not deduplicate."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m1")
             await _put(subject, "m1")
             assert _ids(await self._take_all(subject)) == ["m1", "m1", "m1"]
 
     async def test_a_message_arrives_as_it_was_sent(self) -> None:
-        """Every attribute, extension and header, in any script, and every byte of the body."""
+        """The transport preserves every attribute, extension and header, in any script, and every byte of the body."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=rich_message(), to=ENDPOINT))
@@ -80,7 +81,7 @@ class TransportSuite(Suite):
             assert _message(delivery) == rich_message()
 
     async def test_an_empty_body_arrives_empty(self) -> None:
-        """Nothing is not null."""
+        """An empty body is delivered as an empty body, not as null."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(body=b""), to=ENDPOINT))
@@ -88,7 +89,7 @@ class TransportSuite(Suite):
             assert _message(delivery) == message(body=b"")
 
     async def test_a_retry_copy_keeps_what_it_remembers(self) -> None:
-        """Attempts, history, that it must run alone, and how many processes died that held it."""
+        """A retry copy preserves `attempts`, `history`, `alone` and `held`."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(), to=ENDPOINT, attempts=7, history=failures(), alone=True, held=3))
@@ -96,14 +97,14 @@ class TransportSuite(Suite):
             assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (7, failures(), True, 3)
 
     async def test_a_first_copy_remembers_nothing(self) -> None:
-        """No attempts, no history, not alone, and not held before."""
+        """A first copy has no attempts and no history, is not alone, and was not held before."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             delivery = await self._take_one(await subject.transport())
             assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (0, (), False, 0)
 
     async def test_a_delivery_names_its_queue(self) -> None:
-        """It is the endpoint's: foreign messages take their source from it."""
+        """`queue` is the endpoint's queue. It is the source of foreign messages."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             assert [delivery.queue for delivery in await self._take_all(subject)] == [ENDPOINT]
@@ -111,7 +112,7 @@ class TransportSuite(Suite):
     # Receiving
 
     async def test_receive_takes_at_most_the_limit(self) -> None:
-        """What is left comes next."""
+        """`receive` returns at most `limit` deliveries. Later calls return the others."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
@@ -121,21 +122,21 @@ class TransportSuite(Suite):
             assert sorted(_ids(first) + _ids(await self._take_all(subject))) == ["m1", "m2", "m3"]
 
     async def test_receive_does_not_wait_to_fill(self) -> None:
-        """One message is handed out at once, however many were asked for and however long it may wait."""
+        """`receive` returns a single available message at once, whatever `limit` and `wait` are."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
                 assert _ids(await (await subject.transport()).receive(MANY, AGES_SECONDS)) == ["m1"]
 
     async def test_receive_is_empty_when_nothing_comes(self) -> None:
-        """It ends after its wait."""
+        """`receive` returns an empty result when `wait` is over."""
         async with self.open_transport() as subject:
             await _declare(subject)
             async with asyncio.timeout(self.patience):
                 assert await (await subject.transport()).receive(MANY, self.quiet) == ()
 
     async def test_a_waiting_receive_wakes_when_a_message_comes(self) -> None:
-        """Long before its wait is over."""
+        """A waiting `receive` returns when a message arrives, before `wait` is over."""
         async with self.open_transport() as subject:
             await _declare(subject)
             receiver = await subject.transport()
@@ -146,7 +147,10 @@ class TransportSuite(Suite):
                 assert _ids(await waiting) == ["m1"]
 
     async def test_a_cancelled_receive_loses_nothing(self) -> None:
-        """What it was about to take is taken by another, unmarked, without waiting for a lease to end."""
+        """A message that a cancelled `receive` was taking is delivered to another receiver.
+
+        It is not a suspect, and no lease has to end first.
+        """
         async with self.open_transport() as subject:
             await _declare(subject)
             for steps in range(12):
@@ -161,7 +165,7 @@ class TransportSuite(Suite):
                 await (await subject.transport()).ack(got)
 
     async def test_receivers_never_share_a_delivery(self) -> None:
-        """However many compete at once, each message goes to one of them."""
+        """When receivers compete, each message is delivered to exactly one of them."""
         sent = [f"m{number}" for number in range(40)]
         async with self.open_transport() as subject:
             await _put(subject, *sent)
@@ -169,7 +173,7 @@ class TransportSuite(Suite):
             assert sorted(name for names in got for name in names) == sorted(sent)
 
     async def test_a_held_delivery_is_not_given_to_another(self) -> None:
-        """As long as its lease lasts."""
+        """A held delivery is not delivered to another receiver before its lease ends."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             await self._take(await subject.transport())
@@ -186,13 +190,13 @@ class TransportSuite(Suite):
     # Leases
 
     async def test_a_first_delivery_is_no_suspect(self) -> None:
-        """Nobody held it before."""
+        """A message that was not held before is not a suspect."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             assert [delivery.suspect for delivery in await self._take_all(subject)] == [False]
 
     async def test_a_delivery_whose_lease_ended_comes_again_as_a_suspect(self) -> None:
-        """Whoever held it may have been killed by it."""
+        """A delivery whose lease has ended is redelivered as a suspect. It may have crashed the process that held it."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             await self._take(await subject.transport())
@@ -201,7 +205,7 @@ class TransportSuite(Suite):
             assert (_ids([again]), again.suspect) == (["m1"], True)
 
     async def test_a_receiver_whose_clock_is_ahead_hides_nothing(self) -> None:
-        """What it receives comes again when its lease has ended. What it releases or sends comes at once."""
+        """What such a receiver holds is redelivered when the lease ends. What it releases or sends is delivered at once."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2")
             ahead = await subject.ahead(ENDPOINT, DAY_MS)
@@ -218,7 +222,7 @@ class TransportSuite(Suite):
             assert _ids(await self._drained(await subject.transport(), 1)) == ["m2"]
 
     async def test_a_released_delivery_comes_again_at_once_and_is_no_suspect(self) -> None:
-        """To anyone, without waiting for its lease to end."""
+        """A released delivery is available to every receiver at once, before its lease ends. It is not a suspect."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2")
             receiver = await subject.transport()
@@ -227,7 +231,7 @@ class TransportSuite(Suite):
             assert sorted((*_ids(again), *(str(each.suspect) for each in again))) == ["False", "False", "m1", "m2"]
 
     async def test_a_release_gives_back_only_what_it_names(self) -> None:
-        """The others of a batch stay with their holder."""
+        """`release` affects only the deliveries passed to it. The holder keeps the others of the batch."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
@@ -236,7 +240,7 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m2"]
 
     async def test_releasing_a_suspect_clears_it(self) -> None:
-        """It was given back by someone who lived."""
+        """A suspect that was released is not a suspect when it is delivered again."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             await self._take(await subject.transport())
@@ -247,7 +251,7 @@ class TransportSuite(Suite):
             assert again.suspect is False
 
     async def test_extending_keeps_a_delivery(self) -> None:
-        """Its lease begins anew."""
+        """`extend` restarts the lease of a delivery."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             receiver = await subject.transport()
@@ -263,7 +267,7 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_extending_too_late_does_nothing(self) -> None:
-        """A lease that ended is not revived: another may have it."""
+        """`extend` does not restore a lease that has ended. Another receiver may hold the delivery."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             receiver = await subject.transport()
@@ -277,7 +281,7 @@ class TransportSuite(Suite):
             assert _ids(await self._take(await subject.transport())) == ["m1"]
 
     async def test_a_late_ack_does_not_take_the_delivery_of_another(self) -> None:
-        """Only the present holder settles it."""
+        """An ack by a previous holder does not settle the delivery. Only an ack by the current holder does."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             slow = await subject.transport()
@@ -290,7 +294,7 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m1"]
 
     async def test_a_late_release_does_not_take_the_delivery_of_another(self) -> None:
-        """It stays with its present holder."""
+        """A release by a previous holder has no effect. The current holder keeps the delivery."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             slow = await subject.transport()
@@ -301,7 +305,7 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_a_late_ack_is_harmless(self) -> None:
-        """Nobody took it since: it is settled or comes again, and nothing else suffers."""
+        """After a late ack, a delivery without a new holder is settled or redelivered. Other messages are not affected."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             slow = await subject.transport()
@@ -312,7 +316,7 @@ class TransportSuite(Suite):
             assert "m2" in _ids(await self._take_all(subject))
 
     async def test_acking_twice_is_harmless(self) -> None:
-        """Also several at once."""
+        """Repeated acks have no effect, also for several deliveries in one call."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
@@ -324,7 +328,7 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_an_ack_settles_only_what_it_names(self) -> None:
-        """The others of a batch come again."""
+        """`ack` settles only the deliveries passed to it. The others of the batch are redelivered."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
@@ -336,7 +340,7 @@ class TransportSuite(Suite):
     # Sending
 
     async def test_a_command_goes_to_its_endpoint_only(self) -> None:
-        """Even when another one subscribed to that type."""
+        """A command is not delivered to other endpoints, even if they subscribe to its type."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER, events=(EVENT,)))
             assert await _send(subject, Send(message=message(), to=ENDPOINT)) == (Answer.TAKEN,)
@@ -344,13 +348,13 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m1"]
 
     async def test_a_command_that_cannot_be_routed_is_refused(self) -> None:
-        """Nobody declared that endpoint."""
+        """A command to an endpoint that was not declared is refused."""
         async with self.open_transport() as subject:
             await _declare(subject)
             assert await _send(subject, Send(message=message(), to="nobody")) == (Answer.REFUSED,)
 
     async def test_answers_are_in_the_order_of_the_sends(self) -> None:
-        """A refused one does not hold up the others."""
+        """Answers are in the order of the sends. A refused send does not affect the others."""
         sends = [Send(message=message(f"m{n}"), to="nobody" if n in (0, 3) else ENDPOINT) for n in range(5)]
         async with self.open_transport() as subject:
             await _declare(subject)
@@ -359,7 +363,7 @@ class TransportSuite(Suite):
             assert sorted(_ids(await self._take_all(subject))) == ["m1", "m2", "m4"]
 
     async def test_sending_nothing_answers_nothing(self) -> None:
-        """An empty list is fine everywhere."""
+        """Every call accepts an empty list."""
         async with self.open_transport() as subject:
             await _declare(subject)
             transport = await subject.transport()
@@ -369,7 +373,7 @@ class TransportSuite(Suite):
             assert await transport.send([]) == ()
 
     async def test_an_event_goes_to_every_endpoint_that_subscribed(self) -> None:
-        """One copy each, and none to the others."""
+        """Each subscribed endpoint receives one copy of an event. Other endpoints receive none."""
         async with self.open_transport() as subject:
             topologies = [Topology(endpoint=name, events=events) for name, events in _SUBSCRIBED.items()]
             await _declare(subject, *topologies)
@@ -378,21 +382,21 @@ class TransportSuite(Suite):
             assert got == {name: ["m1"] if EVENT in events else [] for name, events in _SUBSCRIBED.items()}
 
     async def test_an_event_is_matched_by_its_exact_type(self) -> None:
-        """Neither case nor a common beginning is enough."""
+        """Subscriptions match the exact type. They are case-sensitive, and support no prefixes and no wildcards."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT.upper(), EVENT[:-1], EVENT + "0", "%", "*", "#")))
             await _send(subject, Send(message=message()))
             assert await self._take_none(subject)
 
     async def test_an_event_nobody_subscribed_to_is_taken(self) -> None:
-        """That is normal."""
+        """An event without subscribers is accepted. This is not an error."""
         async with self.open_transport() as subject:
             await _declare(subject)
             assert await _send(subject, Send(message=message())) == (Answer.TAKEN,)
             assert await self._take_none(subject)
 
     async def test_a_body_of_the_greatest_size_arrives(self) -> None:
-        """The trait is no guess."""
+        """A body of `traits.max_body` bytes is delivered."""
         async with self.open_transport() as subject:
             await _declare(subject)
             body = bytes((await subject.transport()).traits.max_body)
@@ -400,7 +404,10 @@ class TransportSuite(Suite):
             assert [each.body for each in await self._take_all(subject)] == [body]
 
     async def test_a_body_over_the_greatest_size_is_refused(self) -> None:
-        """Whoever it is for, and what is sent along with it is not."""
+        """A body larger than `traits.max_body` is refused, both in commands and in events.
+
+        Other sends of the call are accepted.
+        """
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
             large = message("large", body=bytes((await subject.transport()).traits.max_body + 1))
@@ -411,7 +418,7 @@ class TransportSuite(Suite):
     # Delays
 
     async def test_a_delayed_message_is_not_delivered_before_it_is_due(self) -> None:
-        """Not even a little."""
+        """A delayed message is not delivered even a millisecond before `due`."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 5_000))
@@ -419,7 +426,7 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_a_delayed_message_is_delivered_when_it_is_due(self) -> None:
-        """At that instant, and it is no suspect: nobody held it."""
+        """A delayed message is delivered at `due`. It is not a suspect, because it was not held before."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 5_000))
@@ -427,7 +434,7 @@ class TransportSuite(Suite):
             assert [each.suspect for each in await self._take_all(subject)] == [False]
 
     async def test_a_delayed_message_does_not_hold_up_others(self) -> None:
-        """Those behind it that are due come first."""
+        """Messages that are due are delivered before a delayed message that was sent earlier."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message("late"), to=ENDPOINT, due=subject.now() + 5_000))
@@ -435,7 +442,7 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m1"]
 
     async def test_a_message_due_in_the_past_is_delivered_at_once(self) -> None:
-        """It is as good as undelayed."""
+        """A message whose `due` is in the past is delivered without delay."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() - 5_000))
@@ -444,7 +451,7 @@ class TransportSuite(Suite):
     # Queues
 
     async def test_declaring_again_is_harmless(self) -> None:
-        """What waits stays, once."""
+        """A repeated `declare` neither loses nor duplicates messages, and keeps the subscription."""
         topology = Topology(endpoint=ENDPOINT, events=(EVENT,))
         async with self.open_transport() as subject:
             await _declare(subject, topology)
@@ -454,7 +461,7 @@ class TransportSuite(Suite):
             assert sorted(_ids(await self._take_all(subject))) == ["m1", "m2"]
 
     async def test_declaring_adds_subscriptions(self) -> None:
-        """A new version of an endpoint may want more events."""
+        """`declare` adds subscriptions to those of earlier calls. A new version of an endpoint may need more events."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT))
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
@@ -462,7 +469,7 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m1"]
 
     async def test_declaring_less_keeps_subscriptions(self) -> None:
-        """While old and new versions of an endpoint run side by side, the old one still wants its events."""
+        """`declare` keeps subscriptions that it does not name. Old and new versions of an endpoint may run at the same time."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
             await _declare(subject, Topology(endpoint=ENDPOINT))
@@ -470,7 +477,10 @@ class TransportSuite(Suite):
             assert _ids(await self._take_all(subject)) == ["m1"]
 
     async def test_what_an_endpoint_names_as_gone_is_unsubscribed(self) -> None:
-        """What came before stays, nobody else loses anything, and saying it again is harmless."""
+        """`gone` ends the subscription to a type.
+
+        Messages already in the queue stay, other endpoints keep theirs, and repetition is harmless.
+        """
         gone = Topology(endpoint=ENDPOINT, gone=(EVENT, "never subscribed"))
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=(EVENT,)))
@@ -482,7 +492,7 @@ class TransportSuite(Suite):
             assert sorted(_ids(await self._take_all(subject, OTHER))) == ["m1", "m2"]
 
     async def test_depth_counts_what_waits_is_held_and_is_delayed(self) -> None:
-        """And not what was acked, or is another's."""
+        """`depth` does not count acked messages, nor those of other endpoints."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER))
             await _put(subject, "m1", "m2", "m3", "m4", "m5", "m6")
@@ -494,7 +504,7 @@ class TransportSuite(Suite):
             assert await (await subject.transport()).depth(ENDPOINT) == Depth(waiting=3, held=2, delayed=1)
 
     async def test_depth_counts_what_came_back_as_waiting(self) -> None:
-        """Released, or its lease ended, or due by now."""
+        """Released deliveries, deliveries whose lease ended, and delayed messages that are due count as waiting."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2")
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 1))
@@ -506,31 +516,31 @@ class TransportSuite(Suite):
             assert await (await subject.transport()).depth(ENDPOINT) == Depth(waiting=3, held=0, delayed=0)
 
     async def test_the_depth_of_an_unknown_queue_is_a_setup_error(self) -> None:
-        """Zero would look like success."""
+        """`depth` raises SetupError for an unknown queue. Zero would look like success."""
         async with self.open_transport() as subject:
             await _declare(subject)
             async with raises(SetupError):
                 await (await subject.transport()).depth("nobody")
 
     async def _take(self, receiver: Transport, limit: int = MANY) -> tuple[Delivery, ...]:
-        """Receive what is expected to be there."""
+        """Receive deliveries that must be available."""
         return await receiver.receive(limit, self.patience)
 
     async def _take_one(self, receiver: Transport) -> Delivery:
-        """Receive the one delivery that is expected to be there."""
+        """Receive the one delivery that must be available."""
         got = await self._take(receiver)
         assert len(got) == 1
         return got[0]
 
     async def _drained(self, receiver: Transport, count: int) -> tuple[Delivery, ...]:
-        """Receive this many, in as many calls as it takes."""
+        """Receive this many deliveries, in as many calls as necessary."""
         got: tuple[Delivery, ...] = ()
         while len(got) < count and (more := await self._take(receiver, count - len(got))):
             got += more
         return got
 
     async def _take_all(self, subject: TransportSubject, endpoint: str = ENDPOINT) -> tuple[Delivery, ...]:
-        """Receive, as a new process, until nothing more comes."""
+        """Receive as a new process until the queue is empty."""
         receiver = await subject.transport(endpoint)
         got: tuple[Delivery, ...] = ()
         while more := await receiver.receive(MANY, self.quiet):
@@ -541,7 +551,7 @@ class TransportSuite(Suite):
         return await self._take_all(subject, endpoint) == ()
 
     async def _drain(self, subject: TransportSubject, limit: int) -> list[str]:
-        """Receive and ack until nothing more comes."""
+        """Receive and ack until the queue is empty."""
         receiver = await subject.transport()
         got: list[str] = []
         while more := await receiver.receive(limit, self.quiet):
@@ -562,7 +572,7 @@ async def _send(subject: TransportSubject, *sends: Send) -> tuple[Answer, ...]:
 
 
 async def _put(subject: TransportSubject, *ids: str, declare: bool = True) -> None:
-    """Put messages into the queue of the endpoint."""
+    """Put messages into the endpoint's queue."""
     if declare:
         await _declare(subject)
     answers = await _send(subject, *(replace(_COMMAND, message=message(name)) for name in ids))
@@ -583,6 +593,6 @@ def _ids(deliveries: Iterable[Delivery]) -> list[str]:
 
 
 async def _steps(count: int) -> None:
-    """Let the other tasks go on for some turns of the loop."""
+    """Let the other tasks run for this many turns of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)

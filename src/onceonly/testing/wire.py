@@ -1,4 +1,4 @@
-"""The transport of a test: the endpoint's own queue is real, what goes to others is taken and written down."""
+"""The transport of a test: the endpoint's own queue is real, and messages to other endpoints are only recorded."""
 
 from collections.abc import Iterable, Sequence
 
@@ -37,9 +37,9 @@ class Tape:
 
 
 class TapedTransport:
-    """Passes on what concerns the endpoint's own queue; commands to other endpoints are TAKEN, and nobody gets them.
+    """Uses the endpoint's own queue, and records commands to other endpoints as TAKEN without delivering them.
 
-    Retry copies and control messages are no messages of the endpoint's own, and are not written down.
+    Retry copies and control messages are not messages of the endpoint, and are not recorded.
     """
 
     def __init__(self, inner: Transport, endpoint: str, tape: Tape) -> None:

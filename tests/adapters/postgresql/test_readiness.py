@@ -90,7 +90,7 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
             assert ports is not None
             await ports.transport.send([Send(message=message, to="shop")])
 
-        async with shop.running(observer=health_observer):
+        async with host_of(shop).running(observer=health_observer):
             await send("before")
             await until(health_observer, lambda: is_ready() and handled == ["before"])
             await on_postgresql(f"ALTER ROLE {mine} SET synchronous_commit = off", url=url)

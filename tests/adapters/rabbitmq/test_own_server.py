@@ -164,7 +164,7 @@ async def test_work_goes_on_when_the_server_is_no_longer_full(
     async with AsyncExitStack() as alarm:
         await alarm.enter_async_context(full(server))
         async with shop.endpoint.running():
-            await until(line(caplog, "cannot settle what was received; trying again with growing delays"))
+            await until(line(caplog, "worker cannot settle messages, retrying with backoff"))
             assert await ear.receive(100, 0.2) == ()
             await alarm.aclose()
             came = await heard(ear, {*NAMES})
@@ -185,7 +185,7 @@ async def test_work_goes_on_when_a_server_was_restarted(
         await transport.send(commands("first"))
         await heard(ear, {"first"})
         await asyncio.to_thread(server.stop)
-        await until(line(caplog, "cannot receive; trying again with growing delays"))
+        await until(line(caplog, "worker cannot receive, retrying with backoff"))
         await asyncio.to_thread(server.start)
         await until(line(caplog, "worker recovered"))
         assert await until_taken(transport, "second") is Answer.TAKEN

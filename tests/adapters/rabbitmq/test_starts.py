@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from onceonly import Endpoint, message
+from onceonly.adapters.rabbitmq.topology import LEVELS
 from onceonly.model.errors import SetupError
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, line, opened, until
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, Proxy, commands, line, opened, until
 from tests.servers.available import RABBITMQ, need
 
 
@@ -35,17 +36,16 @@ def shop(folder: Path, transport: str, handled: Callable[[], object]) -> Endpoin
 
 async def test_an_application_starts_without_its_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The block begins, the worker keeps trying beside it, and handles what comes once the broker is there."""
-    async with opened() as broker, Proxy.before(broker.url) as proxy:
-        await delays_of(broker)
+    async with opened(levels=LEVELS) as broker, Proxy.before(broker.url) as proxy:
         proxy.refuses = True
         handled = asyncio.Event()
         async with shop(tmp_path, proxy.through(broker.url), handled.set).running():
-            await until(line(caplog, "cannot start yet; trying again with growing delays"))
+            await until(line(caplog, "endpoint cannot start yet, retrying with backoff"))
             await (await broker.transport()).send(commands("m1"))
             proxy.refuses = False
             async with asyncio.timeout(PATIENCE):
                 await handled.wait()
-        assert caplog.messages.count("cannot start yet; trying again with growing delays") == 1
+        assert caplog.messages.count("endpoint cannot start yet, retrying with backoff") == 1
 
 
 async def test_an_application_without_its_broker_stops_at_once(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_a_set_up_that_shows_to_be_wrong_later_is_logged_then_and_raised_a
     async with Proxy.before(need(RABBITMQ)) as proxy:
         proxy.refuses = True
         with caplog.at_level(logging.ERROR), pytest.raises(SetupError, match="vhost nowhere not found"):
-            await let_it_come(shop(tmp_path, proxy.through(wrong), print), proxy, line(caplog, "cannot start"))
+            await let_it_come(shop(tmp_path, proxy.through(wrong), print), proxy, line(caplog, "endpoint start failed"))
 
 
 async def let_it_come(endpoint: Endpoint, proxy: Proxy, told: Callable[[], bool]) -> None:
@@ -80,8 +80,3 @@ async def let_it_come(endpoint: Endpoint, proxy: Proxy, told: Callable[[], bool]
     async with endpoint.running():
         proxy.refuses = False
         await until(told)
-
-
-async def delays_of(broker: Broker) -> None:
-    """Have the broker's few levels of delay, so that the endpoint does not make all of them."""
-    await (await broker.transport()).declare([TOPOLOGY])

@@ -136,7 +136,7 @@ async def test_work_goes_on_when_the_file_is_back(file: Path, caplog: pytest.Log
         await add(unit, *for_new)
         await unit.commit(records(*unit.found.new))
         assert list(await look(store, A, B)) == ["done"]
-    assert [record.message for record in caplog.records] == ["a database file was deleted or replaced"]
+    assert [record.message for record in caplog.records] == ["database file deleted or replaced"]
 
 
 async def test_every_connection_of_the_pool_is_made_anew(file: Path) -> None:

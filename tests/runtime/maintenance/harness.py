@@ -13,8 +13,8 @@ from onceonly.model.journal import Journal
 from onceonly.model.message import Message
 from onceonly.model.ring import INSTANT, bucketing_for
 from onceonly.ports.bundle import Ports
+from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.ring import Rotation, TimeBucket
-from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from tests.runtime.harness import SHOP, FixedRandomSource, SimulatedEndpoint
@@ -81,11 +81,11 @@ class JanitorHarness:
         self.journals = DocumentJournals(MemoryDocuments(Live()), SHOP)
         self.stop = asyncio.Event()
 
-    def ports(self, **upkeep: object) -> Ports:
+    def ports(self, **maintenance: object) -> Ports:
         """Put together what one process has."""
         given = {"ring": self.ring, "leader": self.ring, "journals": self.journals, "retention": WEEK, "interval": INTERVAL}
-        chosen = Upkeep(**(given | upkeep))  # type: ignore[arg-type] # a test's own doubles
-        return self.simulated.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
+        chosen = Maintenance(**(given | maintenance))  # type: ignore[arg-type] # a test's own doubles
+        return self.simulated.ports._replace(store=self.store, fence=self.store, pending=self.store, maintenance=chosen)
 
     def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> MaintenanceLoop:
         """Make a janitor, as another process would."""

@@ -10,8 +10,8 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.health import Trouble
 from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
 from onceonly.model.message import Send
+from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.transport import Topology
-from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
@@ -73,8 +73,8 @@ async def test_a_bucket_that_a_refused_record_keeps_is_told_once_it_is_late(capl
     harness.clock.advance(3 * WIDTH)
     assert any(bucket.stops for bucket in (await harness.round()).late)
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING] == [
-        "a bucket of claims is late",
-        "ALARM: a bucket of claims is late, and messages wait for it",
+        "time bucket late",
+        "ALARM: time bucket late, messages delayed",
     ]
 
 
@@ -199,8 +199,8 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     harness.ring.failures = 1
     assert (await harness.round()).chores["recycling slots"].failing_since == since
     assert not list((await harness.round()).troubles(harness.clock.now()))
-    told = [each.getMessage() for each in caplog.records if "recycling" in each.getMessage()]
-    assert told == ["janitor: recycling slots fails; everything else goes on", "janitor: recycling slots works again"]
+    told = [each.getMessage() for each in caplog.records if vars(each).get("task") == "recycling slots"]
+    assert told == ["janitor task failing", "janitor task recovered"]
 
 
 async def test_a_bucket_that_cannot_be_rotated_keeps_no_other_from_it() -> None:
@@ -236,7 +236,7 @@ async def test_a_journal_that_cannot_be_read_ends_no_janitor(caplog: pytest.LogC
     journals = FailingJournals(harness, times=3)
     await harness.run(harness.janitor(harness.ports(journals=journals)), until=lambda: True)
     told = [each.getMessage() for each in caplog.records]
-    assert told[:2] == ["janitor cannot look; trying again with growing delays", "janitor recovered"]
+    assert told[:2] == ["janitor cannot run, retrying with backoff", "janitor recovered"]
 
 
 class FailingJournals(CountedJournals):
@@ -325,8 +325,8 @@ async def forever(_seconds: float) -> None:
 
 def test_nothing_to_look_after_needs_no_janitor() -> None:
     """A counter alone is nobody's work."""
-    assert not Upkeep().has_tasks
-    assert Upkeep(keys=object()).has_tasks  # type: ignore[arg-type] # looked at for being there
+    assert not Maintenance().has_tasks
+    assert Maintenance(keys=object()).has_tasks  # type: ignore[arg-type] # looked at for being there
 
 
 def test_a_janitor_that_has_not_come_for_long_is_told() -> None:

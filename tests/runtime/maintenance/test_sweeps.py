@@ -20,7 +20,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.bundle import Ports
-from onceonly.ports.upkeep import Upkeep
+from onceonly.ports.maintenance import Maintenance
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.testing.clock import ManualClock
@@ -64,7 +64,7 @@ class Attic:
         stop = asyncio.Event()
         self.tokens.looked = lambda: stop.set() if until() else None
         nothing = object()
-        ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
+        ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Maintenance(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
         environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
         async with asyncio.timeout(20):
             await MaintenanceLoop(ports, grace=5.0, environment=environment).run(stop)
@@ -176,8 +176,8 @@ async def test_an_outage_ends_no_janitor(caplog: pytest.LogCaptureFixture) -> No
     await attic.run(attic.looks(5))
     assert await attic.left() == []
     assert words(caplog.records) == [
-        "janitor: sweeping tokens fails; everything else goes on",
-        "janitor: sweeping tokens works again",
+        "janitor task failing",
+        "janitor task recovered",
     ]
 
 

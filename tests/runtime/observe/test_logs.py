@@ -14,6 +14,7 @@ from onceonly.model.ring import Undecidable
 from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Point, PortCall
+from tests.cli.terminal import logging_restored
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
@@ -24,10 +25,44 @@ def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 async def test_a_message_that_succeeds_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
     """A million messages make no line."""
-    caplog.set_level("DEBUG", "onceonly")
+    caplog.set_level("INFO", "onceonly")
     simulated = await SimulatedEndpoint().open("a", "b")
     await simulated.work(also=[Logs()])
     assert entries(caplog) == []
+
+
+async def test_every_run_of_a_handler_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    """With the message, how long it took, and why it failed."""
+    caplog.set_level("DEBUG", "onceonly")
+
+    def script(message: Message, _resources: object) -> None:
+        if message.id == "b" and handlers.started.count("b") == 1:
+            raise failing("no stock")
+
+    handlers = ScriptedHandlers(script)
+    simulated = await SimulatedEndpoint(handlers).open("b")
+    await simulated.work(also=[Logs()])
+    runs = [vars(record) for record in entries(caplog) if record.levelname == "DEBUG"]
+    assert [(run["msg"], run["message_id"], run["type"], run.get("reason")) for run in runs] == [
+        ("handler failed", "b", "order", "no stock"),
+        ("handler succeeded", "b", "order", None),
+    ]
+    assert all(run["milliseconds"] >= 0 for run in runs)
+
+
+async def test_the_first_failure_has_its_traceback_and_each_with_a_new_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """Five failures with two reasons: the traceback is there twice, and again in the dead letter."""
+
+    def script(_message: Message, _resources: object) -> None:
+        raise failing("no stock" if len(handlers.started) <= 3 else "no money")
+
+    handlers = ScriptedHandlers(script, Retry(immediate=4, delayed=0))
+    simulated = await SimulatedEndpoint(handlers).open("a")
+    await simulated.work(also=[Logs()])
+    traces = [vars(record)["traceback"] for record in entries(caplog)]
+    stock, money = "Traceback of no stock", "Traceback of no money"
+    assert traces == [stock, "", "", money, money]
+    assert KeyValues().format(entries(caplog)[0]).endswith(f"\n{stock}")
 
 
 async def test_a_retry_is_a_warning_and_a_dead_letter_an_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +90,7 @@ async def test_one_id_with_two_bodies_is_an_alarm(caplog: pytest.LogCaptureFixtu
     await simulated.work(also=[Logs()])
     (alarm,) = entries(caplog)
     assert alarm.levelname == "CRITICAL"
-    assert "two different bodies" in alarm.getMessage()
+    assert "reused with another body" in alarm.getMessage()
 
 
 async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,11 +104,11 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
     for _ in range(2):
         async with logs.around(PortCall(Point.BEGIN, "shop")):
             pass
-    assert [record.getMessage() for record in entries(caplog)] == ["call fails", "call works again"]
+    assert [record.getMessage() for record in entries(caplog)] == ["call failing", "call recovered"]
     assert (
         KeyValues()
         .format(entries(caplog)[0])
-        .endswith('call fails endpoint=shop call=begin reason="OutcomeUnknown: connection refused"')
+        .endswith('call failing endpoint=shop call=begin reason="OutcomeUnknown: connection refused"')
     )
 
 
@@ -95,9 +130,9 @@ async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCa
             if error.args == ("cut",):
                 break
     first, outage = entries(caplog)
-    assert (first.levelname, "a newer onceonly" in first.getMessage()) == ("WARNING", True)
+    assert (first.levelname, "newer version" in first.getMessage()) == ("WARNING", True)
     assert "entity/a" in vars(first)["reason"]
-    assert outage.getMessage() == "call fails"
+    assert outage.getMessage() == "call failing"
 
 
 async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,7 +147,7 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
     simulated = await SimulatedEndpoint(handlers).open("a")
     await simulated.work(also=[Logs()])
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
-        ("INFO", "postponed, and not counted as a failure")
+        ("INFO", "message postponed, not counted as a failure")
     ]
 
 
@@ -129,7 +164,7 @@ async def test_a_message_that_once_waited_for_its_bucket_may_be_put_off_by_its_h
     copied = PortCall(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
     async with logs.around(copied):
         copied.result = (Answer.TAKEN,)
-    assert [record.getMessage() for record in entries(caplog)] == ["postponed, and not counted as a failure"]
+    assert [record.getMessage() for record in entries(caplog)] == ["message postponed, not counted as a failure"]
 
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended")
@@ -151,14 +186,14 @@ async def retried(*sends: Send) -> None:
 async def test_what_a_process_left_behind_is_named_or_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Three messages have a line each, two hundred have one together; another failure in the batch is still named."""
     await retried(left_behind(1), left_behind(2, KILLED))
-    assert {record.getMessage() for record in entries(caplog)} == {"its process died; it will be tried again"}
+    assert {record.getMessage() for record in entries(caplog)} == {"message interrupted, will be retried"}
     assert [vars(record)["message_id"] for record in entries(caplog)] == ["m1", "m2"]
     caplog.clear()
     other = left_behind(0, Failure(kind=FailureKind.EXCEPTION, reason="odd"))
     await retried(other, *(left_behind(number) for number in range(200)))
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
-        ("WARNING", "a process died with many messages; each will be tried again"),
-        ("WARNING", "it failed, and will be tried again"),
+        ("WARNING", "messages interrupted, will be retried"),
+        ("WARNING", "message failed, will be retried"),
     ]
 
 
@@ -183,15 +218,11 @@ def test_an_exception_is_part_of_the_json_line() -> None:
 
 def test_logs_go_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
     """Standard output is for answers."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    root.handlers.clear()  # basicConfig(force) would close what pytest still uses
-    try:
+    with logging_restored():
+        logging.getLogger().handlers.clear()  # basicConfig(force) would close what pytest still uses
         log_to_stderr(json_lines=True, level="warning")
         logging.getLogger("onceonly").warning("odd", extra={"endpoint": "shop"})
         logging.getLogger("onceonly").info("usual")
-    finally:
-        root.handlers[:], root.level = before
     out, err = capsys.readouterr()
     assert out == ""
     assert [json.loads(line)["endpoint"] for line in err.splitlines()] == ["shop"]
@@ -203,17 +234,12 @@ def test_a_driver_that_tells_of_every_request_does_not_flood_the_log(
     capsys: pytest.CaptureFixture[str], name: str, level: str, told: int
 ) -> None:
     """Two requests of a driver at INFO are no lines, unless somebody asked for DEBUG; its warnings are."""
-    root, driver = logging.getLogger(), logging.getLogger(name)
-    before = root.handlers[:], root.level
-    try:
+    driver = logging.getLogger(name)
+    with logging_restored():
         log_to_stderr(json_lines=True, level=level)
         driver.info("Request URL")
         driver.info("Response status")
         driver.warning("odd")
-    finally:
-        root.handlers[:], root.level = before
-        for talkative in ("azure", "aiobotocore", "botocore", "httpx"):
-            logging.getLogger(talkative).setLevel(logging.NOTSET)
     assert len(capsys.readouterr().err.splitlines()) == told + 1
 
 

@@ -12,12 +12,12 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.maintenance import Journals
 from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests
 from onceonly.ports.starts import Starts
 from onceonly.ports.store import Fence, PendingRecords, Store, Unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
-from onceonly.ports.upkeep import Journals
 from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
 from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
@@ -147,8 +147,8 @@ PORTS = {
     Starts: observing.STARTS,
     Transactions: observing.TRANSACTIONS,
     OpenTransaction: {**observing.TRANSACTIONS["open"].opens},
-    RemoteRequests: observing.CALLS,
-    OpenRemoteRequest: {**observing.CALLS["open"].opens},
+    RemoteRequests: observing.REMOTE_REQUESTS,
+    OpenRemoteRequest: {**observing.REMOTE_REQUESTS["open"].opens},
     Attempts: observing.ATTEMPTS,
     Journals: observing.JOURNALS,
 }

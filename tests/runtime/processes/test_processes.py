@@ -132,7 +132,7 @@ async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(
         await watched.until(REPLACED)
         assert counters.row(0).take_death(KEY) == 2
     assert death.exitcode == 1
-    assert "the event loop was stopped" in capfd.readouterr().err
+    assert "event loop stopped, process exiting" in capfd.readouterr().err
 
 
 async def test_the_watchdog_kills_a_child_that_does_not_tick(

@@ -111,7 +111,7 @@ async def test_what_could_not_be_forgotten_is_found_and_sent_again(caplog: pytes
         harness.stop.set()
         await running
     assert harness.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)] * 2
-    assert caplog.messages == ["relay cannot dispatch; trying again with growing delays", "relay recovered"]
+    assert caplog.messages == ["relay cannot dispatch, retrying with backoff", "relay recovered"]
 
 
 async def test_what_is_on_its_way_out_of_the_store_is_not_found_by_a_look() -> None:

@@ -172,7 +172,7 @@ async def test_what_another_relay_has_just_taken_is_refused_all_the_same(caplog:
 
     with caplog.at_level(logging.INFO):
         await harness.run(TakesBefore(), until=harness.looked(4))
-    assert told(caplog) == ["relay: the broker refuses what is committed; it is kept, and tried again"]
+    assert told(caplog) == ["relay: messages rejected by the broker, will be retried"]
 
 
 async def test_what_stays_refused_is_tried_less_and_less_often() -> None:
@@ -311,7 +311,7 @@ async def test_an_outage_is_said_once_and_waited_out_with_growing_delays(
     await harness.commit("a")
     with caplog.at_level(logging.INFO):
         await harness.run(FailsAt(point, *[CommitFailed("away")] * 4), until=lambda: "relay recovered" in told(caplog))
-    assert told(caplog) == ["relay cannot dispatch; trying again with growing delays", "relay recovered"]
+    assert told(caplog) == ["relay cannot dispatch, retrying with backoff", "relay recovered"]
     assert harness.timer.seconds() >= (0.1 + 0.2 + 0.4 + 0.8) / 2
     assert harness.left() == []
 
@@ -385,7 +385,9 @@ async def test_refused_records_are_said_once_for_each_change(caplog: pytest.LogC
     with caplog.at_level(logging.INFO):
         await harness.run(until=harness.looked(3))
         assert len(told(caplog)) == 1
-        running = harness.relay(StopWhen(harness.stop, lambda: "relay: nothing is refused any more" in told(caplog)))
+        running = harness.relay(
+            StopWhen(harness.stop, lambda: "relay: messages no longer rejected by the broker" in told(caplog))
+        )
         task = asyncio.create_task(running.run(harness.stop))
         while len(told(caplog)) < 2:  # noqa: ASYNC110 - a log has no event
             await asyncio.sleep(0)
@@ -393,5 +395,5 @@ async def test_refused_records_are_said_once_for_each_change(caplog: pytest.LogC
         await task
     first = next(record for record in caplog.records if record.name == "onceonly.relay")
     assert (first.levelname, vars(first)["count"], vars(first)["reason"]) == ("WARNING", 2, "done to nobody")
-    assert told(caplog)[1:] == [told(caplog)[0], "relay: nothing is refused any more"]
+    assert told(caplog)[1:] == [told(caplog)[0], "relay: messages no longer rejected by the broker"]
     assert harness.left() == []

@@ -210,7 +210,7 @@ async def test_a_death_while_a_responder_is_at_work_is_not_that_of_a_handler_bes
     payments = Payments()
     with SharedCounters.create(tmp_path / "board", 2) as counters:
         row, dead = counters.row(0), counters.row(1)
-        async with payments.endpoint.running(counters=row):
+        async with host_of(payments.endpoint).running(counters=row):
             await payments.put()
             posting = asyncio.create_task(payments.post())
             await payments.at_work.wait()

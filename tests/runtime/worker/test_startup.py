@@ -68,8 +68,8 @@ async def test_a_server_that_is_away_is_waited_for_and_told_once(caplog: pytest.
             assert server.open == 1
     assert server.open == 0
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("WARNING", "cannot start yet; trying again with growing delays"),
-        ("INFO", "can start now"),
+        ("WARNING", "endpoint cannot start yet, retrying with backoff"),
+        ("INFO", "endpoint can start now"),
     ]
     assert vars(caplog.records[0])["reason"] == "nobody listens"
     assert away.is_set()
@@ -136,4 +136,6 @@ async def test_a_wrong_set_up_is_raised_at_once(before: int, caplog: pytest.LogC
         with pytest.raises(SetupError, match="the password is wrong"):
             await patience(stop, timer).enter(stack, server.opened)
     assert len(timer.asked) == before
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["cannot start"] * bool(before)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["endpoint start failed"] * bool(
+        before
+    )

@@ -244,7 +244,7 @@ async def test_what_outlasts_the_grace_time_is_cut_off_and_given_back(caplog: py
     again = await simulated.transport.receive(1, 0.05)
     assert simulated.noted() == []
     assert [(d.suspect, d.attempts) for d in again] == [(False, 0)]
-    assert "worker gives deliveries back" in caplog.messages
+    assert "worker releases deliveries" in caplog.messages
 
 
 async def test_what_arrives_after_the_stop_is_given_back_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -401,7 +401,7 @@ async def test_a_loop_that_ends_ends_the_worker(caplog: pytest.LogCaptureFixture
     worker = Worker(simulated.ports, FAST, environment=simulated.environment)
     with pytest.raises(WorkerStopped, match="without a stop request"):
         await run_all([worker], asyncio.Event())
-    assert any("has ended" in said for said in messages_in(caplog, "ERROR"))
+    assert any("worker failed" in said for said in messages_in(caplog, "ERROR"))
 
 
 async def test_a_runner_that_is_cancelled_ends_those_beside_it() -> None:

@@ -5,7 +5,7 @@ from msgspec import Struct
 from onceonly.model.retry import Retry
 from onceonly_verify.actors.clients import client_roles
 from onceonly_verify.actors.executors import executing_roles
-from onceonly_verify.actors.maintenance import upkeep_roles
+from onceonly_verify.actors.maintenance import maintenance_roles
 from onceonly_verify.actors.relays import relay_roles, sweeper_roles, transaction_roles
 from onceonly_verify.mutations import CodeChange
 from onceonly_verify.roles import Role, endpoint_roles, older_roles
@@ -44,7 +44,7 @@ class Check(Struct, frozen=True, kw_only=True):
             *executing_roles(self.workload, workers=self.executors),
             *relay_roles(self.workload, relays=self.relays),
             *sweeper_roles(self.workload, sweepers=self.sweepers),
-            *upkeep_roles(self.workload, janitors=self.janitors),
+            *maintenance_roles(self.workload, janitors=self.janitors),
         )
 
     @property

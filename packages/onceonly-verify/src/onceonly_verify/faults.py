@@ -33,7 +33,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "open": (CONFLICT, FAILED, UNKNOWN_NOT),
     "start-begin": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),
     "start-died": (FAILED,),
-    "kept": (FAILED,),
+    "entry": (FAILED,),
     "rotate": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
     "load": (FAILED,),
     "save": (FAILED, *_UNKNOWN),  # a repeated one finds another version, for ever

@@ -33,7 +33,7 @@ MODULES = (
     "onceonly.adapters.memory.tokens",
     "onceonly.adapters.memory.artifacts",
     "onceonly.adapters.memory.transactions",
-    "onceonly.adapters.memory.calls",
+    "onceonly.adapters.memory.remote_requests",
     "onceonly.adapters.memory.remote",
     "onceonly.adapters.memory.documents",
     "onceonly.documents.store",
@@ -63,7 +63,7 @@ class Programs(NamedTuple):
     dedup: Any
     tokens: Any
     artifacts: Any
-    calls: Any
+    remote_requests: Any
     remote: Any
     execution: Any
     memory_documents: Any
@@ -130,7 +130,7 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         dedup=modules["onceonly.adapters.memory.dedup"],
         tokens=modules["onceonly.adapters.memory.tokens"],
         artifacts=modules["onceonly.adapters.memory.artifacts"],
-        calls=modules["onceonly.adapters.memory.calls"],
+        remote_requests=modules["onceonly.adapters.memory.remote_requests"],
         remote=modules["onceonly.adapters.memory.remote"],
         execution=modules["onceonly.algorithms.remote_execution"],
         memory_documents=modules["onceonly.adapters.memory.documents"],

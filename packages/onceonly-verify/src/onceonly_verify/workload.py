@@ -146,7 +146,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
     artifacts: int = 0
     """How many artifacts each handled message makes at the first endpoint."""
-    calls: int = 0
+    requests: int = 0
     """How many requests each handled message makes of another service at the first endpoint; what it sends follows them up."""
     followed: bool = False
     """That the arrivals follow up requests which another service has executed."""
@@ -230,7 +230,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     @property
     def makes(self) -> int:
         """Tell how many artifacts each handled message makes at the first endpoint, before its commit."""
-        return self.artifacts + self.calls + self.followed
+        return self.artifacts + self.requests + self.followed
 
     def tokens(self) -> frozenset[Token]:
         """Give the tokens that the arrivals came with, live at the beginning."""
@@ -313,7 +313,7 @@ class CheckedHandlers:
                 notebook.refuse("a deferred constraint")
         self._check(message, response)
         effects = self.effects(message.identity, text, mark)
-        if not self._calls:
+        if not self._requests:
             return Decision(effects, self._artifacts(text, mark, attempt))
         url = f"{attempt}/0"
         followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
@@ -342,8 +342,8 @@ class CheckedHandlers:
             notebook.write(text, mark)
 
     @property
-    def _calls(self) -> int:
-        return self.workload.calls if self._endpoint == self.workload.endpoints[0] else 0
+    def _requests(self) -> int:
+        return self.workload.requests if self._endpoint == self.workload.endpoints[0] else 0
 
     def _check(self, message: Message, response: Response | None) -> None:
         """Make sure that what follows a request up finds its response. Raises RuntimeError, which nothing expects."""

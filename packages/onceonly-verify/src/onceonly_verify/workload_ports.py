@@ -123,9 +123,9 @@ def tokens_of(programs: Programs, driver: CheckerDriver) -> Any:
     return programs.tokens.MemoryTokens(driver, clock=EventClock())
 
 
-def calls_of(programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
+def remote_requests_of(programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     """Give what an endpoint keeps of what other services ask."""
-    return programs.calls.MemoryCalls(driver, endpoint, clock=EventClock())
+    return programs.remote_requests.MemoryRemoteRequests(driver, endpoint, clock=EventClock())
 
 
 def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
@@ -146,11 +146,11 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
     if workload.clients:
         worlds[ANSWERS] = AnswersWorld()
-    if workload.calls or workload.followed:
+    if workload.requests or workload.followed:
         worlds[REMOTE] = programs.remote.RemoteWorld(workload.answered(), workload.answered())
     if workload.asked:
-        calls = calls_of(programs, CheckerDriver(None), endpoint=workload.endpoints[0])
-        worlds[calls.place.name] = calls.place.empty
+        requests = remote_requests_of(programs, CheckerDriver(None), endpoint=workload.endpoints[0])
+        worlds[requests.place.name] = requests.place.empty
     if workload.artifacts:
         worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
     return worlds
@@ -169,7 +169,7 @@ def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
 def _admission_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     subscribers: dict[str, tuple[str, ...]] = {}
     if workload.deduplication is DeduplicationMode.DEDUP:
-        return programs.admission.DedupStoreAdmission(endpoint, programs.dedup.MemoryDedupStore(driver))
+        return programs.admission.DedupStoreAdmission(endpoint, programs.dedup.MemoryMarkStore(driver))
     if workload.deduplication in SWEPT_TOKENS:
         return programs.admission.TokenAdmission(endpoint, tokens_of(programs, driver), subscribers, CheckedIdGenerator(driver))
     if workload.deduplication is DeduplicationMode.DATABASE:
@@ -180,7 +180,7 @@ def _admission_of(workload: Workload, programs: Programs, driver: CheckerDriver,
 def _effects_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any) -> Any:
     if not workload.makes:
         return programs.effects.NoArtifacts()
-    remote = programs.remote.MemoryRemote(driver) if workload.calls or workload.followed else None
+    remote = programs.remote.MemoryRemote(driver) if workload.requests or workload.followed else None
     artifacts = {BLOB: programs.artifacts.MemoryArtifacts(driver, BLOB)} if workload.artifacts else {}
     register = programs.register.DocumentRegister(store)
     kinds = {**artifacts, HTTP: remote} if remote else artifacts
@@ -254,7 +254,7 @@ class Views:
                 continue
             document = decode_entity(each.key, each.body)
             notes += decode_rows(document.state)
-            committed = [(self._keys[name], found.kept(each.key)) for name, found in document.keys.items()]
+            committed = [(self._keys[name], found.entry(each.key)) for name, found in document.keys.items()]
             keys += committed
             if each.key == document.leads_to:  # nothing else is committed with a key of its own document
                 notes += [(self._workload.attempts[kept.attempt].name, kept.attempt) for _, kept in committed]

@@ -27,7 +27,7 @@ from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from onceonly.adapters.aws.address import Access
-from onceonly.documents.clients import TRIPPED
+from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.no_retry import refuse_second, sent_once
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, SetupError
 
@@ -53,7 +53,7 @@ NOT_ALLOWED = frozenset(
 )
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
-_BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *TRIPPED)
+_BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *DRIVER_FAULTS)
 _LARGE = 256 * 1024
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients

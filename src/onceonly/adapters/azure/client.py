@@ -13,11 +13,11 @@ from azure.core.exceptions import AzureError
 from azure.core.pipeline.transport import AioHttpTransport
 
 from onceonly.adapters.azure.address import VARIABLE, AzureAddress
-from onceonly.documents.clients import TRIPPED
+from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
-BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
+BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *DRIVER_FAULTS)
 """All that the driver raises, also for answers that it cannot read."""
 _LARGE = 1 << 20
 _ANSWER_SECONDS = 30.0  # for a connection, and for each part of an answer

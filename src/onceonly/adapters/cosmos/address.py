@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_options, seconds, split_url, truth
+from onceonly.documents.clients import read_options, read_seconds, read_truth, split_url
 from onceonly.model.errors import SetupError
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"
@@ -40,6 +40,6 @@ def read_address(url: str) -> CosmosAddress:
         key=unquote(parts.password) if parts.password else os.environ.get(KEY_VARIABLE),
         database=names[0],
         container=names[1],
-        emulator=truth(options, "emulator", default=False),
-        timeout=seconds(options, "timeout", 10.0),
+        emulator=read_truth(options, "emulator", default=False),
+        timeout=read_seconds(options, "timeout", 10.0),
     )

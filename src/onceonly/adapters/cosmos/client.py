@@ -22,11 +22,11 @@ from azure.cosmos.documents import ConnectionPolicy
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from onceonly.adapters.cosmos.address import KEY_VARIABLE, CosmosAddress
-from onceonly.documents.clients import TRIPPED
+from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
-_LOST: tuple[type[Exception], ...] = (AzureError, *TRIPPED)
+_LOST: tuple[type[Exception], ...] = (AzureError, *DRIVER_FAULTS)
 _LARGE = 1 << 20  # above this aiohttp wants a stream, so that it can send in pieces
 _NOT_WRITTEN = {
     400,

@@ -30,8 +30,8 @@ from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExist
 from onceonly.adapters.cosmos.address import read_address
 from onceonly.adapters.cosmos.client import Account, open_account, refused_setup, translated
 from onceonly.documents.bulk import read_all, write_all
-from onceonly.documents.clients import TRIPPED
-from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
+from onceonly.documents.clients import DRIVER_FAULTS
+from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import OutcomeUnknown, SetupError
@@ -42,11 +42,11 @@ __all__ = ["CosmosDocuments", "create", "open_documents"]
 
 _AT_ONCE = 16
 _LONGEST_TTL_SECONDS = 2**31 - 1
-_NESTING = Nesting(  # its numbers are those of JavaScript, and so may be the order of its fields
+_NATIVE = NativeValues(  # its numbers are those of JavaScript, and so may be the order of its fields
     least=-(2**53), greatest=2**53, whole_floats=False, is_name=lambda name: not name.isdigit() and name != "__proto__"
 )
-_encode = encoder(ascii_letters + digits + "_-:")
-_LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, *TRIPPED)
+_encode = key_encoder(ascii_letters + digits + "_-:")
+_LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, *DRIVER_FAULTS)
 _PARTITION = "/id"
 
 
@@ -94,7 +94,7 @@ class CosmosDocuments:
             {"name": "@after", "value": _encode(after)},
         ]
         try:
-            return tuple([decode(str(name)) async for name in container.query_items(query, parameters=parameters)])
+            return tuple([decode_key(str(name)) async for name in container.query_items(query, parameters=parameters)])
         except _LOST as error:
             raise translated(error, reads=True) from error
 
@@ -215,11 +215,11 @@ def _stay(properties: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _item(name: str, change: Change, now: int) -> dict[str, Any]:
     body = change.body or b""
-    value = nested(body, _NESTING)
+    value = to_native(body, _NATIVE)
     kept = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
     left = max(1, min(_LONGEST_TTL_SECONDS, -(-(change.expires - now) // 1000))) if change.expires else -1
     return {"id": name, "attempt": uuid4().hex, "ttl": left, **kept}
 
 
 def _body(item: Mapping[str, Any]) -> bytes:
-    return flat(item["body"]) if "body" in item else b64decode(item["bytes"])
+    return from_native(item["body"]) if "body" in item else b64decode(item["bytes"])

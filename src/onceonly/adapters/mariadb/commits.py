@@ -6,8 +6,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.adapters.mariadb.connection import code_of
-from onceonly.sql.dialect import Limit
-from onceonly.sql.translation import TooLate
+from onceonly.sql.dialect import Limit, TooLate
 
 NOTE_START = "SET @onceonly_started = UTC_TIMESTAMP(6)"
 # EXP(1000) is out of range. That is an error to SELECT, not a warning, and what is said behind it is not done.

@@ -84,7 +84,7 @@ class MariaDB(Dialect):
     gapless: str | None = "READ COMMITTED"
     maintenance: RingMaintenance = MariaDBMaintenance()
     errors: tuple[type[Exception], ...] = ()
-    looks = StatementListener(before=(refuse,), after=(mended,))
+    listener = StatementListener(before=(refuse,), after=(mended,))
 
     def __init__(self) -> None:
         self._side: SideConnections | None = None
@@ -146,7 +146,7 @@ class MariaDB(Dialect):
             driver: Any = connection.connection.driver_connection
             self._side.is_direct = int(driver.thread_id()) == number
 
-    def hang_up(self) -> None:
+    def drop_connections(self) -> None:
         """Do nothing."""
 
     def expect(self, longest: float) -> None:
@@ -286,7 +286,7 @@ class MariaDB(Dialect):
         if not lock(connection, name, wait="@@lock_wait_timeout"):
             raise CommitFailed("another process has been changing the schema for too long: try again when it has ended")
 
-    def said(self, error: DBAPIError) -> DatabaseFailure:
+    def classify(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by the server's error code."""
         code = code_of(error)
         return _SAID.get(code, DatabaseFailure.NOTHING) if code is not None else DatabaseFailure.NOTHING

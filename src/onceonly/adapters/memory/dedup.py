@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
-from onceonly.ports.dedup_store import NONE
+from onceonly.ports.mark_store import NONE
 
 
 class DedupWorld(Struct, frozen=True):
@@ -37,7 +37,7 @@ def remove(world: DedupWorld, keys: tuple[bytes, ...]) -> Step:
     return DedupWorld(world.keys.difference(keys), left), None
 
 
-class MemoryDedupStore:
+class MemoryMarkStore:
     """The dedup store of all endpoints that share a driver. It never forgets by itself."""
 
     place = PLACE

@@ -60,7 +60,7 @@ def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: in
     return after, None
 
 
-def kept(world: StoreWorld, key: str) -> Step:
+def entry(world: StoreWorld, key: str) -> Step:
     """Give what is committed under a key."""
     return world, next((kept for known, kept in world.keys if known == key), None)
 
@@ -82,9 +82,9 @@ class MemoryTransactions:
             found = await self.perform("open", open_, (opening.key, token, self._blocking))
         return found if isinstance(found, IdempotencyEntry) else MemoryTransaction(self, token, opening)
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key; see the port."""
-        found: IdempotencyEntry | None = await self.perform("kept", kept, (key,))
+        found: IdempotencyEntry | None = await self.perform("entry", entry, (key,))
         return found
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
-from onceonly.documents.clients import seconds
+from onceonly.documents.clients import read_seconds
 from onceonly.model.errors import SetupError
 
 EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
@@ -44,5 +44,5 @@ def read_address(url: str) -> MongoDBAddress:
         place=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{database}",
         database=database,
         collection=collection,
-        timeout=seconds(ours, "timeout", 10.0),
+        timeout=read_seconds(ours, "timeout", 10.0),
     )

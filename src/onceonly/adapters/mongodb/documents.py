@@ -27,8 +27,8 @@ from pymongo.read_concern import ReadConcern
 from onceonly.adapters.mongodb.address import MongoDBAddress, read_address
 from onceonly.adapters.mongodb.client import is_duplicate, open_client, refused_setup, translated
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
-from onceonly.documents.clients import TRIPPED
-from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
+from onceonly.documents.clients import DRIVER_FAULTS
+from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change, Document, Version
@@ -39,16 +39,16 @@ __all__ = ["MongoDBDocuments", "create", "open_documents"]
 OLDEST = 9  # the wire version of MongoDB 4.4: long keys are indexed, and refused writes have their codes
 _AT_ONCE = 16
 _IN_ONE, _BYTES_IN_ONE = 500, 4 * 1024 * 1024  # inserts that are one message of the protocol, so that a refusal is of all
-_LOST: tuple[type[Exception], ...] = (PyMongoError, *TRIPPED)
+_LOST: tuple[type[Exception], ...] = (PyMongoError, *DRIVER_FAULTS)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NESTING = Nesting(
+_NATIVE = NativeValues(
     least=-(2**63),
     greatest=2**63 - 1,
     whole_floats=True,
     is_name=lambda name: "\0" not in name and "." not in name and not name.startswith("$"),
 )
-_encode = encoder(ascii_letters + digits + punctuation.replace("=", ""))
+_encode = key_encoder(ascii_letters + digits + punctuation.replace("=", ""))
 _Collection = AsyncCollection[dict[str, Any]]
 _DUPLICATE_KEY = 11000
 _STANDALONE = (
@@ -110,7 +110,7 @@ class MongoDBDocuments:
             found = await self._collection.find({"_id": wanted}, {"_id": 1}).sort("_id", 1).limit(limit).to_list()
         except _LOST as error:
             raise translated(error, reads=True) from error
-        return tuple(decode(one["_id"]) for one in found)
+        return tuple(decode_key(one["_id"]) for one in found)
 
     async def check(self) -> tuple[str, ...]:
         """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, CommitFailed."""
@@ -249,7 +249,7 @@ def _is_insert(change: Change) -> bool:
 
 
 def _fields(change: Change, version: Version) -> dict[str, Any]:
-    value = nested(change.body or b"", _NESTING)
+    value = to_native(change.body or b"", _NATIVE)
     fields: dict[str, Any] = {"version": version}
     fields |= {"bytes": Binary(change.body or b"")} if value is None else {"body": value}
     if change.expires:
@@ -258,4 +258,4 @@ def _fields(change: Change, version: Version) -> dict[str, Any]:
 
 
 def _body(found: Mapping[str, Any]) -> bytes:
-    return flat(found["body"]) if "body" in found else bytes(found["bytes"])
+    return from_native(found["body"]) if "body" in found else bytes(found["bytes"])

@@ -49,11 +49,12 @@ from onceonly.sql.dialect import (
     QueueTaking,
     SingleStatementTaking,
     State,
+    TooLate,
 )
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.options import POOLED
 from onceonly.sql.statement_events import StatementListener
-from onceonly.sql.translation import TooLate, translated
+from onceonly.sql.translation import translated
 from onceonly.sql.urls import USE_POOLED
 
 OLDEST = 12
@@ -152,7 +153,7 @@ class PostgreSQL(Dialect):
         self.autocommits = True
         self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
-        self.looks = StatementListener(before=(self._say_unsaid,), after=self._driver.looks)
+        self.listener = StatementListener(before=(self._say_unsaid,), after=self._driver.looks)
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a server, or for a pooler before it: `?pgbouncer=` tells which; without it, this finds out."""
@@ -203,7 +204,7 @@ class PostgreSQL(Dialect):
         settings = {} if self._pooled else {"lock_timeout": f"{self._lock_timeout}", **KEEPALIVES}
         arguments |= self._driver.session_arguments(arguments, settings, pooled=self._pooled)
 
-    def hang_up(self) -> None:
+    def drop_connections(self) -> None:
         """Close all connections of an engine of this library's own at once."""
         if self._watching is not None:
             self._watching.drop_all()
@@ -445,7 +446,7 @@ class PostgreSQL(Dialect):
         """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection."""
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 
-    def said(self, error: DBAPIError) -> DatabaseFailure:
+    def classify(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by SQLSTATE."""
         state = self._driver.sqlstate(error)
         if state is None:

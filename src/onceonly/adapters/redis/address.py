@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_options, seconds, split_url
+from onceonly.documents.clients import read_options, read_seconds, split_url
 from onceonly.model.errors import SetupError
 
 DEFAULT_PREFIX = "onceonly:"
@@ -50,5 +50,5 @@ def read_address(url: str) -> RedisAddress:
         secure=parts.scheme == "rediss",
         cafile=options.get("cafile"),
         prefix=prefix,
-        timeout=seconds(options, "timeout", 10.0),
+        timeout=read_seconds(options, "timeout", 10.0),
     )

@@ -27,11 +27,11 @@ from redis.exceptions import (
 )
 
 from onceonly.adapters.redis.address import RedisAddress
-from onceonly.documents.clients import TRIPPED
+from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
 CONNECTIONS = 16
-_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
+_LOST: tuple[type[Exception], ...] = (RedisError, *DRIVER_FAULTS)
 _REFUSED = (
     OutOfMemoryError,  # a script is refused at its first write, and after that never
     ReadOnlyError,

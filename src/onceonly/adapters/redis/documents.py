@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 from onceonly.adapters.redis.address import RedisAddress, read_address
 from onceonly.adapters.redis.client import LuaScript, connect, open_client, refused_setup, translated
 from onceonly.documents.bulk import split, write_requests
-from onceonly.documents.clients import TRIPPED
+from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.model.errors import SetupError
@@ -32,7 +32,7 @@ __all__ = ["RedisDocuments", "create", "open_documents"]
 OLDEST = 5  # the version since which a script may ask for the time before it writes
 _AT_ONCE = 500  # documents in one script: the server does nothing else meanwhile
 _BYTES_AT_ONCE = 4 * 1024 * 1024
-_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
+_LOST: tuple[type[Exception], ...] = (RedisError, *DRIVER_FAULTS)
 _TWICE = "and messages may be handled twice"
 _SNAPSHOTS_ONLY = (
     "Redis keeps what was written since its last snapshot in memory only: a crash loses acknowledged writes, "

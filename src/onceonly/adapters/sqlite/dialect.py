@@ -36,10 +36,9 @@ from onceonly.adapters.sqlite.connection import connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
 from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.model.errors import SetupError
-from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State
+from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State, TooLate
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import StatementListener
-from onceonly.sql.translation import TooLate
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
@@ -83,7 +82,7 @@ class SQLite(Dialect):
     gapless: str | None = None
     maintenance: RingMaintenance = SQLiteMaintenance()
     errors: tuple[type[Exception], ...] = ()
-    looks = StatementListener()
+    listener = StatementListener()
     _adopted: DatabaseFile | None = None
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -128,7 +127,7 @@ class SQLite(Dialect):
         if durable and synchronous < FULL:
             raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
 
-    def hang_up(self) -> None:
+    def drop_connections(self) -> None:
         """Do nothing."""
 
     def expect(self, longest: float) -> None:
@@ -248,7 +247,7 @@ class SQLite(Dialect):
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Rely on the write lock."""
 
-    def said(self, error: DBAPIError) -> DatabaseFailure:
+    def classify(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by SQLite's primary result code."""
         code = getattr(error.orig, "sqlite_errorcode", None)
         if code is not None:

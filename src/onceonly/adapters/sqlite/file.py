@@ -103,7 +103,7 @@ class DatabaseFile:
     def _moved(self, words: str) -> FileReplaced:
         if not self._is_away:
             self._is_away = True
-            _log.error("a database file was deleted or replaced", extra={"file": self._path, "reason": words})
+            _log.error("database file deleted or replaced", extra={"file": self._path, "reason": words})
         return FileReplaced(words)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from onceonly.algorithms.delivery import BatchReport
 from onceonly.model.errors import OnceOnlyError
-from onceonly.ports.upkeep import Counter
+from onceonly.ports.maintenance import Counter
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.worker.worker import Worker
 
@@ -75,7 +75,7 @@ class DroppedCounter:
             return
         self._written += fresh
         self._trouble = False
-        _log.info("dropped, for no token of theirs is live", extra={"endpoint": self._endpoint, "count": fresh})
+        _log.info("messages dropped: no live token", extra={"endpoint": self._endpoint, "count": fresh})
 
     def _went_bad(self, error: Exception) -> None:
         if self._trouble:
@@ -84,7 +84,7 @@ class DroppedCounter:
         bug = not isinstance(error, OnceOnlyError)
         _log.log(
             logging.ERROR if bug else logging.WARNING,
-            "what was dropped cannot be counted; trying again",
+            "count of dropped messages not stored, will be retried",
             exc_info=error if bug else None,
             extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
         )

@@ -39,10 +39,10 @@ class MaintenanceLoop:
     def __init__(self, ports: Ports, *, grace: float, environment: Environment = LIVE) -> None:
         """Prepare to run; `grace` is how long, in seconds, a stop waits for what is in work."""
         self._ports = ports
-        self._upkeep = ports.upkeep
+        self._maintenance = ports.maintenance
         self._grace = grace
         self._surroundings = environment
-        self._buckets = BucketRotation(self._upkeep.ring) if self._upkeep.ring is not None else None
+        self._buckets = BucketRotation(self._maintenance.ring) if self._maintenance.ring is not None else None
         self._tasks = tuple(tasks_of(ports, self._buckets, environment.clock))
         self._rest = min(chore.every for chore in self._tasks)
         self._backpressure = Backpressure(PAGE, environment.chance)
@@ -87,10 +87,12 @@ class MaintenanceLoop:
 
         try:
             journal = await self._read()
-            if self._upkeep.leads and any(is_due(chore, journal) for chore in self._tasks):
+            if self._maintenance.leads and any(is_due(chore, journal) for chore in self._tasks):
                 journal = await self._lead(is_due) or journal
-            elif journal is None and self._upkeep.journals is not None:  # others shall know for how long this endpoint keeps
-                await self._upkeep.journals.write(self._blank())
+            elif (
+                journal is None and self._maintenance.journals is not None
+            ):  # others shall know for how long this endpoint keeps
+                await self._maintenance.journals.write(self._blank())
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no janitor
             self._went_bad(error)
             return self._backpressure.after_outage()
@@ -116,14 +118,14 @@ class MaintenanceLoop:
         late = self._buckets.late if self._buckets is not None else ()
         noted = replace(self._blank(), by=f"{socket.gethostname()}:{os.getpid()}", chores=done, late=late)
         self._tell_late(noted.late, journal.late if journal is not None else ())
-        if self._upkeep.journals is not None:
-            await self._upkeep.journals.write(noted)
+        if self._maintenance.journals is not None:
+            await self._maintenance.journals.write(noted)
         self._journal = noted
         return noted
 
     def _blank(self) -> Journal:
-        now, upkeep = self._surroundings.clock.now(), self._upkeep
-        return Journal(at=now, interval=round(self._rest * 1000), retention=upkeep.retention)
+        now, maintenance = self._surroundings.clock.now(), self._maintenance
+        return Journal(at=now, interval=round(self._rest * 1000), retention=maintenance.retention)
 
     async def _once(self, chore: MaintenanceTask, before: TaskRun | None) -> TaskRun:
         """Do one chore, portion by portion; tells how it went, and never raises."""
@@ -145,37 +147,39 @@ class MaintenanceLoop:
         return done
 
     async def _read(self) -> Journal | None:
-        journals = self._upkeep.journals
+        journals = self._maintenance.journals
         return await journals.read() if journals is not None else self._journal
 
     def _leading(self) -> AbstractAsyncContextManager[bool]:
-        leader = self._upkeep.leader
+        leader = self._maintenance.leader
         return nullcontext(enter_result=True) if leader is None else leader.leading()
 
     def _tell_done(self, chore: MaintenanceTask, done: TaskRun, *, was_failing: bool) -> None:
-        if done.count or was_failing:
-            words = "janitor: %s works again" if was_failing else "janitor: %s"
-            _log.info(words, chore.name, extra=self._extra(count=done.count, milliseconds=done.took))
+        extra = self._extra(task=chore.name, count=done.count, milliseconds=done.took)
+        if was_failing:
+            _log.info("janitor task recovered", extra=extra)
+        elif done.count:
+            _log.info("janitor task done", extra=extra)
 
     def _tell_failed(self, chore: MaintenanceTask, done: TaskRun, error: Exception, *, is_new: bool) -> None:
         bug = not isinstance(error, OnceOnlyError)
         if is_new or bug:  # said once for each change of state, but a bug is said every time
             level = logging.ERROR if bug else logging.WARNING
-            words = "janitor: %s fails; everything else goes on"
-            _log.log(level, words, chore.name, exc_info=error if bug else None, extra=self._extra(reason=done.reason))
+            extra = self._extra(task=chore.name, reason=done.reason)
+            _log.log(level, "janitor task failing", exc_info=error if bug else None, extra=extra)
 
     def _tell_late(self, late: Sequence[LateBucket], before: Sequence[LateBucket]) -> None:
         known = {(bucket.number, bucket.stops) for bucket in before}
         for bucket in late:
-            if (bucket.number, bucket.stops) not in known:
-                words = (
-                    "ALARM: a bucket of claims is late, and messages wait for it"
-                    if bucket.stops
-                    else "a bucket of claims is late"
-                )
-                _log.warning(words, extra=self._extra(bucket=bucket.number, seconds=bucket.late // 1000, reason=bucket.reason))
+            if (bucket.number, bucket.stops) in known:
+                continue
+            extra = self._extra(bucket=bucket.number, seconds=bucket.late // 1000, reason=bucket.reason)
+            if bucket.stops:
+                _log.warning("ALARM: time bucket late, messages delayed", extra=extra)
+            else:
+                _log.warning("time bucket late", extra=extra)
         if before and not late:
-            _log.info("no bucket of claims is late any more", extra=self._extra())
+            _log.info("time buckets no longer late", extra=self._extra())
 
     def _went_bad(self, error: Exception) -> None:
         bug = not isinstance(error, OnceOnlyError)
@@ -184,7 +188,7 @@ class MaintenanceLoop:
         self._trouble = True
         _log.log(
             logging.ERROR if bug else logging.WARNING,
-            "janitor cannot look; trying again with growing delays",
+            "janitor cannot run, retrying with backoff",
             exc_info=error if bug else None,
             extra=self._extra(reason=f"{type(error).__name__}: {error}"),
         )

@@ -40,25 +40,33 @@ class MaintenanceTask(NamedTuple):
 
 def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> Iterator[MaintenanceTask]:
     """List what is to be done for an endpoint, in the order in which it is done: a record may stand in a bucket's way."""
-    upkeep = ports.upkeep
-    ring, tokens, artifacts, marks, keys = upkeep.ring, upkeep.tokens, upkeep.artifacts, upkeep.marks, upkeep.keys
-    seldom = upkeep.after / 2
+    maintenance = ports.maintenance
+    ring, tokens, artifacts, marks, keys = (
+        maintenance.ring,
+        maintenance.tokens,
+        maintenance.artifacts,
+        maintenance.marks,
+        maintenance.keys,
+    )
+    seldom = maintenance.after / 2
 
     def old() -> int:
-        return clock.now() - round(upkeep.after * 1000)
+        return clock.now() - round(maintenance.after * 1000)
 
     if ring is not None and buckets is not None:
         if (pending := ports.pending) is not None:
-            yield MaintenanceTask("sending old records", upkeep.interval, lambda: send_old(ports, pending, old()), urgent=True)
-        yield MaintenanceTask("recycling slots", upkeep.interval, buckets.rotate, urgent=True)
-        yield MaintenanceTask("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
+            yield MaintenanceTask(
+                "sending old records", maintenance.interval, lambda: send_old(ports, pending, old()), urgent=True
+            )
+        yield MaintenanceTask("recycling slots", maintenance.interval, buckets.rotate, urgent=True)
+        yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
     if keys is not None:
 
         async def remove_keys() -> int:
-            kept = max(upkeep.retention, await upkeep.journals.longest_retention() if upkeep.journals else 0)
+            kept = max(maintenance.retention, await maintenance.journals.longest_retention() if maintenance.journals else 0)
             return await keys.remove_keys(clock.now() - kept, PAGE)
 
-        yield MaintenanceTask("removing expired keys", upkeep.interval, remove_keys)
+        yield MaintenanceTask("removing expired keys", maintenance.interval, remove_keys)
     if tokens is not None:
         yield MaintenanceTask("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
     if artifacts is not None:

@@ -44,7 +44,7 @@ CRASH_POINTS: Mapping[str, str] = MappingProxyType(
         "after-dead-letter": "stored, not acknowledged: the message comes again, and the letter is stored once",
     }
 )
-"""Every crash point on the way of a message, in the order it meets them, with what happens after a crash there."""
+"""Every crash point, in the order in which a message reaches them, with the effect of a crash there."""
 
 _KNOWN = frozenset(f"{side}-{point}" for side in ("before", "after") for point in Point)
 

@@ -37,7 +37,7 @@ _PARTS = {
     "transport": (Point.RECEIVE, Point.DISPATCH, Point.RETRY_COPY, Point.ACK, Point.RELEASE, Point.EXTEND, Point.DECLARE),
     "store": (
         *(Point.REGISTER, Point.BEGIN, Point.COMMIT, Point.FORGET, Point.UNDISPATCHED, Point.TAKE, Point.FIND, Point.FENCE),
-        *(Point.OPEN, Point.KEPT, Point.RECORD, Point.BURY, Point.JOURNAL, Point.START, Point.START_ENDED),
+        *(Point.OPEN, Point.IDEMPOTENCY_ENTRY, Point.RECORD, Point.BURY, Point.JOURNAL, Point.START, Point.START_ENDED),
         *(Point.REQUEST_PUT, Point.REQUEST_OPEN, Point.REQUEST_BURY, Point.REQUEST_REMOVE),
     ),
     "dead letters": (Point.DEAD_LETTER,),

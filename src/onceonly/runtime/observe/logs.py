@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
@@ -11,16 +12,25 @@ from types import TracebackType
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.formats.escaping import escape, escape_json
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, ConflictError, OnceOnlyError, RetryableError, Unsafe, UpgradeRequired
+from onceonly.model.errors import (
+    CommitRefused,
+    ConflictError,
+    HandlerFailed,
+    OnceOnlyError,
+    RetryableError,
+    Unsafe,
+    UpgradeRequired,
+)
 from onceonly.model.identity import Identity
-from onceonly.model.message import FailureKind, Send
+from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import Undecidable
 from onceonly.runtime.observe.observer import Point, PortCall
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
-_TALKATIVE = ("azure", "aiobotocore", "botocore", "httpx")  # tell of every request at INFO, which would flood the log
+_LOG_REQUESTS_AT_INFO = ("azure", "aiobotocore", "botocore", "httpx")
+_LOG_STATEMENTS_AT_DEBUG = ("aiormq", "aiosqlite", "asyncio", "asyncmy", "pamqp", "psycopg", "pymongo")
 NAMED = 3
 """Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a bucket."""
 
@@ -59,20 +69,26 @@ class KeyValues(logging.Formatter):
 
 
 def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
-    """Send every log entry of this process to standard error; what was set up before is replaced.
+    """Send the log entries of this process to standard error. Replaces the configuration of the root logger.
 
-    Drivers that tell of every request say only what is a warning or worse, unless the level is DEBUG.
+    Drivers that log each request at INFO are limited to warnings, unless the level is DEBUG. Drivers that log each statement
+    at DEBUG are limited to INFO.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if json_lines else KeyValues())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    quiet = logging.getLogger().level > logging.DEBUG
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.NOTSET)
+    is_debug = logging.getLogger().level <= logging.DEBUG
+    for name in _LOG_REQUESTS_AT_INFO:
+        logging.getLogger(name).setLevel(logging.NOTSET if is_debug else logging.WARNING)
+    for name in _LOG_STATEMENTS_AT_DEBUG:
+        logging.getLogger(name).setLevel(logging.INFO if is_debug else logging.NOTSET)
 
 
 class Logs:
-    """An observer that says what a person should know: retries, dead letters, outages. Nothing for a message that succeeds.
+    """An observer that logs what a person should know: retries, dead letters, outages.
+
+    A message that succeeds is logged at DEBUG, with its handler's duration. The first failure of a message is logged with its
+    traceback, and so is a later one with another reason. The others have theirs in the dead letter.
 
     An outage is said once when a call begins to fail, and once when it works again. That something is left to processes of a
     newer version is said once for each endpoint: for this process that does not change.
@@ -87,7 +103,9 @@ class Logs:
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Watch this call; handlers' failures show as retries and dead letters."""
-        return _NOTHING if call.point is Point.HANDLE else _LoggedCall(self, call)
+        if call.point is not Point.HANDLE:
+            return _LoggedCall(self, call)
+        return _LoggedHandler(self._logger, call) if self._logger.isEnabledFor(logging.DEBUG) else _NOTHING
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Say what is to be said about a call that ended."""
@@ -97,7 +115,7 @@ class Logs:
             return
         if key in self._failing:
             self._failing.discard(key)
-            self._logger.info("call works again", extra={"endpoint": call.endpoint, "call": call.point.value})
+            self._logger.info("call recovered", extra={"endpoint": call.endpoint, "call": call.point.value})
         if call.point is Point.BEGIN:
             self._begun(call)
         elif call.point is Point.DEAD_LETTER:
@@ -116,13 +134,13 @@ class Logs:
         if isinstance(error, UpgradeRequired):
             if endpoint not in self._outdated:
                 self._outdated.add(endpoint)
-                self._logger.warning("what a newer onceonly wrote is left to its processes: upgrade this one", extra=extra)
+                self._logger.warning("data of a newer version skipped: upgrade this process", extra=extra)
         elif key not in self._failing:
             self._failing.add(key)
             if isinstance(error, Unsafe):
-                self._logger.error("ALARM: a server's settings have become unsafe; nothing is begun there", extra=extra)
+                self._logger.error("ALARM: server settings unsafe, message handling suspended", extra=extra)
             else:
-                self._logger.warning("call fails", extra=extra)
+                self._logger.warning("call failing", extra=extra)
 
     def _begun(self, call: PortCall) -> None:
         """Keep in mind which messages wait for their bucket, until it is known what became of them."""
@@ -140,7 +158,7 @@ class Logs:
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
             extra = {"endpoint": endpoint, "count": left_behind, "alone": any(send.alone for send in taken)}
-            self._logger.warning("a process died with many messages; each will be tried again", extra=extra)
+            self._logger.warning("messages interrupted, will be retried", extra=extra)
         for send in taken:
             if left_behind <= NAMED or not _left_behind(send):
                 self._retried(endpoint, send)
@@ -149,27 +167,27 @@ class Logs:
         """Say of messages that no handler has put them off."""
         self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
         if len(waiting) > NAMED:
-            extra = {"endpoint": endpoint, "count": len(waiting)}
-            self._logger.info("messages wait for their time buckets, which are not rotated yet", extra=extra)
+            counted = {"endpoint": endpoint, "count": len(waiting)}
+            self._logger.info("messages delayed: time bucket not rotated", extra=counted)
             return
         for send in waiting:
-            extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
-            self._logger.info("it waits for its time bucket, which is not rotated yet", extra=extra)
+            extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
+            self._logger.info("message delayed: time bucket not rotated", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
-        last = send.history[-1] if send.history else None
-        extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
-        if last is not None:
-            extra |= {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
+        extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
         if _left_behind(send):
-            self._logger.warning("its process died; it will be tried again", extra=extra | {"alone": send.alone})
-        elif last is None:
-            self._logger.info("postponed, and not counted as a failure", extra=extra)  # by its handler, or by another run
+            self._logger.warning(
+                "message interrupted, will be retried", extra=extra | _last_failure(send) | {"alone": send.alone}
+            )
+        elif not send.history:
+            self._logger.info("message postponed, not counted as a failure", extra=extra)  # by its handler, or by another run
         else:
-            self._logger.warning("it failed, and will be tried again", extra=extra)
+            failure = _last_failure(send) | {"traceback": _new_traceback(send)}
+            self._logger.warning("message failed, will be retried", extra=extra | failure)
 
     def _gave_up(self, letter: DeadLetter) -> None:
-        extra = _about(letter.endpoint, letter.message.identity if letter.message else None) | {
+        extra = _about(letter.endpoint, letter.message) | {
             "dead_letter": letter.key,
             "attempt": letter.attempts,
             "reason": letter.reason,
@@ -177,9 +195,9 @@ class Logs:
             "traceback": letter.history[-1].traceback if letter.history else "",
         }
         if letter.reason == OTHER_BODY:
-            self._logger.critical("ALARM: an id is used for two different bodies; kept as a dead letter", extra=extra)
+            self._logger.critical("ALARM: message id reused with another body, stored as a dead letter", extra=extra)
         else:
-            self._logger.error("given up; kept as a dead letter", extra=extra)
+            self._logger.error("message given up, stored as a dead letter", extra=extra)
 
 
 class _LoggedCall:
@@ -199,6 +217,32 @@ class _LoggedCall:
         self._logs.ended(self._call, error)
 
 
+class _LoggedHandler:
+    """Logs one run of a handler, and how long it took."""
+
+    __slots__ = ("_call", "_logger", "_started")
+
+    def __init__(self, logger: logging.Logger, call: PortCall) -> None:
+        self._logger, self._call, self._started = logger, call, 0.0
+
+    async def __aenter__(self) -> None:
+        self._started = time.perf_counter()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        milliseconds = round((time.perf_counter() - self._started) * 1000, 3)
+        extra = _about(self._call.endpoint, self._call.items[0]) | {"milliseconds": milliseconds}
+        if kind is None:
+            self._logger.debug("handler succeeded", extra=extra)
+        else:
+            self._logger.debug("handler failed", extra=extra | {"reason": _reason(kind, error)})
+
+
+def _reason(kind: type[BaseException], error: BaseException | None) -> str:
+    return error.failure.reason if isinstance(error, HandlerFailed) else kind.__name__
+
+
 def _left_behind(send: Send) -> bool:
     """Tell whether a process died while it held this one: its start is counted, or it had company and starts at once."""
     if send.history:
@@ -206,9 +250,22 @@ def _left_behind(send: Send) -> bool:
     return bool(send.alone or send.held) and not send.due
 
 
-def _about(endpoint: str, identity: Identity | None) -> dict[str, object]:
-    source, id_ = identity or ("", "")
-    return {"endpoint": endpoint, "source": source, "message_id": id_}
+def _about(endpoint: str, message: Message | None) -> dict[str, object]:
+    kind, source, id_ = (message.type, message.source, message.id) if message else ("", "", "")
+    return {"endpoint": endpoint, "type": kind, "source": source, "message_id": id_}
+
+
+def _last_failure(send: Send) -> dict[str, object]:
+    if not send.history:
+        return {}
+    last = send.history[-1]
+    return {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
+
+
+def _new_traceback(send: Send) -> str:
+    """Return the traceback of the last failure, or nothing when the failure before had the same reason."""
+    *earlier, last = send.history
+    return "" if earlier and earlier[-1].reason == last.reason else last.traceback
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

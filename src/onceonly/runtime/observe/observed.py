@@ -58,7 +58,7 @@ EFFECTS = {
     "create": ObservedCall(Point.CREATE),
     "discard": ObservedCall(Point.DELETE),
     "clean": ObservedCall(Point.CLEAN),
-    "call": ObservedCall(Point.CALL, when=lambda records: any(record.calls for record in records)),
+    "call": ObservedCall(Point.CALL, when=lambda records: any(record.requests for record in records)),
     "response": ObservedCall(Point.RESPONSE, _ONE, when=lambda message: bool(requested(message))),
 }
 TRANSPORT = {
@@ -83,15 +83,15 @@ STARTS = {
     "forget": ObservedCall(Point.START_ENDED, _ONE),
 }
 ATTEMPTS = {
-    "kept": ObservedCall(Point.KEPT, _NOTHING),
+    "entry": ObservedCall(Point.IDEMPOTENCY_ENTRY, _NOTHING),
     "record": ObservedCall(Point.RECORD, _ONE),
     "bury": ObservedCall(Point.BURY, _ONE),
 }
-TRANSACTIONS = {"open": ObservedCall(Point.OPEN, _ONE, opens=_OPENED), "kept": ObservedCall(Point.KEPT, _NOTHING)}
-CALLS = {
+TRANSACTIONS = {"open": ObservedCall(Point.OPEN, _ONE, opens=_OPENED), "entry": ObservedCall(Point.IDEMPOTENCY_ENTRY, _NOTHING)}
+REMOTE_REQUESTS = {
     "put": ObservedCall(Point.REQUEST_PUT, _NOTHING),
     "open": ObservedCall(Point.REQUEST_OPEN, _ONE, opens=_OPENED),
-    "kept": ObservedCall(Point.KEPT, _NOTHING),
+    "entry": ObservedCall(Point.IDEMPOTENCY_ENTRY, _NOTHING),
     "bury": ObservedCall(Point.REQUEST_BURY, _NOTHING),
     "remove": ObservedCall(Point.REQUEST_REMOVE, _NOTHING),
 }
@@ -119,7 +119,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
     def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
         return cast("_Port", ObservedPort(port, table, ports.endpoint, observer))
 
-    journals, controls = ports.upkeep.journals, ports.controls
+    journals, controls = ports.maintenance.journals, ports.controls
     return ports._replace(
         store=watched(ports.store, STORE),
         fence=watched(ports.fence, FENCE),
@@ -129,10 +129,10 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
         transport=watched(ports.transport, TRANSPORT),
         dead_letters=watched(ports.dead_letters, DEAD_LETTERS),
-        upkeep=ports.upkeep if journals is None else ports.upkeep._replace(journals=watched(journals, JOURNALS)),
+        maintenance=ports.maintenance if journals is None else ports.maintenance._replace(journals=watched(journals, JOURNALS)),
         transactions=None if ports.transactions is None else watched(ports.transactions, TRANSACTIONS),
         controls=None if controls is None else controls._replace(attempts=watched(controls.attempts, ATTEMPTS)),
-        calls=None if ports.calls is None else watched(ports.calls, CALLS),
+        remote_requests=None if ports.remote_requests is None else watched(ports.remote_requests, REMOTE_REQUESTS),
         starts=ports.starts if isinstance(ports.starts, NoStarts) else watched(ports.starts, STARTS),
     )
 

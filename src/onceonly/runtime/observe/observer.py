@@ -46,7 +46,7 @@ class Point(StrEnum):
     FIND = "find"
     FENCE = "fence"
     OPEN = "open"
-    KEPT = "kept"
+    IDEMPOTENCY_ENTRY = "idempotency-entry"
     JOURNAL = "journal"
     NOTE = "note"
     RECORD = "record"

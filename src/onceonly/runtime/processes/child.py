@@ -52,7 +52,7 @@ def run_child(index: int, counters_path: str, main: ChildMain, *, tick: float = 
             except BaseException:
                 if has_ended:
                     raise
-                logging.getLogger("onceonly").exception("the event loop was stopped, so this process ends")
+                logging.getLogger("onceonly").exception("event loop stopped, process exiting")
                 os._exit(1)
 
 

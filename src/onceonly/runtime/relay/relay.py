@@ -183,7 +183,7 @@ class Relay:
         reason = f"{type(error).__name__}: {error}" if error else "an effect was not answered for sure"
         _log.log(
             logging.ERROR if bug else logging.WARNING,
-            "relay cannot dispatch; trying again with growing delays",
+            "relay cannot dispatch, retrying with backoff",
             exc_info=error if bug else None,
             extra={"endpoint": self._ports.endpoint, "reason": reason},
         )
@@ -199,7 +199,7 @@ class Relay:
         self._refused = known.union(look.refused) if look.refused else frozenset()
         if self._refused - known:
             _log.warning(
-                "relay: the broker refuses what is committed; it is kept, and tried again",
+                "relay: messages rejected by the broker, will be retried",
                 extra={
                     "endpoint": self._ports.endpoint,
                     "count": len(look.refused),
@@ -207,7 +207,7 @@ class Relay:
                 },
             )
         elif known and not self._refused:
-            _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
+            _log.info("relay: messages no longer rejected by the broker", extra={"endpoint": self._ports.endpoint})
 
 
 def _identity(told: CommittedRecord) -> Identity:

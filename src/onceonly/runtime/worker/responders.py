@@ -23,13 +23,13 @@ class GatedRequests:
     While a message runs alone, none begins. Reading, storing and deleting requests is not affected: it runs no responder.
     """
 
-    def __init__(self, calls: RemoteRequests) -> None:
+    def __init__(self, requests: RemoteRequests) -> None:
         """Enclose these."""
-        self._calls = calls
+        self._requests = requests
 
     async def put(self, key: str, request: Request, until: int) -> bool:
         """Store a request; see the port."""
-        return await self._calls.put(key, request, until)
+        return await self._requests.put(key, request, until)
 
     async def open(self, opening: TransactionAttempt) -> OpenRemoteRequest | IdempotencyEntry:
         """Enter the gate, then open; see the port.
@@ -45,7 +45,7 @@ class GatedRequests:
                 f"a message has run alone in this process for more than {WAIT_SECONDS:g} s; ask again"
             ) from error
         try:
-            opened = await self._calls.open(opening)
+            opened = await self._requests.open(opening)
         except BaseException:
             members.leave()
             raise
@@ -54,17 +54,17 @@ class GatedRequests:
             return opened
         return GatedRequest(opened, members)
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a response; see the port."""
-        return await self._calls.kept(key)
+        return await self._requests.entry(key)
 
     async def bury(self, key: str, until: int) -> None:
         """Delete a request; see the port."""
-        await self._calls.bury(key, until)
+        await self._requests.bury(key, until)
 
     async def remove(self, key: str) -> None:
         """Delete a response; see the port."""
-        await self._calls.remove(key)
+        await self._requests.remove(key)
 
 
 class GatedRequest:

@@ -53,7 +53,7 @@ class StartupWait:
                     self._tell(error)
                 except SetupError as error:
                     if self._told:  # long after the start: nobody may be looking any more
-                        _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
+                        _log.error("endpoint start failed", extra={"endpoint": self._endpoint, "reason": str(error)})
                     raise
                 await pause(self._backpressure.after_outage(), self._timer, self._stop)
         return None
@@ -71,7 +71,7 @@ class StartupWait:
         finally:
             watching.cancel()
         if self._told:
-            _log.info("can start now", extra={"endpoint": self._endpoint})
+            _log.info("endpoint can start now", extra={"endpoint": self._endpoint})
         return entered
 
     async def _cut_short(self, limit: asyncio.Timeout) -> None:
@@ -82,5 +82,5 @@ class StartupWait:
         self._away.set()
         if not self._told:
             self._told = True
-            words = "cannot start yet; trying again with growing delays"
-            _log.warning(words, extra={"endpoint": self._endpoint, "reason": str(error)})
+            extra = {"endpoint": self._endpoint, "reason": str(error)}
+            _log.warning("endpoint cannot start yet, retrying with backoff", extra=extra)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from onceonly.algorithms.delivery import BatchReport, deliver
@@ -34,9 +35,16 @@ IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispat
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
 SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
-OUTAGE, UNKNOWN, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
 _log = logging.getLogger("onceonly.worker")
+
+
+class WorkerTrouble(Enum):
+    """Why a worker waits longer between turns: it cannot receive, an answer is uncertain, or delivering raised."""
+
+    OUTAGE = auto()
+    UNKNOWN = auto()
+    FAULT = auto()
 
 
 class Runner(Protocol):
@@ -80,7 +88,7 @@ class Worker:
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
         self._backpressure = Backpressure(settings.batch_size, environment.chance)
-        self._trouble = ""
+        self._trouble: WorkerTrouble | None = None
         self.report = BatchReport()
 
     @property
@@ -94,18 +102,18 @@ class Worker:
         Raises WorkerStopped when a handler does not end, or one of its loops ends for no reason of its own; what kills a loop
         (a crash point) ends the worker and is raised.
         """
-        self._tell(logging.INFO, "started")
+        _log.info("worker started", extra=self._extra())
         extending = asyncio.create_task(self._extend())
         turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
         try:
             cut_off = await self._until_stopped(turning, stop)
         except WorkerStopped as error:
-            self._tell(logging.ERROR, "has ended", reason=str(error))
+            _log.error("worker failed", extra=self._extra(reason=str(error)))
             raise
         finally:  # ends tasks; calls no port
             await _cancel([extending, *turning])
         await self._give_back(logging.INFO if cut_off or self._transport.left else logging.DEBUG)
-        self._tell(logging.INFO, "stopped")
+        _log.info("worker stopped", extra=self._extra())
 
     async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> bool:
         """Wait for the stop, and then for the end of what is in work; tells whether the grace time was too short for it."""
@@ -149,9 +157,9 @@ class Worker:
             await self._transport.give_back()
             loop.begin_batch(await self._transport.receive(self._backpressure.limit, self._settings.wait))
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
-            self._went_bad(OUTAGE, error)
+            self._went_bad(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
-        if self._trouble == OUTAGE:
+        if self._trouble is WorkerTrouble.OUTAGE:
             self._recovered()
             self._backpressure.after_receiving()
         if not loop.batch or stop.is_set():
@@ -165,7 +173,7 @@ class Worker:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side)
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
-            self._went_bad(FAULT, error)
+            self._went_bad(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
             await loop.starts.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end by themselves
@@ -181,7 +189,7 @@ class Worker:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
         if report.unknown > report.needs_upgrade:
-            self._went_bad(UNKNOWN, None, report.trouble)
+            self._went_bad(WorkerTrouble.UNKNOWN, None, report.trouble)
         elif self._trouble:
             self._recovered()
         return self._backpressure.after(report, taken)
@@ -199,33 +207,35 @@ class Worker:
         left = (*self.held, *self._transport.left)
         if not left:
             return
-        self._tell(level, "gives deliveries back", count=len(left))
+        _log.log(level, "worker releases deliveries", extra=self._extra(count=len(left)))
         with suppress(Exception):  # their leases end by themselves
             async with asyncio.timeout(LAST_RELEASE_SECONDS):
                 for loop in self._loops:
                     await loop.starts.close()
                 await self._transport.release(left)
 
-    def _went_bad(self, what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
+    def _went_bad(self, what: WorkerTrouble, error: Exception | None, said: Sequence[str] = ()) -> None:
         told, self._trouble = self._trouble, what
         bug = error is not None and not isinstance(error, OnceOnlyError)
-        if told and not (bug and what == FAULT):
+        if told and not (bug and what is WorkerTrouble.FAULT):
             return  # said once for each change of state, but a bug is said every time
         reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not answered for sure"
-        _log.log(
-            logging.ERROR if bug else logging.WARNING,
-            "%s; trying again with growing delays",
-            what,
-            exc_info=error if bug else None,
-            extra={"endpoint": self._ports.endpoint, "reason": reason},
-        )
+        level, trace = (logging.ERROR, error) if bug else (logging.WARNING, None)
+        extra = self._extra(reason=reason)
+        match what:
+            case WorkerTrouble.OUTAGE:
+                _log.log(level, "worker cannot receive, retrying with backoff", exc_info=trace, extra=extra)
+            case WorkerTrouble.UNKNOWN:
+                _log.warning("worker cannot settle messages, retrying with backoff", extra=extra)
+            case WorkerTrouble.FAULT:
+                _log.log(level, "worker cannot deliver a batch, retrying with backoff", exc_info=trace, extra=extra)
 
     def _recovered(self) -> None:
-        self._trouble = ""
-        self._tell(logging.INFO, "recovered")
+        self._trouble = None
+        _log.info("worker recovered", extra=self._extra())
 
-    def _tell(self, level: int, what: str, **fields: object) -> None:
-        _log.log(level, "worker %s", what, extra={"endpoint": self._ports.endpoint, **fields})
+    def _extra(self, **fields: object) -> dict[str, object]:
+        return {"endpoint": self._ports.endpoint, **fields}
 
     def _count(self, **numbers: int) -> None:
         if self._row is not None:

@@ -1,31 +1,31 @@
 """The store, what it is asked by other services, its register and tokens, the dead letters and documents in a SQL database."""
 
 from onceonly.config.deduplication import ClaimMode
-from onceonly.sql.store.calls import SCHEMA as HTTP_SCHEMA
-from onceonly.sql.store.calls import SqlCalls
 from onceonly.sql.store.dead_letters import SqlDeadLetters
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
+from onceonly.sql.store.journals import SqlJournals, SqlKeys
 from onceonly.sql.store.register import SqlRegister
+from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
+from onceonly.sql.store.remote_requests import SqlRemoteRequests
 from onceonly.sql.store.ring import SqlRing
 from onceonly.sql.store.starts import SqlStarts
 from onceonly.sql.store.store import SqlStore
 from onceonly.sql.store.tables import SCHEMA
 from onceonly.sql.store.tokens import SqlTokens
 from onceonly.sql.store.transactions import SqlTransactions
-from onceonly.sql.store.upkeep import SqlJournals, SqlKeys
 
 __all__ = [
     "DOCUMENTS_SCHEMA",
     "HTTP_SCHEMA",
     "SCHEMA",
     "ClaimMode",
-    "SqlCalls",
     "SqlDeadLetters",
     "SqlDocuments",
     "SqlJournals",
     "SqlKeys",
     "SqlRegister",
+    "SqlRemoteRequests",
     "SqlRing",
     "SqlStarts",
     "SqlStore",

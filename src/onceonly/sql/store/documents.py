@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
-from onceonly.sql.columns import DATA, INSTANT, KEY, MYSQL, TRANSACTIONAL, KeyAsBytes
+from onceonly.sql.columns import DATA, INSTANT, KEY, MYSQL, TRANSACTIONAL, TextKey
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema
 from onceonly.sql.schema import check as check_schema
@@ -44,7 +44,7 @@ def documents_table(prefix: str, schema: str | None = None) -> Table:
     table = Table(
         f"{prefix}documents",
         MetaData(schema=schema),
-        Column("key", KeyAsBytes(LIMITS.key), primary_key=True),
+        Column("key", TextKey(LIMITS.key), primary_key=True),
         Column("version", KEY, nullable=False),
         Column("expires", INSTANT, nullable=False),
         Column("body", DATA, nullable=False),

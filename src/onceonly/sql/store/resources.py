@@ -203,7 +203,7 @@ class SqlResources:
         if self._transaction.state is State.LOST:
             return CommitFailed(LOST)
         is_own = is_raised_by(error, self._transaction.connection.sync_connection)
-        if isinstance(error, DBAPIError) and is_own and self._database.dialect.said(error) in _OUTAGES:
+        if isinstance(error, DBAPIError) and is_own and self._database.dialect.classify(error) in _OUTAGES:
             return translated(error, self._database.dialect, locked=ConflictError)
         return None
 
@@ -214,7 +214,7 @@ class SqlResources:
     def _explain(self, error: BaseException) -> None:
         """Add to the traceback of a lock that another connection of the handler's own did not get."""
         dialect = self._database.dialect
-        if isinstance(error, DBAPIError) and dialect.single_writer and dialect.said(error) is DatabaseFailure.LOCKED:
+        if isinstance(error, DBAPIError) and dialect.single_writer and dialect.classify(error) is DatabaseFailure.LOCKED:
             error.add_note(HELD)
 
     def _close(self) -> None:

@@ -1,7 +1,7 @@
-"""The tables of the store: narrow claims, a small table of records that wait for dispatch, dead letters, and what some need.
+"""The tables of the store: claims, records that wait for dispatch, dead letters, and tables for optional features.
 
-Claims of messages with an instant are in the buckets of the ring, all others in `claims`. Entities, register rows, tokens
-and keys of clients are empty where an endpoint has nothing of the kind.
+Claims of messages with an instant are in the time buckets of the ring, all others in `claims`. The tables of entities,
+reservations, tokens and clients' keys are empty if an endpoint does not use them.
 """
 
 from functools import cache
@@ -36,7 +36,7 @@ from onceonly.sql.columns import (
     READABLE,
     SEQUENCE,
     TRANSACTIONAL,
-    KeyAsBytes,
+    TextKey,
 )
 from onceonly.sql.database_clock import DatabaseNow, database_now
 from onceonly.sql.schema import Schema
@@ -62,17 +62,17 @@ class Tables(NamedTuple):
     tokens: Table
     keys: Table
     ring: Table
-    """One row: how time is cut here. A width of 0 means that nobody has decided yet."""
+    """One row: the division of time into slices. A width of 0 means that it is not decided yet."""
     buckets: tuple[Table, ...]
     janitor: Table
-    """The journal of each endpoint's janitor."""
+    """The log of each endpoint's janitor."""
     starts: Table
-    """Runs of handlers that have a process to themselves: one that does not end was the end of its process."""
+    """Runs of handlers that have their own process. A run without an end crashed its process."""
 
 
 @cache
 def tables(prefix: str, schema: str | None = None) -> Tables:
-    """Give the tables under a prefix, in a schema of the database; times are milliseconds since 1970."""
+    """Return the tables under a prefix, in a schema of the database. Times are in milliseconds since 1970."""
     metadata = MetaData(schema=schema)
     claims = Table(
         f"{prefix}claims",
@@ -121,7 +121,7 @@ def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table
     entities = Table(
         f"{prefix}entities",
         metadata,
-        Column("key", KeyAsBytes(ENTITY_KEY_BYTES), primary_key=True),
+        Column("key", TextKey(ENTITY_KEY_BYTES), primary_key=True),
         Column("state", DATA, nullable=False),
         Column("changed_at", INSTANT, nullable=False),
         **TRANSACTIONAL,
@@ -129,7 +129,7 @@ def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table
     register = Table(
         f"{prefix}register",
         metadata,
-        Column("attempt", KeyAsBytes(NAME_LENGTH), primary_key=True),
+        Column("attempt", TextKey(NAME_LENGTH), primary_key=True),
         Column("key", KEY, nullable=False),
         Column("endpoint", NAME, nullable=False),
         Column("source", EXACT, nullable=False),
@@ -200,7 +200,7 @@ def _fourth(prefix: str, metadata: MetaData) -> Table:
 
 
 def metadata(prefix: str, schema: str | None = None) -> MetaData:
-    """Give the tables under a prefix, in a schema of the database."""
+    """Return the tables under a prefix, in a schema of the database."""
     return tables(prefix, schema).metadata
 
 

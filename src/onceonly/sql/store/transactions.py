@@ -21,7 +21,7 @@ from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.systems.waiting import waiting
 
 Session: TypeAlias = AsyncSession
-"""What a transaction works with."""
+"""SQLAlchemy's session, in which a transaction works."""
 
 
 class SqlTransactions:
@@ -62,7 +62,7 @@ class SqlTransactions:
             return kept
         return SqlTransaction(self._scope, transaction, opening, limit)
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key's row on the primary, in a transaction of its own; see the port."""
         async with self._database.reading() as connection:
             return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))

@@ -13,10 +13,14 @@ from onceonly_toy.file import ToyArtifacts, ToyDocuments, ToyFile, create
 
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import ArtifactStore
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.testing.suites import (
+    ArtifactStoreSuite,
+    DocumentDedupSuite,
+    DocumentsSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+    Moment,
+)
 
 
 class CutFile(ToyFile):

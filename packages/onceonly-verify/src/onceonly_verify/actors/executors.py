@@ -17,7 +17,7 @@ from onceonly.ports.store import Resources
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.workload import WIRE, Workload, asking, mark_text
-from onceonly_verify.workload_ports import calls_of
+from onceonly_verify.workload_ports import remote_requests_of
 
 ASK, PUT, POST, DELETE = "ASK", "PUT", "POST", "DELETE"
 """What comes over the wire. ASK is a PUT whose caller waits for the answer, and goes on; a PUT is a late copy of it."""
@@ -52,18 +52,18 @@ def executing(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, 
 async def _execute(asked: Delivery, programs: Programs, ports: Ports) -> None:
     """Do it, and answer; what its caller does then is on its way at once. Without an answer it comes again."""
     handlers: Any = ports.handlers
-    calls = calls_of(programs, handlers.driver, endpoint=ports.endpoint)
+    requests = remote_requests_of(programs, handlers.driver, endpoint=ports.endpoint)
     verb, _, key = asked.body.decode().partition(" ")
     with suppress(OnceOnlyError):
         following: tuple[str, ...] = ()
         if verb in {ASK, PUT}:
-            await programs.execution.keep(key, Request(operation="a", body=key.encode()), calls, deadline=SOON, now=0)
+            await programs.execution.keep(key, Request(operation="a", body=key.encode()), requests, deadline=SOON, now=0)
             following = (POST, POST) if verb == ASK else ()  # one of them is the network's
         elif verb == POST:
-            await _post(key, programs, ports, calls)
+            await _post(key, programs, ports, requests)
             following = (DELETE,)
         else:
-            await programs.execution.bury(key, calls, until=SOON)
+            await programs.execution.bury(key, requests, until=SOON)
         if not following or await _follow(asked, key, following, ports):
             await ports.transport.ack([asked])
             return
@@ -79,7 +79,7 @@ async def _follow(asked: Delivery, key: str, verbs: tuple[str, ...], ports: Port
     return set(await ports.transport.send(sent)) == {Answer.TAKEN}
 
 
-async def _post(key: str, programs: Programs, ports: Ports, calls: Any) -> None:
+async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> None:
     handlers: Any = ports.handlers
     mark = mark_text(handlers.driver.token())
     opening = TransactionAttempt(endpoint=ports.endpoint, attempt=mark, max_commit=SOON, key=key)
@@ -89,4 +89,4 @@ async def _post(key: str, programs: Programs, ports: Ports, calls: Any) -> None:
         notebook.write(key, mark)
         return BlockDecision(handlers.effects(Identity(ports.endpoint, mark), key, mark), mark.encode())
 
-    await programs.execution.execute(opening, run, calls, ports)
+    await programs.execution.execute(opening, run, requests, ports)

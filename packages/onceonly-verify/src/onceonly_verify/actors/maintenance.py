@@ -16,7 +16,7 @@ from onceonly_verify.roles import Batch, Begun, Role
 from onceonly_verify.workload import DeduplicationMode, Workload
 
 
-def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
+def maintenance_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     """Give the first endpoint so many janitors, and time that passes, where claims are forgotten."""
     if workload.deduplication is not DeduplicationMode.RING:
         return ()

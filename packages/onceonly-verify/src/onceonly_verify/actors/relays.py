@@ -74,7 +74,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
         (TOKENS_SWEPT, workload.deduplication is DeduplicationMode.TOKENS),
         (TOKENS_FENCED, workload.deduplication is DeduplicationMode.ELSEWHERE),
         (ARTIFACTS_SWEPT, workload.artifacts),
-        (REQUESTS_SWEPT, workload.calls),
+        (REQUESTS_SWEPT, workload.requests),
     )
     reached = tuple(dict.fromkeys(point for points, is_there in swept if is_there for point in points))
     return tuple(

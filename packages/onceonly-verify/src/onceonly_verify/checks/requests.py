@@ -8,7 +8,7 @@ from onceonly_verify.world import Bounds
 
 BOTH_SIDES = ("load", "save", "ack")
 """What the endpoint that asks does, and the one that follows up."""
-CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, calls=1)
+CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, requests=1)
 FOLLOWING = Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.HISTORY, followed=True)
 
 REQUEST_CHECKS: tuple[Check, ...] = (
@@ -30,7 +30,7 @@ REQUEST_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="a request, two attempts",
-        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, calls=1),
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, requests=1),
         bounds=Bounds(expiries=1),
         sweepers=1,
         reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),

@@ -51,7 +51,7 @@ def wrong_answers(workload: Workload, worlds: Worlds, stores: Mapping[str, Store
 
 def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
     """Look, in every state, at what the other service has executed: of each committed attempt one request, and no other."""
-    if workload.calls:
+    if workload.requests:
         asked = _asked(workload, stores)
         for body, times in Counter(worlds[REMOTE].executed).items():
             if times > 1:
@@ -132,11 +132,11 @@ def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, Sto
 
     A sweeper that overtakes an attempt leaves a tombstone, so nothing that this makes later is left.
     """
-    if workload.calls:
+    if workload.requests:
         there = worlds[REMOTE]
         for text in sorted(_asked(workload, stores) - {body.decode() for body in there.executed}):
             yield f"phantom: {text!r} was committed as asked of the other service, which never executed it"
-    if workload.followed or (workload.calls and len(workload.endpoints) > 1):
+    if workload.followed or (workload.requests and len(workload.endpoints) > 1):
         there, listed = worlds[REMOTE], _listed(worlds)
         left = sorted({url for url, _ in (*there.requests, *there.responses)})
         for url in (url for url in left if url.partition("/")[0] not in listed):

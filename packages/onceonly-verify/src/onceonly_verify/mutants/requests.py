@@ -47,9 +47,9 @@ def execution(function: str, *operations: EditOperation) -> CodeChange:
     return change("algorithms.remote_execution", function, *operations)
 
 
-def calls(function: str, *operations: EditOperation) -> CodeChange:
+def stored_requests(function: str, *operations: EditOperation) -> CodeChange:
     """Change where requests are kept."""
-    return change("adapters.memory.calls", function, *operations)
+    return change("adapters.memory.remote_requests", function, *operations)
 
 
 def remote_call(function: str, *operations: EditOperation) -> CodeChange:
@@ -62,37 +62,39 @@ EXECUTION: tuple[Mutant, ...] = (
         "callee checks request before response",
         (ASKED,),
         (
-            calls(
-                "MemoryCalls.open",
+            stored_requests(
+                "MemoryRemoteRequests.open",
                 insert_before("_transactions.open", "early = await self.perform('call-request', request, (opening.key,))"),
-                add_argument("MemoryCall", "", "early"),
+                add_argument("OpenMemoryRequest", "", "early"),
             ),
-            calls("MemoryCall.__init__", add_parameter("early"), insert_first("self._early = early")),
-            calls("MemoryCall.request", replace_body("return self._early")),
+            stored_requests("OpenMemoryRequest.__init__", add_parameter("early"), insert_first("self._early = early")),
+            stored_requests("OpenMemoryRequest.request", replace_body("return self._early")),
         ),
     ),
-    Mutant("response deleted first", (ASKED,), (execution("bury", swap("calls.bury", "calls.remove")),)),
+    Mutant("response deleted first", (ASKED,), (execution("bury", swap("requests.bury", "requests.remove")),)),
     Mutant("POST answered before dispatch", (ASKED,), (execution("execute", drop(call("_dispatch", nth=-1))),)),
     Mutant(
         "a response given again with its messages undispatched",
         (ASKED_CRASHING,),
         (execution("execute", drop(call("_dispatch", having="pending.find"))),),
     ),
-    Mutant("no tombstone on DELETE", (DELETED,), (calls("bury", keep_only(left(_BURIED), of=_BURIED)),)),
+    Mutant("no tombstone on DELETE", (DELETED,), (stored_requests("bury", keep_only(left(_BURIED), of=_BURIED)),)),
     Mutant("executed without a request", (ASKED,), (execution("execute", drop(branch(condition(result_of("request"))))),)),
     Mutant(
         "request and tombstone in two writes",
         (DELETED,),
         (
-            calls("MemoryCalls.bury", insert_before(point("call-bury"), "await self.perform('call-bury', unput, (key,))")),
-            calls(
+            stored_requests(
+                "MemoryRemoteRequests.bury", insert_before(point("call-bury"), "await self.perform('call-bury', unput, (key,))")
+            ),
+            stored_requests(
                 "",
                 define("""
 def unput(world, key):
     return replace(world, requests=frozenset(e for e in world.requests if e[0] != key)), None
 """),
             ),
-            calls("bury", replace(argument("RequestsWorld", 0), "world.requests")),
+            stored_requests("bury", replace(argument("RequestsWorld", 0), "world.requests")),
         ),
     ),
 )
@@ -112,7 +114,7 @@ CALLING: tuple[Mutant, ...] = (
         (
             effects(
                 "RegisteredEffects.create",
-                insert_after(loop("artifacts"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
+                insert_after(loop("artifacts"), "await self._remote.perform(record.requests)", record=each(loop("records"))),
             ),
         ),
     ),
@@ -138,7 +140,7 @@ try:
     await perform(records, self._remote)
 except Exception:
     pass
-return dict.fromkeys((record.identity for record in records if record.calls), Answer.TAKEN)
+return dict.fromkeys((record.identity for record in records if record.requests), Answer.TAKEN)
 """),
             ),
         ),
@@ -157,7 +159,7 @@ return dict.fromkeys((record.identity for record in records if record.calls), An
                 "process",
                 insert_after(
                     "effects.create",
-                    "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.calls)])",
+                    "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.requests)])",
                     records=argument("effects.create", 0),
                 ),
             ),

@@ -46,7 +46,7 @@ _SAVED = {
     "after": argument("save", 1),
 }
 """The variables of a commit on documents, where new code saves in two steps."""
-_KEPT = result_of("attempts.kept")
+_KEPT = result_of("attempts.entry")
 _CHECKED = argument("_checked", 1)
 
 
@@ -103,7 +103,7 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         (UNSHAKEN,),
         (control("look", keep_only(comparison(_KEPT), of=condition(_KEPT))),),
     ),
-    Mutant("record read before key", (KEYED,), (control("look", swap("attempts.kept", "attempts.record")),)),
+    Mutant("record read before key", (KEYED,), (control("look", swap("attempts.entry", "attempts.record")),)),
     Mutant(
         "fingerprint compared only once",
         (REUSED,),

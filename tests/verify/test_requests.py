@@ -40,7 +40,7 @@ def test_the_protocols_own_list_of_broken_versions_is_there() -> None:
 def test_calls_are_stored_with_their_record() -> None:
     """They come back as they were, and an older version says that it cannot read them."""
     record = Record(
-        Identity("s", "i"), calls=(RemoteRequest(Verb.POST, "http://a/x/r"), RemoteRequest(Verb.DELETE, "http://a/x/q"))
+        Identity("s", "i"), requests=(RemoteRequest(Verb.POST, "http://a/x/r"), RemoteRequest(Verb.DELETE, "http://a/x/q"))
     )
     stored = encode_record(record)
     assert (decode_record(record.identity, stored), stored[:1]) == (record, b"\x03")

@@ -1,4 +1,4 @@
-"""Upkeep: what an endpoint does beside handling, from time to time, so that nothing grows for ever."""
+"""Maintenance: the periodic tasks of an endpoint, which delete what is not needed any more."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
@@ -72,7 +72,7 @@ class Journals(Protocol):
         """
 
 
-class Upkeep(NamedTuple):
+class Maintenance(NamedTuple):
     """What one endpoint has to keep in order; nothing, unless its store or something beside it grows.
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
@@ -100,4 +100,4 @@ class Upkeep(NamedTuple):
         return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys))
 
 
-NOTHING = Upkeep()
+NOTHING = Maintenance()

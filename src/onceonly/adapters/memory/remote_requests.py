@@ -53,7 +53,7 @@ def remove(world: StoreWorld, key: str) -> Step:
     return replace(world, keys=tuple(each for each in world.keys if each[0] != key)), None
 
 
-class MemoryCalls:
+class MemoryRemoteRequests:
     """What one endpoint was asked, beside its memory store."""
 
     def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None) -> None:
@@ -70,14 +70,14 @@ class MemoryCalls:
         taken: bool = await self.perform("call-put", put, (key, request))
         return taken
 
-    async def open(self, opening: TransactionAttempt) -> "MemoryCall | IdempotencyEntry":
+    async def open(self, opening: TransactionAttempt) -> "OpenMemoryRequest | IdempotencyEntry":
         """Load the response or open a unit; see the port."""
         found = await self._transactions.open(replace(opening, key=RESPONSE + opening.key))
-        return found if isinstance(found, IdempotencyEntry) else MemoryCall(self, opening.key, found)
+        return found if isinstance(found, IdempotencyEntry) else OpenMemoryRequest(self, opening.key, found)
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Give the response; see the port."""
-        return await self._transactions.kept(RESPONSE + key)
+        return await self._transactions.entry(RESPONSE + key)
 
     async def bury(self, key: str, until: int) -> None:
         """Remove the request alone; see the port."""
@@ -92,19 +92,19 @@ class MemoryCalls:
         return await self._driver.perform(PortOperation(point, self.place, function, arguments))
 
 
-class MemoryCall:
+class OpenMemoryRequest:
     """One request that is being executed."""
 
-    def __init__(self, calls: MemoryCalls, key: str, transaction: MemoryTransaction) -> None:
+    def __init__(self, requests: MemoryRemoteRequests, key: str, transaction: MemoryTransaction) -> None:
         """Execute it in this transaction."""
         self.resources: Resources = transaction.resources
-        self._calls = calls
+        self._requests = requests
         self._key = key
         self._transaction = transaction
 
     async def request(self) -> Request | None:
         """Read the request; see the port."""
-        found: Request | None = await self._calls.perform("call-request", request, (self._key,))
+        found: Request | None = await self._requests.perform("call-request", request, (self._key,))
         return found
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:

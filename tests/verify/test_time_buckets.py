@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from onceonly.model.ring import Undecidable
 from onceonly_verify import CHECKS, Check
-from onceonly_verify.actors.maintenance import upkeep_roles
+from onceonly_verify.actors.maintenance import maintenance_roles
 from onceonly_verify.clock import BUCKETING, END, NEXT, OLD, START, TimedRing, bar_of, first_ring, tick
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
@@ -70,4 +70,4 @@ def test_without_a_janitor_nothing_is_forgotten_and_nothing_refused() -> None:
 
 def test_other_worlds_have_neither_clock_nor_janitor() -> None:
     """Nothing is forgotten there."""
-    assert upkeep_roles(NAMED["one message"].workload, janitors=2) == ()
+    assert maintenance_roles(NAMED["one message"].workload, janitors=2) == ()

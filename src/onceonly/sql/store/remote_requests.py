@@ -51,7 +51,7 @@ def _metadata(prefix: str, schema: str | None = None) -> MetaData:
 SCHEMA = Schema(component="http", version=1, tables=_metadata)
 
 
-class SqlCalls:
+class SqlRemoteRequests:
     """What one endpoint was asked. `claim_mode` and `isolation` are those of its store. Raises SetupError."""
 
     def __init__(
@@ -70,7 +70,7 @@ class SqlCalls:
         async with self._database.autocommitting() as connection:
             return await connection.run_sync(self._put, row, wanted)
 
-    async def open(self, opening: TransactionAttempt) -> "SqlCall | IdempotencyEntry":
+    async def open(self, opening: TransactionAttempt) -> "OpenSqlRequest | IdempotencyEntry":
         """Lock the row, after waiting for whoever has it; see the port."""
         with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
@@ -94,9 +94,9 @@ class SqlCalls:
             transaction.drop()
             return kept
         request = None if row is None or row.request is None else decode_request(bytes(row.request))
-        return SqlCall(self._scope, transaction, opening, request=request, limit=limit)
+        return OpenSqlRequest(self._scope, transaction, opening, request=request, limit=limit)
 
-    async def kept(self, key: str) -> IdempotencyEntry | None:
+    async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read the row on the primary, in a transaction of its own; see the port."""
         columns = self._table.c
         query = select(columns.attempt, columns.answer).where(columns.key == key_of(self._endpoint, key))
@@ -134,7 +134,7 @@ class SqlCalls:
         return {**named, "until": until, "request": request, "attempt": "", "answer": None}
 
 
-class SqlCall:
+class OpenSqlRequest:
     """One request that is being executed: a unit that has claimed nothing, and holds the lock of its row."""
 
     def __init__(

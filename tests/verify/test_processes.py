@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from multiprocessing import active_children, get_context
 
 import pytest
@@ -89,15 +88,6 @@ def test_work_that_nobody_waits_for_any_more_ends_in_silence() -> None:
     assert process.exitcode == 0
 
 
-@pytest.fixture
-def _interruptible() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, whatever an earlier test in this process has left."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_interruptible")
 def test_an_interruption_ends_all_processes() -> None:
     """Who presses Ctrl-C gets the prompt back, and the machine to himself."""
     processes: list[int] = []

@@ -13,7 +13,7 @@ from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
-from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
@@ -66,7 +66,7 @@ def _state(journal: Journal, now: int) -> MaintenanceState:
     return MaintenanceState(state=state, age=max(0, now - journal.at) // 1000, troubles=troubles, chores=journal.chores)
 
 
-async def count_upkeep(settings: Settings) -> dict[str, Any]:
+async def count_left_behind(settings: Settings) -> dict[str, Any]:
     """Give the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
     found: dict[str, PartialCount] = {}
     plan = settings.plan
@@ -93,7 +93,7 @@ def _limited(listed: int) -> PartialCount:
 
 async def _count_marks(place: Location) -> dict[str, PartialCount]:
     async with answering("deduplication", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
-        done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
+        done = DocumentMarkStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
         return {"marks": _limited(await done.count(MOST + 1))}
 
 

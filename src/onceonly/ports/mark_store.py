@@ -1,4 +1,4 @@
-"""DedupStore: remembers elsewhere which messages are done, so that entities need not (protocols, section 4)."""
+"""MarkStore: remembers elsewhere which messages are done, so that entities need not (protocols, section 4)."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from typing import Protocol
 NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
-class DedupStore(Protocol):
+class MarkStore(Protocol):
     """Keys, each with a body's fingerprint. Reads must be linearizable with writes: a stale answer handles a message twice."""
 
     async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:

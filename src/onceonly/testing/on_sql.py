@@ -1,0 +1,248 @@
+"""The store, the queue and the documents on a SQL database, as subjects of their suites. Each opens connections of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import ClassVar, Self, cast
+
+from sqlalchemy import Column, MetaData, String, Table, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, registry
+
+from onceonly.config.deduplication import ClaimMode
+from onceonly.model.message import Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.ring import ring_key
+from onceonly.ports.documents import Documents
+from onceonly.ports.store import PendingRecords, Resources
+from onceonly.ports.transactions import OpenTransaction
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.dialect import Dialect
+from onceonly.sql.queue import SqlTransport
+from onceonly.sql.queue_tables import SCHEMA as QUEUE_SCHEMA
+from onceonly.sql.schema import create, create_user_tables
+from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDeadLetters, SqlDocuments, SqlRing, SqlStore, SqlTransactions
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import SCHEMA as STORE_SCHEMA
+from onceonly.sql.store.tables import tables
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.documents_subject import Moment
+from onceonly.testing.ring_subject import RETENTION_MS
+from onceonly.testing.store_subject import WholeStore
+from onceonly.testing.suite import ENDPOINT
+
+LEASE_SECONDS = 30.0
+SMALL = 4096
+SCHEMAS = (STORE_SCHEMA, QUEUE_SCHEMA, DOCUMENTS_SCHEMA)
+METADATA = MetaData()
+TRACES = Table("traces", METADATA, Column("key", String(200), primary_key=True), Column("value", String(200)))
+REQUIRED = Table(
+    "required", METADATA, Column("key", String(200), primary_key=True), Column("value", String(200), nullable=False)
+)
+Required: type = registry(metadata=METADATA).mapped(type("Required", (), {"__table__": REQUIRED}))
+
+
+class SqlSubject:
+    """One SQL database, named by its URL. A rule moves its clock."""
+
+    claim_mode: ClassVar[ClaimMode] = ClaimMode.HISTORY
+    metadata: ClassVar[MetaData] = METADATA
+
+    def __init__(self, url: str) -> None:
+        self.clock = ManualClock()
+        self.url = url
+        self._opened: list[Database] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[Self]:
+        """Open a database that has the tables. Closes every connection at the end."""
+        subject = cls(url)
+        try:
+            yield subject
+        finally:
+            for opened in subject._opened:
+                await opened.close()
+
+    async def create(self) -> None:
+        """Create all tables that are missing."""
+        database = await self.database()
+        for schema in SCHEMAS:
+            await create(database, schema)
+        await create_user_tables(database, self.metadata)
+
+    async def empty(self) -> None:
+        """Delete every row of every table."""
+        database = await self.database()
+        own = [table for schema in SCHEMAS for table in schema.tables(database.prefix, database.schema).sorted_tables]
+        async with database.writing() as connection:
+            for table in (*reversed(self.metadata.sorted_tables), *own):
+                await connection.execute(delete(table))
+
+    async def database(self) -> Database:
+        """Open the database as another process would."""
+        return await self._open(self.clock)
+
+    async def _open(self, clock: ManualClock) -> Database:
+        self._opened.append(await open_database(self.url, clock=clock))
+        return self._opened[-1]
+
+    async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
+        """Open a store."""
+        return SqlStore(await self.database(), endpoint, claim_mode=self.claim_mode, clock=self.clock)
+
+    async def transport(self, endpoint: str = ENDPOINT) -> SqlTransport:
+        """Open a transport."""
+        return SqlTransport(await self.database(), endpoint, lease=LEASE_SECONDS, max_body=SMALL, clock=self.clock)
+
+    async def ahead(self, endpoint: str, milliseconds: int) -> SqlTransport:
+        """Open a transport in a process whose clock is ahead. The database's clock is the subject's."""
+        database = await self._open(ManualClock(self.clock.now() + milliseconds))
+        return SqlTransport(database, endpoint, lease=LEASE_SECONDS, max_body=SMALL, clock=self.clock)
+
+    async def dead_letters(self) -> SqlDeadLetters:
+        """Open the dead letters."""
+        return SqlDeadLetters(await self.database())
+
+    async def write(self, resources: Resources, key: str, value: str) -> None:
+        """Add a row in the unit's session, as a handler would."""
+        session = cast("AsyncSession", resources.get(AsyncSession))
+        await session.execute(insert(TRACES).values(key=key, value=value))
+
+    def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
+        """Add a row in the unit's synchronous session."""
+        cast("Session", get(Session)).execute(insert(TRACES).values(key=key, value=value))
+
+    async def refuse(self, resources: Resources) -> None:
+        """Leave an object without its required value in the session. The commit flushes it, and the database refuses it."""
+        cast("AsyncSession", resources.get(AsyncSession)).add(Required(key="x"))
+
+    async def read(self) -> dict[str, str]:
+        """Read the committed rows."""
+        async with (await self.database()).reading() as connection:
+            rows = await connection.execute(select(TRACES.c.key, TRACES.c.value))
+            return {row.key: row.value for row in rows}
+
+    def now(self) -> int:
+        """Return the time."""
+        return self.clock.now()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.clock.advance(milliseconds)
+
+    async def lapse(self) -> None:
+        """Let every lease end."""
+        self.clock.advance(int(LEASE_SECONDS * 1000))
+
+
+class ForgettingSqlSubject(SqlSubject):
+    """A store whose messages another system stores."""
+
+    claim_mode: ClassVar[ClaimMode] = ClaimMode.UNTIL_FORGOTTEN
+
+    async def traces(self) -> int:
+        """Count what the tables still have about messages."""
+        database = await self.database()
+        own = tables(database.prefix, database.schema)
+        counts = [select(func.count()).select_from(table) for table in (own.claims, own.records, own.register, own.tokens)]
+        async with database.reading() as connection:
+            return sum([await connection.scalar(count) or 0 for count in counts])
+
+
+class SqlRingSubject(SqlSubject):
+    """A store with a short retention, by the subject's clock. No statement waits for long."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url += f"{'&' if '?' in self.url else '?'}timeout=0.3"
+
+    async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
+        """Open a store."""
+        return SqlStore(await self.database(), endpoint, retention=RETENTION_MS, clock=self.clock)
+
+    async def ring(self) -> SqlRing:
+        """Open the ring."""
+        return SqlRing(await self.database(), retention=RETENTION_MS, clock=self.clock)
+
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Write the rows."""
+        database, bucketing = await self.database(), await (await self.ring()).bucketing()
+        own = tables(database.prefix, database.schema)
+        async with database.writing() as connection:
+            for each in messages:
+                key = ring_key(ENDPOINT, each.identity, each.former_instant)
+                bucket = own.buckets[bucketing.bucket(each.former_instant)]
+                await connection.execute(insert(bucket).values(key=key, fingerprint=each.fingerprint))
+                row = row_of(ENDPOINT, Record(each.identity, decided), self.now(), key)
+                await connection.execute(insert(own.records).values(**row))
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Search the row."""
+        database, bucketing = await self.database(), await (await self.ring()).bucketing()
+        bucket = tables(database.prefix, database.schema).buckets[bucketing.bucket(message.former_instant)]
+        key = ring_key(ENDPOINT, message.identity, message.former_instant)
+        async with database.reading() as connection:
+            return await connection.scalar(select(bucket.c.fingerprint).where(bucket.c.key == key)) == message.fingerprint
+
+
+class SqlTransactionSubject:
+    """Transactions of a SQL database. Its own clock decides what is late, so the rules wait."""
+
+    def __init__(self, inner: SqlSubject) -> None:
+        self.inner = inner
+        self.read = inner.read
+
+    async def transactions(self, endpoint: str = ENDPOINT) -> SqlTransactions:
+        """Open them."""
+        return SqlTransactions(await self.inner.database(), endpoint)
+
+    async def store(self) -> WholeStore:
+        """Open the store."""
+        return await self.inner.store()
+
+    async def write(self, opened: OpenTransaction, key: str, value: str) -> None:
+        """Add a row in the transaction's session."""
+        await self.inner.write(opened.resources, key, value)
+
+    async def record(self, record: Record) -> Record | None:
+        """Find it."""
+        return await found_in(await self.store(), record)
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Wait."""
+        await asyncio.sleep(milliseconds / 1000)
+
+
+async def found_in(store: PendingRecords, record: Record) -> Record | None:
+    """Find a record by its identity."""
+    return next(iter(await store.find([record.identity])), None)
+
+
+class SqlDocumentsSubject(SqlSubject):
+    """Documents in a SQL database. `cutting` returns a URL or a dialect by which the next write is cut off."""
+
+    cutting: Callable[[str, Moment], "str | Dialect"]
+
+    async def documents(self) -> Documents:
+        """Open the documents."""
+        return SqlDocuments(await self.database())
+
+    async def cut(self, moment: Moment) -> Documents:
+        """Open them with a client that is cut off."""
+        through = self.cutting(self.url, moment)
+        if isinstance(through, str):
+            self._opened.append(await open_database(through, clock=self.clock))
+        else:
+            (await self.database()).dialect = through
+        return SqlDocuments(self._opened[-1])
+
+    async def missing(self) -> Documents:
+        """Open tables that were never created."""
+        self._opened.append(await open_database(self.url, clock=self.clock, prefix="missing_"))
+        return SqlDocuments(self._opened[-1])
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass, and delete the documents that have expired."""
+        self.clock.advance(milliseconds)
+        await SqlDocuments(await self.database()).remove_expired()

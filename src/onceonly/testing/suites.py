@@ -1,0 +1,27 @@
+"""The conformance suites for authors of systems. Each has a rule for every requirement of one port.
+
+Bind a suite by a test class that derives from it and overrides its `open_...` method. Run it with `pytest -o
+asyncio_mode=auto`. docs/systems.md lists the suites that a system needs. Suites for SQL dialects are in
+`onceonly.testing.sql_suites`.
+"""
+
+from onceonly.testing.artifact_suite import ArtifactStoreSubject, ArtifactStoreSuite
+from onceonly.testing.documents_subject import DocumentsSubject, Moment
+from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.testing.suite import Suite
+from onceonly.testing.transport_suite import TransportSubject, TransportSuite
+
+__all__ = [
+    "ArtifactStoreSubject",
+    "ArtifactStoreSuite",
+    "DocumentDedupSuite",
+    "DocumentTokenSuite",
+    "DocumentTransactionSuite",
+    "DocumentsSubject",
+    "DocumentsSuite",
+    "Moment",
+    "Suite",
+    "TransportSubject",
+    "TransportSuite",
+]
