@@ -42,8 +42,8 @@ GROUPS = {
         "onceonly.documents.limits": "sizes of documents",
         "onceonly.sql.dialect": "what a SQL database has to offer",
         "onceonly.sql.options": "options in the URL of a SQL database",
-        "onceonly.testing.suites": "conformance suites for documents, artifacts and transports",
-        "onceonly.testing.sql_suites": "conformance suites for SQL databases",
+        "onceonly.conformance": "conformance suites for documents, artifacts and transports",
+        "onceonly.conformance.sql": "conformance suites for SQL databases",
     },
 }
 PUBLIC = {module: words for modules in GROUPS.values() for module, words in modules.items()}

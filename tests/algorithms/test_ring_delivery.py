@@ -12,6 +12,8 @@ from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import Identity
@@ -27,8 +29,6 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observed import observed
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
 
 
 class Counting:

@@ -13,6 +13,9 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.admission import DedupStoreAdmission, StoreAdmission, TokenAdmission, TokensInStore
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.algorithms.outbox import UnitResult, finish, process
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.samples import effects
+from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.entities import Entities
@@ -29,9 +32,6 @@ from onceonly.runtime.environment import SystemIdGenerator
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.samples import effects
-from onceonly.testing.suite import ENDPOINT, OTHER
 from tests import ROOT
 from tests.documents.harness import WEEK, StoreHarness, about
 

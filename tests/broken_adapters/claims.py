@@ -7,11 +7,11 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from onceonly.conformance.store_subject import StoreSubject, WholeStore
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.testing.store_subject import StoreSubject, WholeStore
-from onceonly.testing.suite import ENDPOINT
 from tests.broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 
 

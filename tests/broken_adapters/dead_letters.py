@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from onceonly.conformance.dead_letter_suite import ALL, DeadLettersSubject
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.testing.dead_letter_suite import ALL, DeadLettersSubject
 
 EVERYTHING = 1000
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from onceonly.conformance.dedup_suite import DedupSubject
+from onceonly.conformance.documents_subject import Moment
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.ports.mark_store import NONE, MarkStore
-from onceonly.testing.dedup_suite import DedupSubject
-from onceonly.testing.documents_subject import Moment
 
 PAGE = 100
 

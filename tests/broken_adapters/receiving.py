@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from onceonly.conformance.suite import ENDPOINT
+from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Transport
-from onceonly.testing.suite import ENDPOINT
-from onceonly.testing.transport_suite import TransportSubject
 from tests.broken_adapters.wrapped_transports import WrappedTransport, WrappedTransports
 
 AGES = 3600.0

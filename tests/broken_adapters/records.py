@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from onceonly.conformance.store_subject import LATER, StoreSubject, WholeStore
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.testing.store_subject import LATER, StoreSubject, WholeStore
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
 

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
+from onceonly.conformance.store_subject import WholeStore, steps
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
 from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import UndecidableMessage
-from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
-from onceonly.testing.store_subject import WholeStore, steps
-from onceonly.testing.suite import ENDPOINT
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.broken_adapters.wrapped_stores import WrappedUnit
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.testing.transport_suite import TransportSubject
 from tests.broken_adapters.wrapped_transports import WrappedTransports
 
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.store_subject import LATER
+from onceonly.conformance.suite import ENDPOINT, OTHER
+from onceonly.conformance.token_suite import OWNER, TokenSubject
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.token_store import TokenStore
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.store_subject import LATER
-from onceonly.testing.suite import ENDPOINT, OTHER
-from onceonly.testing.token_suite import OWNER, TokenSubject
 
 PAGE = 100
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from onceonly.conformance.documents_subject import DocumentsSubject, Moment
 from onceonly.documents.bulk import write_all
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
-from onceonly.testing.documents_subject import DocumentsSubject, Moment
 
 _State = TypeVar("_State")
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
+from onceonly.conformance.ring_subject import RingSubject
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import Bucketing
 from onceonly.ports.ring import Ring, Rotation, TimeBucket
-from onceonly.testing.ring_subject import RingSubject
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
 

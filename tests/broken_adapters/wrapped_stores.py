@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from onceonly.conformance.store_subject import StoreSubject, WholeStore
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import BeginResult, Resources, Unit
-from onceonly.testing.store_subject import StoreSubject, WholeStore
-from onceonly.testing.suite import ENDPOINT
 
 
 class WrappedUnit:

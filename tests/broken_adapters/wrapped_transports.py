@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from onceonly.conformance.suite import ENDPOINT
+from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.testing.suite import ENDPOINT
-from onceonly.testing.transport_suite import TransportSubject
 
 
 class WrappedTransport:

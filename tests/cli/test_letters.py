@@ -11,6 +11,7 @@ from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.assembly.opened import BucketClock
 from onceonly.cli.letters import PAGE, LetterSelection, RetryTally, WayBack, choose, find, pages, retry
+from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
@@ -19,7 +20,6 @@ from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.testing.clock import ManualClock
 
 
 def letter(number: int, *, type_: str = "PlaceOrder", reason: str = "boom", endpoint: str = "shop") -> DeadLetter:

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import NamedTuple, Self
 from uuid import uuid4
 
+from onceonly.conformance.documents_subject import Moment
 from onceonly.ports.documents import Documents
-from onceonly.testing.documents_subject import Moment
 from tests.servers.cutting_http import Request, cutting_http
 
 KEYS = "test:test@"

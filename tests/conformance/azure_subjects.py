@@ -12,10 +12,10 @@ from msgspec import structs
 from onceonly.adapters.azure import blob as azure_blob
 from onceonly.adapters.azure import table as azure_table
 from onceonly.adapters.azure.blob_artifacts import open_artifacts
+from onceonly.conformance.documents_subject import Moment
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import ArtifactStore
 from onceonly.runtime.environment import SystemClock
-from onceonly.testing.documents_subject import Moment
 from tests.servers.azurite import Azurite
 from tests.servers.cutting_http import Request, cutting_http
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore, attempt_name
 from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.formats.documents import ClientKey, EntityDocument
@@ -16,7 +17,6 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.documents import Version
-from onceonly.testing.suite import ENDPOINT
 
 
 class Sound(DocumentTransactions):

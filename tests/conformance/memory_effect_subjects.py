@@ -7,9 +7,9 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.dedup import MemoryMarkStore
 from onceonly.adapters.memory.tokens import MemoryTokens
 from onceonly.adapters.memory.world import Live, PortOperation, WorldDriver
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_subject import Moment
 from onceonly.model.errors import OutcomeUnknown
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_subject import Moment
 
 READS = {"dedup-contains", "token-live", "token-prepared"}
 

@@ -8,16 +8,16 @@ from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore, RingSetti
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live, PortOperation, Step
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.ring_subject import RETENTION_MS
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import bucketing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.ring_subject import RETENTION_MS
-from onceonly.testing.suite import ENDPOINT
 from onceonly_verify.clock import claimed_before
 
 LEASE = 30.0

@@ -10,11 +10,11 @@ from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemRandomSource
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.suite import ENDPOINT, OTHER
 from tests.servers.available import RABBITMQ, need
 
 SMALL = 4096

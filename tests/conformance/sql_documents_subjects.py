@@ -8,13 +8,13 @@ from typing import Self
 from sqlalchemy import Connection
 
 from onceonly.adapters.sqlite.dialect import SQLite
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_subject import Moment
 from onceonly.ports.documents import Documents
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_subject import Moment
 from tests.servers.cutting_commits import Cutter, cutting
 from tests.servers.proxy import Inspector
 from tests.sql.emptying import empty

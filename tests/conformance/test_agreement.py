@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.memory.transport import BrokerRules
+from onceonly.conformance.samples import effects, message
+from onceonly.conformance.store_subject import LATER, WholeStore
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
-from onceonly.testing.samples import effects, message
-from onceonly.testing.store_subject import LATER, WholeStore
 from tests.conformance.memory_subjects import LEASE, MemoryStores, MemoryTransports
 from tests.conformance.sql_subjects import SqlSubject, make_tables
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from onceonly.conformance.on_documents import dedup_and_token_subjects
+from onceonly.conformance.store_subject import LATER
+from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
-from onceonly.testing.on_documents import dedup_and_token_subjects
-from onceonly.testing.store_subject import LATER
-from onceonly.testing.suite import ENDPOINT, OTHER
 from tests.conformance.memory_effect_subjects import MemoryDedup, MemoryTokenPlace
 from tests.conformance.memory_subjects import MemoryPlace
 

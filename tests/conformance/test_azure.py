@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
-from onceonly.testing.token_suite import TokenSubject, TokenSuite
+from onceonly.conformance.artifact_suite import ArtifactStoreSuite
+from onceonly.conformance.dedup_suite import DedupSubject, DedupSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
+from onceonly.conformance.token_suite import TokenSubject, TokenSuite
 from tests.conformance.azure_subjects import AzureArtifacts, AzurePlace
 from tests.servers.azurite import Azurite
 

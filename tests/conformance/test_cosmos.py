@@ -17,13 +17,13 @@ from onceonly.adapters.cosmos import documents as adapter
 from onceonly.adapters.cosmos.address import read_address
 from onceonly.adapters.cosmos.client import _SentOnce, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.conformance.suite import raises
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
-from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
 from tests.servers.cosmos import KEY, secured

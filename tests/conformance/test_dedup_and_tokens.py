@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.testing.token_suite import TokenSubject, TokenSuite
+from onceonly.conformance.artifact_suite import ArtifactStoreSuite
+from onceonly.conformance.dedup_suite import DedupSubject, DedupSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.conformance.token_suite import TokenSubject, TokenSuite
 from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from tests.conformance.memory_subjects import MemoryPlace
 from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table

@@ -10,15 +10,15 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_subject import DocumentsSubject
+from onceonly.conformance.samples import rich_message
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, DocumentLimits, Documents
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_subject import DocumentsSubject
-from onceonly.testing.samples import rich_message
 from tests.conformance.memory_subjects import MemoryPlace
 from tests.conformance.sql_documents_subjects import SqlitePlace, make_documents_table
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 
 from onceonly.adapters.aws.dynamodb import create, open_documents
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 

@@ -10,18 +10,18 @@ from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
 
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.store_suite import StoreSuite
+from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.ports.store import Resources
 from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA as STORE_SCHEMA
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.ring_suite import RingSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
-from onceonly.testing.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
 from tests.conformance.transaction_subjects import SqlTransacting

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.ring_suite import RingSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.transport_suite import TransportSuite
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.store_suite import StoreSuite
+from onceonly.conformance.transport_suite import TransportSuite
 from tests.conformance.memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
 
 

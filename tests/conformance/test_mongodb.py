@@ -23,12 +23,12 @@ from onceonly.adapters.mongodb import documents as adapter
 from onceonly.adapters.mongodb.address import read_address
 from onceonly.adapters.mongodb.client import translated
 from onceonly.adapters.mongodb.documents import MongoDBDocuments, create, open_documents
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.conformance.suite import raises
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
-from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from onceonly.testing.transport_suite import EVENT, TransportSuite
+from onceonly.conformance.transport_suite import EVENT, TransportSuite
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 
 NO_LEASE = "a delivery is held until its connection ends; there is nothing to extend"

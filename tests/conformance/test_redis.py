@@ -13,12 +13,12 @@ from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, R
 from onceonly.adapters.redis import documents as adapter
 from onceonly.adapters.redis.client import translated
 from onceonly.adapters.redis.documents import RedisDocuments, create, open_documents
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.conformance.suite import raises
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import REDIS, free_port, need
 from tests.servers.redis import own_redis

@@ -17,6 +17,8 @@ from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.conformance.ring_subject import WIDTH_MS, RingSubject, at, begun, rotate_all, rotated
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
@@ -28,8 +30,6 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.testing.ring_subject import WIDTH_MS, RingSubject, at, begun, rotate_all, rotated
-from onceonly.testing.suite import ENDPOINT
 from tests.broken_adapters import rings
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.conformance.memory_subjects import MemoryRings

@@ -11,11 +11,11 @@ from onceonly.adapters.aws.address import read_s3
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import opened
+from onceonly.conformance.artifact_suite import ArtifactStoreSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.model.artifact import Artifact
 from onceonly.ports.effects import ArtifactStore
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.ring_suite import RingSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.transport_suite import TransportSuite
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.store_suite import StoreSuite
+from onceonly.conformance.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from onceonly.conformance.artifact_suite import ArtifactStoreSuite
+from onceonly.conformance.dedup_suite import DedupSuite
+from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly.conformance.on_documents import dedup_and_token_subjects
+from onceonly.conformance.suite import Suite, broken, rules
+from onceonly.conformance.token_suite import TokenSuite
 from onceonly.model.errors import OutcomeUnknown
-from onceonly.testing.artifact_suite import ArtifactStoreSuite
-from onceonly.testing.dedup_suite import DedupSuite
-from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
-from onceonly.testing.on_documents import dedup_and_token_subjects
-from onceonly.testing.suite import Suite, broken, rules
-from onceonly.testing.token_suite import TokenSuite
 from tests.broken_adapters import artifacts, dedup, forgetful, tokens
 from tests.broken_adapters.document_contents import ExpiringDocuments
 from tests.broken_adapters.document_writes import UpsertingDocuments

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.util import await_only
 
+from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, Seen, at, begun, see
+from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.store_subject import handle
+from onceonly.conformance.suite import ENDPOINT, broken, rules
 from onceonly.model.ring import Undecidable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, Seen, at, begun, see
-from onceonly.testing.ring_suite import RingSuite
-from onceonly.testing.store_subject import handle
-from onceonly.testing.suite import ENDPOINT, broken, rules
 from tests.broken_adapters import rings
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.conformance.memory_subjects import MemoryRings

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.suite import Suite, broken, rules
-from onceonly.testing.transport_suite import TransportSuite
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.store_suite import StoreSuite
+from onceonly.conformance.suite import Suite, broken, rules
+from onceonly.conformance.transport_suite import TransportSuite
 from tests.broken_adapters import (
     claims,
     commits,

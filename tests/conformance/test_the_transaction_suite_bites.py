@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from onceonly.conformance.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
+from onceonly.conformance.suite import ENDPOINT, broken, rules
 from onceonly.documents.store import DocumentStore
-from onceonly.testing.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
-from onceonly.testing.suite import ENDPOINT, broken, rules
 from tests.conformance.broken_transactions import (
     Abandoning,
     Blindfolded,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.testing.suite import rules
-from onceonly.testing.suites import ArtifactStoreSuite
+from onceonly.conformance import ArtifactStoreSuite
+from onceonly.conformance.suite import rules
 from tests import ROOT
 from tests.plugins.packages import Shell, install
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import onceonly.documents
+from onceonly.conformance.clock import ManualClock
 from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
 from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
 from onceonly.documents.store import DocumentStore
@@ -14,7 +15,6 @@ from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.starts import BEGUN
-from onceonly.testing.clock import ManualClock
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 MESSAGE = Identity("till", "m1")

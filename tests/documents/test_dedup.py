@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from onceonly.algorithms.admission import DedupStoreAdmission
+from onceonly.conformance.clock import ManualClock
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew, SetupError
@@ -12,7 +13,6 @@ from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
-from onceonly.testing.clock import ManualClock
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))

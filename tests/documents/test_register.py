@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.effects import RegisteredEffects as Effects
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.register import DocumentRegister
 from onceonly.formats.documents import StoredReservation
 from onceonly.model.artifact import Artifact, Reservation
@@ -12,7 +13,6 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ou
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
-from onceonly.testing.suite import ENDPOINT
 from tests.documents.fakes import RecordingDocuments
 from tests.documents.harness import ENTITY, ONE_EFFECT, WEEK, StoreHarness, about, handle
 

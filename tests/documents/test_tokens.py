@@ -8,13 +8,13 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live, PortOperation
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.store_subject import LATER
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.store_subject import LATER
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 OWNER = Owner("shop", "order/17", Identity("till", "m1"))

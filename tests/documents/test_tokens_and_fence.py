@@ -6,6 +6,8 @@ import pytest
 
 from onceonly.algorithms.admission import TokenAdmission, issue
 from onceonly.algorithms.sweeper import sweep
+from onceonly.conformance.samples import message
+from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, SchemaTooNew
 from onceonly.model.record import Record
@@ -13,8 +15,6 @@ from onceonly.model.token import TOKEN, Owner, PreparedToken, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.ports.token_store import TokenStore
-from onceonly.testing.samples import message
-from onceonly.testing.suite import ENDPOINT, OTHER
 from tests.documents.harness import ONE_EFFECT, ORDER, StoreHarness, about
 
 LATER = 1 << 52

@@ -8,6 +8,9 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.samples import effects
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.model.entities import Entities
@@ -15,9 +18,6 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.documents import Change, DocumentLimits, Version
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.samples import effects
-from onceonly.testing.suite import ENDPOINT
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

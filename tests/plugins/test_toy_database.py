@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from onceonly.testing import sql_suites
-from onceonly.testing.sql_suites import (
+from onceonly.conformance import sql as sql_suites
+from onceonly.conformance.sql import (
     SqlDeadLetterSuite,
     SqlDocumentsSuite,
     SqlForgetfulStoreSuite,
@@ -17,7 +17,7 @@ from onceonly.testing.sql_suites import (
     SqlTransactionSuite,
     SqlTransportSuite,
 )
-from onceonly.testing.suite import rules
+from onceonly.conformance.suite import rules
 from tests.plugins.packages import TOY_SQL, Shell
 
 SUITES = {

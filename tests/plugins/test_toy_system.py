@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.testing.suite import rules
-from onceonly.testing.suites import (
+from onceonly.conformance import (
     ArtifactStoreSuite,
     DocumentDedupSuite,
     DocumentsSuite,
     DocumentTokenSuite,
     DocumentTransactionSuite,
 )
+from onceonly.conformance.suite import rules
 from tests import ROOT
 from tests.plugins.packages import TOY, TOY_SQL, Shell
 

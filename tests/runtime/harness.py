@@ -12,6 +12,7 @@ from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.config.worker import WorkerSettings
+from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
@@ -24,7 +25,6 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.observer import Observer, Observers, PortCall
 from onceonly.runtime.worker.worker import Worker
-from onceonly.testing.clock import ManualClock
 
 SHOP, SINK = "shop", "sink"
 LEASE = 30.0

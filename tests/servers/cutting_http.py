@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from onceonly.testing.documents_subject import Moment
+from onceonly.conformance.documents_subject import Moment
 
 _LONGEST_HEAD = 1 << 16
 

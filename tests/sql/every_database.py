@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import text
 
+from onceonly.conformance.samples import message
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -14,7 +15,6 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.unit import SqlUnit
-from onceonly.testing.samples import message
 from tests.sql.emptying import empty
 from tests.sql.harness import connection_of, opened
 

@@ -8,14 +8,14 @@ from sqlalchemy import ForeignKey, event, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.samples import effects, message
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
 from onceonly.sql.database import Database, Source, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.samples import effects, message
 
 ONE_EFFECT = effects()[:1]
 

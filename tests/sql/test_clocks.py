@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import text
 
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.samples import message
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
@@ -16,8 +18,6 @@ from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.samples import message
 from tests.servers.debian import FAKETIME, program
 from tests.sql.emptying import empty
 from tests.sql.every_database import emptied

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from onceonly.conformance.clock import START
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
@@ -14,7 +15,6 @@ from onceonly.sql.store import ClaimMode, SqlRegister, SqlStore
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import tables
-from onceonly.testing.clock import START
 from tests.sql.every_database import emptied, put, states
 from tests.sql.harness import messages, opened, statements
 

@@ -11,6 +11,7 @@ from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.conformance.samples import message
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
 from onceonly.model.record import Record
@@ -23,7 +24,6 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
-from onceonly.testing.samples import message
 from tests.sql.every_database import emptied
 
 SHOP, SINK = "shop", "sink"

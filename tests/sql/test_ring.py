@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, inspect, select, text, update
 
+from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
 from onceonly.model.errors import SchemaMissing, SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
@@ -18,7 +19,6 @@ from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
-from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
 from tests.sql.every_database import emptied
 from tests.sql.harness import ONE_EFFECT, counted, opened, statements
 

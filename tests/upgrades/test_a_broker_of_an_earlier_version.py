@@ -21,11 +21,11 @@ import pytest
 from pamqp import commands as spec
 
 from onceonly.algorithms.delivery import deliver
+from onceonly.conformance.clock import ManualClock
 from onceonly.endpoint.host import host_of
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import Environment
-from onceonly.testing.clock import ManualClock
 from tests.adapters.rabbitmq.harness import Broker
 from tests.upgrades.harness import ORDERS, ask, restored
 

@@ -13,10 +13,10 @@ from types import ModuleType
 import pytest
 
 from onceonly.algorithms.delivery import deliver
+from onceonly.conformance.clock import ManualClock
 from onceonly.endpoint.host import host_of
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
-from onceonly.testing.clock import ManualClock
 from tests.upgrades.harness import ORDERS, ask, restored
 
 FILLED = Path(__file__).with_name("filled") / "sqlite"

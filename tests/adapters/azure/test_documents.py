@@ -17,11 +17,11 @@ from onceonly.adapters.azure.blob_artifacts import open_artifacts
 from onceonly.adapters.azure.blob_client import open_container
 from onceonly.adapters.azure.table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
 from onceonly.adapters.azure.table_client import open_table
+from onceonly.conformance.documents_subject import Moment
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import SystemClock
-from onceonly.testing.documents_subject import Moment
 from tests.servers.available import free_port
 from tests.servers.azurite import ACCOUNT, Azurite
 from tests.servers.cutting_http import Request, cutting_http

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
+from onceonly.conformance.artifact_suite import artifact
+from onceonly.conformance.store_subject import steps
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
-from onceonly.testing.artifact_suite import artifact
-from onceonly.testing.store_subject import steps
 
 ESCAPES = (
     "",

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from onceonly.conformance.samples import message
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
 from onceonly.sql.store.unit import SqlUnit
-from onceonly.testing.samples import message
 from tests.servers.available import on_mariadb
 from tests.sql.harness import connection_of, opened
 

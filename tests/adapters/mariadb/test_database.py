@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from onceonly.adapters.mariadb.dialect import MariaDB
+from onceonly.conformance.clock import ManualClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, CommitRefused, RetryableError, SetupError
 from onceonly.model.record import Record
@@ -18,7 +19,6 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
-from onceonly.testing.clock import ManualClock
 from tests.adapters.mariadb.harness import A, B, place
 from tests.servers.available import on_mariadb
 from tests.servers.mariadb import own_mariadb

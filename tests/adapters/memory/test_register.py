@@ -4,10 +4,10 @@ import pytest
 
 from onceonly.adapters.memory.register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
 from onceonly.adapters.memory.world import Live
+from onceonly.conformance.clock import START, ManualClock
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
-from onceonly.testing.clock import START, ManualClock
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")
 A = Reservation(identity=M1, unit="", attempt="a", at=1)

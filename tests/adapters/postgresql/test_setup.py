@@ -9,13 +9,13 @@ from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
 from onceonly.assembly import Settings, open_store
+from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import ConflictError, SchemaMissing, SetupError, Unsafe
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
-from onceonly.testing.clock import ManualClock
 from tests.servers.available import on_postgresql
 from tests.sql.harness import Order, add, connection_of, handle, look, message, opened, orders, records
 

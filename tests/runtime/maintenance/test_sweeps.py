@@ -10,6 +10,7 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.effects import RegisteredEffects
+from onceonly.conformance.clock import ManualClock
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
@@ -23,7 +24,6 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.maintenance import Maintenance
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
-from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SHOP, FixedRandomSource
 from tests.runtime.relay.harness import PassingTimer
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Journal, TaskRun
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, HealthObserver, keep_written, read_health, write_health
 from onceonly.runtime.observe.observer import Observers, Point, PortCall
-from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SimulatedEndpoint, StopWhen
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.conformance.clock import ManualClock
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
@@ -15,7 +16,6 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import CallTally, Observer, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
-from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SHOP, SINK, FixedRandomSource, SimulatedEndpoint, StopWhen
 
 AFTER = 10.0

@@ -11,9 +11,7 @@ from typing import ClassVar
 import pytest
 from onceonly_toy.file import ToyArtifacts, ToyDocuments, ToyFile, create
 
-from onceonly.ports.documents import Documents
-from onceonly.ports.effects import ArtifactStore
-from onceonly.testing.suites import (
+from onceonly.conformance import (
     ArtifactStoreSuite,
     DocumentDedupSuite,
     DocumentsSuite,
@@ -21,6 +19,8 @@ from onceonly.testing.suites import (
     DocumentTransactionSuite,
     Moment,
 )
+from onceonly.ports.documents import Documents
+from onceonly.ports.effects import ArtifactStore
 
 
 class CutFile(ToyFile):

@@ -9,8 +9,8 @@ import pytest
 from onceonly_toysql.dialect import ToySql
 from sqlalchemy import Connection
 
-from onceonly.sql.dialect import Dialect, Limit, Purpose
-from onceonly.testing.sql_suites import (
+from onceonly.conformance import Moment
+from onceonly.conformance.sql import (
     SqlDeadLetterSuite,
     SqlDocumentsSuite,
     SqlForgetfulStoreSuite,
@@ -19,7 +19,7 @@ from onceonly.testing.sql_suites import (
     SqlTransactionSuite,
     SqlTransportSuite,
 )
-from onceonly.testing.suites import Moment
+from onceonly.sql.dialect import Dialect, Limit, Purpose
 
 
 class CutFile(ToySql):

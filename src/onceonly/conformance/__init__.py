@@ -2,15 +2,15 @@
 
 Bind a suite by a test class that derives from it and overrides its `open_...` method. Run it with `pytest -o
 asyncio_mode=auto`. docs/systems.md lists the suites that a system needs. Suites for SQL dialects are in
-`onceonly.testing.sql_suites`.
+`onceonly.conformance.sql`.
 """
 
-from onceonly.testing.artifact_suite import ArtifactStoreSubject, ArtifactStoreSuite
-from onceonly.testing.documents_subject import DocumentsSubject, Moment
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.testing.suite import Suite
-from onceonly.testing.transport_suite import TransportSubject, TransportSuite
+from onceonly.conformance.artifact_suite import ArtifactStoreSubject, ArtifactStoreSuite
+from onceonly.conformance.documents_subject import DocumentsSubject, Moment
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.conformance.suite import Suite
+from onceonly.conformance.transport_suite import TransportSubject, TransportSuite
 
 __all__ = [
     "ArtifactStoreSubject",

@@ -7,9 +7,9 @@ from contextlib import suppress
 from random import Random
 from typing import Literal, NamedTuple, Protocol
 
+from onceonly.conformance.suite import raises
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Documents, Version
-from onceonly.testing.suite import raises
 
 Moment = Literal["before", "after"]
 """When a write is cut off: before the service receives it, or after it is applied and before the response arrives."""

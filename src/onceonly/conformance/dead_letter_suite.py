@@ -5,10 +5,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from onceonly.conformance.samples import EVERY_BYTE, failures, message, rich_message
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.testing.samples import EVERY_BYTE, failures, message, rich_message
-from onceonly.testing.suite import ENDPOINT, OTHER, Suite
 
 ALL = Filter()
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
+from onceonly.conformance.samples import effects, message
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import BeginResult, Fence, PendingRecords, Resources, Store, Unit
-from onceonly.testing.samples import effects, message
-from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52
 MOMENT_SECONDS = 0.5

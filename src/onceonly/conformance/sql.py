@@ -8,24 +8,24 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, TypeVar
 
-from onceonly.sql.dialect import Dialect
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
-from onceonly.testing.on_sql import (
+from onceonly.conformance.dead_letter_suite import DeadLetterSuite
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.conformance.on_sql import (
     ForgettingSqlSubject,
     SqlDocumentsSubject,
     SqlRingSubject,
     SqlSubject,
     SqlTransactionSubject,
 )
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.ring_suite import RingSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.suite import Suite
-from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
-from onceonly.testing.transport_suite import TransportSuite
+from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.store_suite import StoreSuite
+from onceonly.conformance.suite import Suite
+from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly.conformance.transport_suite import TransportSuite
+from onceonly.sql.dialect import Dialect
 
 __all__ = [
     "SqlDeadLetterSuite",

@@ -4,11 +4,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from onceonly.model.record import Record
-from onceonly.model.token import Token
-from onceonly.ports.store import BeginResult
-from onceonly.testing.samples import message
-from onceonly.testing.store_subject import (
+from onceonly.conformance.samples import message
+from onceonly.conformance.store_subject import (
     MOMENT_SECONDS,
     ONE_EFFECT,
     StoreSubject,
@@ -19,7 +16,10 @@ from onceonly.testing.store_subject import (
     wins,
     write,
 )
-from onceonly.testing.suite import Suite
+from onceonly.conformance.suite import Suite
+from onceonly.model.record import Record
+from onceonly.model.token import Token
+from onceonly.ports.store import BeginResult
 
 FORGOTTEN = "test_a_forgotten_message_is_done"
 """The rule of `StoreSuite` that does not apply to such a store."""

@@ -9,6 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
+from onceonly.conformance.dedup_suite import DedupSuite
+from onceonly.conformance.documents_subject import DocumentsSubject, Moment
+from onceonly.conformance.suite import ENDPOINT
+from onceonly.conformance.token_suite import TokenSuite
+from onceonly.conformance.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
@@ -16,11 +21,6 @@ from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.entities import Entities
 from onceonly.model.record import Record
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.testing.dedup_suite import DedupSuite
-from onceonly.testing.documents_subject import DocumentsSubject, Moment
-from onceonly.testing.suite import ENDPOINT
-from onceonly.testing.token_suite import TokenSuite
-from onceonly.testing.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 
 RETENTION = timedelta(days=7)
 EVERYTHING = "everything"

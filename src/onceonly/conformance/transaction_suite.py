@@ -9,14 +9,14 @@ from typing import Protocol
 
 from msgspec import structs
 
+from onceonly.conformance.samples import effects
+from onceonly.conformance.store_subject import MOMENT_SECONDS, FencedStore
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, TransactionMisused
 from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
-from onceonly.testing.samples import effects
-from onceonly.testing.store_subject import MOMENT_SECONDS, FencedStore
-from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 LIMIT_MS = 10_000
 TIMELY_MS, LATE_MS = 9, 60

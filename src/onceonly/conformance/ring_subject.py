@@ -2,14 +2,14 @@
 
 from typing import NamedTuple, Protocol
 
+from onceonly.conformance.store_subject import StoreSubject, write
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Bucketing, Undecidable
 from onceonly.ports.ring import Ring, Rotation
 from onceonly.ports.store import Store
-from onceonly.testing.store_subject import StoreSubject, write
-from onceonly.testing.suite import ENDPOINT
 
 WIDTH_MS = 1000
 RETENTION_MS = TIME_BUCKETS * WIDTH_MS

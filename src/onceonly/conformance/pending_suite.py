@@ -4,11 +4,11 @@ from contextlib import AbstractAsyncContextManager
 
 from msgspec.structs import replace
 
+from onceonly.conformance.samples import effects, message, rich_message
+from onceonly.conformance.store_subject import LATER, ONE_EFFECT, SearchedSubject, handle, undispatched
+from onceonly.conformance.suite import OTHER, Suite
 from onceonly.model.message import Send
 from onceonly.model.record import Record
-from onceonly.testing.samples import effects, message, rich_message
-from onceonly.testing.store_subject import LATER, ONE_EFFECT, SearchedSubject, handle, undispatched
-from onceonly.testing.suite import OTHER, Suite
 
 LEASE_MS = 10_000
 """Milliseconds."""

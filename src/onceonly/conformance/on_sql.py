@@ -10,6 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, registry
 
 from onceonly.config.deduplication import ClaimMode
+from onceonly.conformance.clock import ManualClock
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.ring_subject import RETENTION_MS
+from onceonly.conformance.store_subject import WholeStore
+from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import ring_key
@@ -25,11 +30,6 @@ from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDeadLetters, SqlDocuments, S
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import SCHEMA as STORE_SCHEMA
 from onceonly.sql.store.tables import tables
-from onceonly.testing.clock import ManualClock
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.ring_subject import RETENTION_MS
-from onceonly.testing.store_subject import WholeStore
-from onceonly.testing.suite import ENDPOINT
 
 LEASE_SECONDS = 30.0
 SMALL = 4096

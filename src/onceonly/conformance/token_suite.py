@@ -4,14 +4,14 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from onceonly.conformance.cutting import cut_off, returns
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.store_subject import LATER, cancel
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.token_store import TokenStore
-from onceonly.testing.cutting import cut_off, returns
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.store_subject import LATER, cancel
-from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 MANY = 150
 OWNER = Owner(OTHER, "order/17", Identity("till", "m1"))

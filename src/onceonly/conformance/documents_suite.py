@@ -5,9 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import ClassVar
 
-from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
-from onceonly.ports.documents import Change
-from onceonly.testing.documents_subject import (
+from onceonly.conformance.documents_subject import (
     KEY,
     OTHER_KEY,
     DocumentsSubject,
@@ -24,8 +22,10 @@ from onceonly.testing.documents_subject import (
     save,
     write_at_random,
 )
-from onceonly.testing.samples import EVERY_BYTE
-from onceonly.testing.suite import Suite, raises
+from onceonly.conformance.samples import EVERY_BYTE
+from onceonly.conformance.suite import Suite, raises
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
+from onceonly.ports.documents import Change
 
 JSON_BODIES = (
     b"{}",

@@ -3,11 +3,7 @@
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from onceonly.model.errors import ConflictError
-from onceonly.model.record import Record
-from onceonly.model.ring import Undecidable
-from onceonly.ports.ring import Rotation, TimeBucketState
-from onceonly.testing.ring_subject import (
+from onceonly.conformance.ring_subject import (
     RETENTION_MS,
     WIDTH_MS,
     RingSubject,
@@ -22,8 +18,12 @@ from onceonly.testing.ring_subject import (
     stating,
     take,
 )
-from onceonly.testing.store_subject import ONE_EFFECT, handle, steps
-from onceonly.testing.suite import OTHER, Suite
+from onceonly.conformance.store_subject import ONE_EFFECT, handle, steps
+from onceonly.conformance.suite import OTHER, Suite
+from onceonly.model.errors import ConflictError
+from onceonly.model.record import Record
+from onceonly.model.ring import Undecidable
+from onceonly.ports.ring import Rotation, TimeBucketState
 
 LONG_MS = 20 * WIDTH_MS
 """After this time every bucket may be rotated."""

@@ -7,13 +7,13 @@ from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
 
+from onceonly.conformance.samples import failures, message, rich_message
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.testing.samples import failures, message, rich_message
-from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 EVENT = message().type
 AGES_SECONDS = 3600.0

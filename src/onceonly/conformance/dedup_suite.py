@@ -4,13 +4,13 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from onceonly.conformance.cutting import cut_off, returns
+from onceonly.conformance.documents_subject import Moment
+from onceonly.conformance.samples import message
+from onceonly.conformance.store_subject import cancel
+from onceonly.conformance.suite import ENDPOINT, Suite
 from onceonly.model.identity import claim_key, fingerprint
 from onceonly.ports.mark_store import MarkStore
-from onceonly.testing.cutting import cut_off, returns
-from onceonly.testing.documents_subject import Moment
-from onceonly.testing.samples import message
-from onceonly.testing.store_subject import cancel
-from onceonly.testing.suite import ENDPOINT, Suite
 
 MANY = 150
 ONE, OTHER_BODY = fingerprint(b"{}"), fingerprint(b"other")

@@ -4,11 +4,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from onceonly.model.errors import CommitRefused, OnceOnlyError
-from onceonly.model.record import Record
-from onceonly.ports.store import BeginResult
-from onceonly.testing.samples import effects, message, rich_message
-from onceonly.testing.store_subject import (
+from onceonly.conformance.samples import effects, message, rich_message
+from onceonly.conformance.store_subject import (
     LATER,
     MOMENT_SECONDS,
     ONE_EFFECT,
@@ -28,7 +25,10 @@ from onceonly.testing.store_subject import (
     write,
     write_and_fail,
 )
-from onceonly.testing.suite import OTHER, Suite, raises
+from onceonly.conformance.suite import OTHER, Suite, raises
+from onceonly.model.errors import CommitRefused, OnceOnlyError
+from onceonly.model.record import Record
+from onceonly.ports.store import BeginResult
 
 
 class StoreSuite(Suite):

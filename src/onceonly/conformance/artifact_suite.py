@@ -4,11 +4,11 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Protocol
 
+from onceonly.conformance.samples import EVERY_BYTE
+from onceonly.conformance.store_subject import cancel
+from onceonly.conformance.suite import Suite
 from onceonly.model.artifact import Artifact
 from onceonly.ports.effects import ArtifactStore
-from onceonly.testing.samples import EVERY_BYTE
-from onceonly.testing.store_subject import cancel
-from onceonly.testing.suite import Suite
 
 NAME = "invoices/2026/0f3a.pdf"
 NAMES = (NAME, "0f3a", "invoices/2027/0f3a.pdf", "köln № 7 δ/東京 🛫", "a b/c+d%2F=e&f#g", "%", "_", "a-b_c.d,e;f~g", "x" * 100)
