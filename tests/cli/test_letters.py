@@ -15,7 +15,7 @@ from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.model.message import Message, Send
+from onceonly.model.message import HOPS, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
 from onceonly.ports.dead_letters import Filter
@@ -91,6 +91,19 @@ async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_g
     assert is_copy(delivery)
     assert delivery.alone
     assert delivery.attempts == 0
+
+
+async def test_a_retried_message_begins_a_new_chain() -> None:
+    """So that a person lets a chain that was too long go on."""
+    far = letter(1)
+    assert far.message is not None
+    far = replace(far, message=replace(far.message, extensions=((HOPS, "10001"), ("causationid", "c"))))
+    simulated = await SimulatedEndpoint().opened(far)
+    await simulated.retry(LetterSelection(keys=(far.key,)))
+    simulated.clock.advance(50)
+    (came,) = await simulated.transport.receive(10, 0)
+    assert take_apart(came.headers, came.body).attributes.get(HOPS) is None
+    assert take_apart(came.headers, came.body).attributes["causationid"] == "c"
 
 
 async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:

@@ -158,6 +158,23 @@ def test_a_foreign_message_is_identified_by_the_rule(rule: Any, delivered: Deliv
     assert read(shop(identity=rule), delivered).id == expected
 
 
+@pytest.mark.parametrize(
+    ("headers", "suggested"),
+    [
+        ({"X_Request_Id": "7"}, 'Header("x-request-id")'),
+        ({"x_tenant_id": "7", "event_id": "8"}, 'Header("event-id")'),
+        ({"event_id": " ", "idempotency_key": "8"}, 'Header("idempotency-key")'),
+        ({"message_id": "new for each copy"}, 'Header("x-request-id")'),
+        ({}, 'Header("x-request-id")'),
+    ],
+)
+def test_a_message_without_identity_suggests_the_setting(headers: dict[str, str], suggested: str) -> None:
+    """With a header that the message has, where one of them usually is an id."""
+    reason = unreadable(shop(), delivery(**headers)).reason
+    assert f"set identity={suggested} or identity=Field(" in reason
+    assert "the CloudEvents attribute `id` is missing" in reason
+
+
 @pytest.mark.parametrize(("rule", "delivered", "expected"), FOREIGN)
 @pytest.mark.parametrize("copy", [{"attempts": 1}, {"alone": True}, {}], ids=["failed", "suspect", "put off"])
 def test_a_copy_made_by_this_library_keeps_its_identity(

@@ -10,7 +10,7 @@ from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
-from onceonly.model.message import Headers, Message
+from onceonly.model.message import HOPS, MOST_HOPS, Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
 from onceonly.model.sizes import too_long
@@ -131,6 +131,7 @@ class Context(Sending):
             ("conversationid", conversation),
             ("replyto", self._endpoint if wish.to else ""),
             ("traceparent", trace),
+            (HOPS, str(min(incoming.hops + 1, MOST_HOPS))),
         )
 
 

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onceonly.config.deduplication import ControlMessages, Deduplication, History
-from onceonly.config.endpoint import MAX_COMMIT, Settings
+from onceonly.config.endpoint import MAX_COMMIT, MAX_HOPS, Settings
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Registrations
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
@@ -49,6 +49,8 @@ class Endpoint:
 
     * `identity`: how messages of other senders are identified, if not by their CloudEvents source and id.
     * `retry`: when a failed message is retried. `timeout`: seconds for each handler.
+    * `max_hops`: the longest chain of handlers in which each sends the next message. The message after that is a dead letter.
+      None: no limit, such as for a handler that sends itself the next tick of a timer.
     * `worker`: sizes of batches, and concurrency.
     * `relay_after`: the age in seconds at which the relay sends the messages of a record.
     * `max_commit`: the longest duration of a transaction outside of handlers.
@@ -78,6 +80,7 @@ class Endpoint:
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
+        max_hops: int | None = MAX_HOPS,
         relay_after: float = 10.0,
         max_commit: timedelta = MAX_COMMIT,
         manual_retry: timedelta = timedelta(),
@@ -101,6 +104,7 @@ class Endpoint:
             identity=identity,
             retry=retry,
             timeout=timeout,
+            max_hops=max_hops,
             relay_after=relay_after,
             max_commit=max_commit,
             manual_retry=manual_retry,

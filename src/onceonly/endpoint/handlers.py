@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
+from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, decision_of
 from onceonly.endpoint.entities import DECODED
@@ -48,6 +49,8 @@ class HandlerRules(NamedTuple):
     repeats: bool = False
     grace: float = 10.0
     """Seconds that a handler has to end once it was cancelled because its time is over."""
+    max_hops: int | None = MAX_HOPS
+    """How many handlers a chain of messages may pass before this endpoint rejects its next message."""
 
 
 class EndpointHandlers:
@@ -97,11 +100,14 @@ class EndpointHandlers:
         """Run the handler that takes this message. Raises HandlerFailed; what the store's own machinery raises passes.
 
         A type that no handler takes is rejected here, not in `read`: by now the store knows that the message is new. One
-        that was handled before, by a version of this endpoint that took it, still gets its effects dispatched.
+        that was handled before, by a version of this endpoint that took it, still gets its effects dispatched. The same holds
+        for a message whose chain is too long.
         """
         plan = self._plans.handlers.get(message.type)
         if plan is None:
             raise failed(FailureKind.REJECTED, self._no_handler(message.type))
+        if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
+            raise failed(FailureKind.REJECTED, self._too_many_hops(message))
         places = self._reach._replace(response=response)
         now, repeats = self._surroundings.clock.now(), self._rules.repeats
         context = Context(self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats)
@@ -170,6 +176,13 @@ class EndpointHandlers:
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
         seconds = plan.timeout or self._rules.timeout
         return failed(FailureKind.TIMEOUT, f"handler {plan.function.name} took longer than {seconds:g} s")
+
+    def _too_many_hops(self, message: Message) -> str:
+        return (
+            f"endless chain: {message.type!r} comes after {message.hops:,} handlers that each sent the next message. The limit "
+            f"of endpoint {self._rules.endpoint!r} is {self._rules.max_hops:,}. If the chain is meant to be this long, raise "
+            "max_hops= of the endpoint, or set it to None"
+        )
 
     def _no_handler(self, type_: str) -> str:
         taken = ", ".join(self._types)

@@ -370,4 +370,4 @@ def host_of(endpoint: "Endpoint") -> Host:
 def _rules(settings: Settings, max_body: int) -> HandlerRules:
     repeats, subscribers = not settings.plan.records, settings.plan.subscribers
     rules = HandlerRules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
-    return rules._replace(grace=settings.worker.grace)
+    return rules._replace(grace=settings.worker.grace, max_hops=settings.max_hops)

@@ -19,6 +19,11 @@ from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import MOST_HISTORY, SHORT, too_long
 
 DECIDED = "onceonlyidentity"
+USUAL = ("event-id", "request-id", "idempotency-key", "msg-id", "nats-msg-id")
+"""Headers whose value is usually the same in every copy of a message, also with `x-` before them.
+
+AMQP's `message-id` is not one of them: most clients generate a new one for each copy.
+"""
 
 
 class Header(Struct, frozen=True):
@@ -60,12 +65,23 @@ def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Ide
     """
     found = event.attributes.get("id", "") if rule is None else _by_rule(event, rule)
     if not found.strip():
-        wanted = "the CloudEvents attribute `id`" if rule is None else _words(rule)
-        raise NoIdentity(f"no identity: {wanted} is missing or empty, and a message without one cannot be handled once")
+        if rule is None:
+            raise NoIdentity(_without_id(event))
+        raise NoIdentity(f"no identity: {_words(rule)} is missing or empty, so copies of this message cannot be recognized")
     _check(found, event.attributes)
     if len(delivery.history) > MOST_HISTORY:
         raise TooLong(f"its history has {len(delivery.history):,} failures, and the limit is {MOST_HISTORY}. Do not send one")
     return Identity(event.attributes.get("source", "") or delivery.queue, found)
+
+
+def _without_id(event: Event) -> str:
+    """Write the reason for a message without the attribute. It names the setting, with a header that the message has."""
+    present = {key.lower() for key, value in event.headers if value.strip()}
+    found = next((name for usual in USUAL for name in (usual, f"x-{usual}") if name in present), "x-request-id")
+    return (
+        "no identity: the CloudEvents attribute `id` is missing or empty, so copies of this message cannot be recognized. If "
+        f'all copies have the same id elsewhere, set identity=Header("{found}") or identity=Field("order.id") on the endpoint'
+    )
 
 
 def _check(found: str, attributes: Mapping[str, str]) -> None:

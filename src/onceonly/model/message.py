@@ -10,7 +10,12 @@ from onceonly.model.identity import Identity, fingerprint, instant_in
 from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
-__all__ = ["Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
+__all__ = ["HOPS", "Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
+
+HOPS = "onceonlyhops"
+"""The CloudEvents extension attribute with the number of handlers that a chain of messages has passed, in decimal digits."""
+MOST_HOPS = 999_999_999
+_MOST_DIGITS = len(str(MOST_HOPS))
 
 Headers = tuple[tuple[str, str], ...]
 """Names and values, in the order of arrival. A name may occur more than once."""
@@ -62,6 +67,15 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     @cached_property
     def _own_instant(self) -> int | None:
         return instant_in(self.identity)
+
+    @cached_property
+    def hops(self) -> int:
+        """The number of handlers that the chain of messages before this one has passed. Retries do not count.
+
+        0 for a message that no handler sent, and for one of a version that did not count.
+        """
+        text = self.extension(HOPS)
+        return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else 0
 
     @property
     def token(self) -> str:

@@ -9,7 +9,9 @@ SHORT, LONG, LONGEST = 255, 1024, 8192
 MOST_HISTORY = 64
 """Entries of a failure history."""
 _LIMITS = MappingProxyType(
-    dict.fromkeys(("type", "datacontenttype", "specversion", "token", "onceonlytime", "onceonlyidentity"), SHORT)
+    dict.fromkeys(
+        ("type", "datacontenttype", "specversion", "token", "onceonlytime", "onceonlyidentity", "onceonlyhops"), SHORT
+    )
     | dict.fromkeys(("id", "source", "subject", "time"), LONG)
     | dict.fromkeys(("causationid", "conversationid", "replyto", "traceparent", "tracestate", "onceonlyrequest"), LONG)
 )
