@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, insert
@@ -12,7 +13,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.conformance.samples import message
-from onceonly.model.identity import Identity
+from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Send
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
@@ -24,6 +25,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.taking import FEW
 from tests.sql.every_database import emptied
 
 SHOP, SINK = "shop", "sink"
@@ -125,3 +127,39 @@ async def test_a_mark_of_a_clock_that_is_ahead_holds_up_nobody(database: Databas
     async with database.writing() as connection:
         await connection.execute(records.update().values(taken_at=LATER))
     assert len(await SqlStore(database, SHOP).take(LATER, 10, lease=10_000)) == 1
+
+
+FOREIGN = 3000
+
+
+async def test_records_of_other_endpoints_are_not_read(database: Database) -> None:
+    """The index on (endpoint, stored_at) is used, also where an endpoint with a large backlog shares the table."""
+    await leave(database, FOREIGN)
+    sent: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: object, *_: object) -> None:
+        if "stored_at" in statement:
+            sent.append((statement, parameters))
+
+    store, engine = SqlStore(database, "other"), database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    assert await store.take(LATER, PAGE, lease=1) == ()
+    event.remove(engine, "before_cursor_execute", note)
+    ((statement, parameters),) = sent
+    verb = "EXPLAIN QUERY PLAN" if database.dialect.embedded else "EXPLAIN"
+    async with database.writing() as connection:
+        plan = str((await connection.exec_driver_sql(f"{verb} {statement}", parameters)).all())
+    assert f"{database.prefix}records_stored_at" in plan
+
+
+async def test_a_backlog_of_any_size_is_taken_in_one_order(database: Database) -> None:
+    """Few records are found by their age, many by their keys: the pages that follow each other are the same."""
+    await leave(database, FEW + 2 * PAGE)
+    store = SqlStore(database, SHOP)
+    pages = [await store.take(LATER, PAGE, lease=1 << 40)]
+    while pages[-1]:
+        pages.append(await store.take(LATER, PAGE, lease=1 << 40, after=pages[-1][-1].identity))
+    keys = [claim_key(SHOP, record.identity) for page in pages for record in page]
+    assert keys == sorted(keys)
+    assert len(keys) == FEW + 2 * PAGE
+    assert {len(page) for page in pages[:-1]} == {PAGE}
