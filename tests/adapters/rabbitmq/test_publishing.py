@@ -1,8 +1,10 @@
 """What is published: the bytes of a message, and when they leave."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.frame import unmarshal
@@ -10,26 +12,90 @@ from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish
-from onceonly.adapters.rabbitmq.publishing import OwnProperties, PublishOutcome, PublishRequest
+from onceonly.adapters.rabbitmq.publishing import PUBLISH, OwnProperties, PublishOutcome, PublishRequest, ShownProperties
+from onceonly.adapters.rabbitmq.wire import properties
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
 from onceonly.runtime.environment import SystemRandomSource
-from tests.adapters.rabbitmq.harness import opened
+from tests.adapters.rabbitmq.harness import EVENT, commands, ids, opened, take
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json"])
+@pytest.mark.parametrize("named", [{}, {"message_id": "köln 7", "message_type": "t", "correlation_id": "c"}])
 @pytest.mark.parametrize("headers", [{}, {"ce-id": "köln", "due": 2**40, "several": ["a", "b"], "long": "x" * 70_000}])
 def test_the_drivers_decoder_reads_the_properties_that_were_written(
-    content_type: str | None, headers: dict[str, object]
+    content_type: str | None, named: dict[str, str], headers: dict[str, object]
 ) -> None:
     """They are written without the driver's encoder, straight."""
-    written = OwnProperties(app_id="onceonly", content_type=content_type, headers=headers)
-    written.message_id = "m"
+    shown = ShownProperties(sent_at=1_700_000_000, **named)
+    written = OwnProperties(app_id="onceonly", content_type=content_type, headers=headers, shown=shown)
+    written.publish = "p1"
 
     flags, rest = written.marshal()[:2], written.marshal()[2:]
     read = spec.Basic.Properties()
     read.unmarshal(int.from_bytes(flags), rest)
 
-    expected = {"app_id": "onceonly", "content_type": content_type, "delivery_mode": 2, "headers": headers, "message_id": "m"}
+    expected = {
+        "app_id": "onceonly",
+        "content_type": content_type,
+        "delivery_mode": 2,
+        "headers": {PUBLISH: "p1", **headers},
+        "timestamp": datetime.fromtimestamp(1_700_000_000, UTC),
+        **named,
+    }
     assert {name: value for name, value in read if value or name in expected} == expected
+
+
+@pytest.mark.parametrize("first", ["shop", "nobody"])
+async def test_a_return_is_matched_to_its_own_copy(first: str) -> None:
+    """Two copies of one id are published in one call, and one of them cannot be routed."""
+    async with opened() as broker:
+        sender = await broker.transport()
+        other = "nobody" if first == "shop" else "shop"
+        answers = await sender.send([*commands("m1", to=first), *commands("m1", to=other), *commands("m2", to=first)])
+
+        expected = {"shop": Answer.TAKEN, "nobody": Answer.REFUSED}
+        assert answers == (expected[first], expected[other], expected[first])
+        taken = await take(sender, answers.count(Answer.TAKEN))
+        assert sorted(ids(taken)) == (["m1", "m2"] if first == "shop" else ["m1"])
+
+
+async def test_the_properties_tell_other_programs_what_the_message_is() -> None:
+    """The message id is the CloudEvents id. Each of its copies has it; only the private header differs."""
+    first = Message(id="m1", source="till", type=EVENT, body=b"{}", time="2026-02-28T23:59:59.999Z")
+    second = replace(first, id="m2", extensions=(("conversationid", "m1"),))
+    async with opened() as broker:
+        sender = await broker.transport()
+        await sender.send([Send(message=each, to="shop") for each in (first, first, second)])
+        seen = []
+        async with broker.plain() as channel:
+            for _ in range(3):
+                got = (await channel.basic_get(broker.names.queue("shop"), no_ack=True)).header.properties
+                seen.append((got.message_id, got.message_type, got.timestamp, got.correlation_id, got.headers.pop(PUBLISH)))
+    at = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
+    assert [each[:4] for each in seen] == [("m1", EVENT, at, "m1"), ("m1", EVENT, at, "m1"), ("m2", EVENT, at, "m1")]
+    assert len({each[4] for each in seen}) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "lost"),
+    [
+        ("ce-id", "é" * 128, {"message_id", "correlation_id"}),
+        ("ce-time", "yesterday", {"sent_at"}),
+        ("ce-time", "2026-02-28T23:59:59", {"sent_at"}),
+        ("ce-conversationid", "c" * 256, set()),
+        ("long", "x" * 130_000, {"message_id", "correlation_id", "message_type", "sent_at"}),
+    ],
+)
+def test_a_value_that_no_property_can_have_is_left_out(name: str, value: str, lost: set[str]) -> None:
+    """The headers have it all the same."""
+    headers = {"ce-id": "m1", "ce-type": EVENT, "ce-time": "2026-02-28T23:59:59.1Z", name: value}
+    written = properties(tuple(headers.items()))
+    assert written is not None
+    assert written.headers == headers
+    shown = {each for each, value in written.shown._asdict().items() if value}
+    assert shown == set(ShownProperties._fields) - lost
+    assert len(written.marshal()) <= 131_072 - 30
 
 
 async def test_a_lone_message_leaves_in_the_turn_of_the_loop_that_publishes_it() -> None:

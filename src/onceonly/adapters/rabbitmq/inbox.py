@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, is_open, shielded, translated
+from onceonly.adapters.rabbitmq.publishing import PUBLISH
 from onceonly.adapters.rabbitmq.watching import watch
 from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
 
@@ -343,5 +344,7 @@ class Inbox:
 
 
 def _copy_of(message: ConsumedMessage) -> str:
-    """Name this very copy: whoever publishes gives each a message id of its own."""
-    return message.properties.message_id or ""
+    """Name this very copy: by its publish, else by its message id, which earlier versions made for each copy."""
+    properties = message.properties
+    name = (properties.headers or {}).get(PUBLISH)
+    return name if isinstance(name, str) else properties.message_id or ""

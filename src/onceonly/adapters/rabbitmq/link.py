@@ -29,7 +29,7 @@ from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import RabbitMQAddress
 from onceonly.adapters.rabbitmq.decoding import delivered
-from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest, publish_all
+from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest, match_returns, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.ports.environment import RandomSource
@@ -103,6 +103,8 @@ class Link:
                 await shielded(self.drop())  # nothing is answered on it, though heartbeats may arrive
             raise
         assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
+        if confirms:
+            match_returns(channel)
         return channel
 
     @asynccontextmanager

@@ -5,6 +5,9 @@ worker's time. This does what it does, by the same attributes of the channel, fo
 
 It writes to the stream itself, past the driver's queue: there a lone message would wait for a turn of the event loop, behind
 the next message's receiving. Nothing else writes on a channel that publishes, once it is open, so its frames keep their order.
+
+The server returns what it cannot route. A private header, new for each publish, says which one that was: the `message_id` is
+the message's own id, which several copies in one call may have.
 """
 
 import asyncio
@@ -12,9 +15,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+from aiormq.abc import DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.exceptions import ChannelInvalidStateError, PublishError
 from msgspec import Struct
@@ -22,14 +26,18 @@ from pamqp import commands as spec
 from pamqp.constants import FRAME_BODY, FRAME_END_CHAR, FRAME_HEADER
 from pamqp.encode import field_table, short_string
 from pamqp.frame import marshal
+from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.decoding import HEAD
 
+PUBLISH = "x-onceonly-publish"
+"""The header with the name of one publish of one message. Only the connection that published it uses it."""
 _CONTENT = struct.Struct(">HxxQ")  # class, weight, size of the body
 _PERSISTENT = 2
 _FLAGS = spec.Basic.Properties.flags
-_TYPED = _FLAGS["content_type"]
-_ALWAYS = _FLAGS["headers"] | _FLAGS["delivery_mode"] | _FLAGS["message_id"] | _FLAGS["app_id"]
+_TYPED, _CORRELATED, _NAMED = _FLAGS["content_type"], _FLAGS["correlation_id"], _FLAGS["message_id"]
+_DATED, _KIND = _FLAGS["timestamp"], _FLAGS["message_type"]
+_ALWAYS = _FLAGS["headers"] | _FLAGS["delivery_mode"] | _FLAGS["app_id"]
 
 
 class PublishOutcome(Enum):
@@ -41,32 +49,57 @@ class PublishOutcome(Enum):
     SILENT = "silent"
 
 
+class ShownProperties(NamedTuple):
+    """What a message shows to other programs; this library reads the headers.
+
+    The texts have 255 bytes at most. `sent_at` is in seconds since 1970, 0 for none.
+    """
+
+    message_id: str = ""
+    message_type: str = ""
+    correlation_id: str = ""
+    sent_at: int = 0
+
+
 class OwnProperties(spec.Basic.Properties):
     """The properties of a persistent message of this library's: these few are written straight, others it cannot have."""
 
-    def __init__(self, *, app_id: str, content_type: str | None, headers: dict[str, Any]) -> None:
-        """Take what the message has; it gets its `message_id` when it is published."""
+    def __init__(
+        self,
+        *,
+        app_id: str,
+        content_type: str | None,
+        headers: dict[str, Any],
+        shown: ShownProperties = ShownProperties(),  # noqa: B008 - immutable
+    ) -> None:
+        """Take what the message has; `publish` is named when it is published."""
         super().__init__(app_id=app_id, content_type=content_type, delivery_mode=_PERSISTENT, headers=headers)
+        self.shown = shown
+        self.publish = ""
 
     def marshal(self) -> bytes:
         """Give the flags and the values, in the order of AMQP 0-9-1, section 4.2.6.1; headers in their own order."""
-        return b"".join(
-            (
-                (_ALWAYS | _TYPED if self.content_type else _ALWAYS).to_bytes(2),
-                _short(self.content_type) if self.content_type else b"",
-                _table(self.headers or {}),
-                _PERSISTENT.to_bytes(1),
-                short_string(self.message_id or ""),
-                _short(self.app_id or ""),
-            )
-        )
+        flags, first, rest = _ALWAYS, b"", b""
+        if self.content_type:
+            flags, first = flags | _TYPED, _short(self.content_type)
+        message_id, message_type, correlation_id, sent_at = self.shown
+        if correlation_id:
+            flags, rest = flags | _CORRELATED, short_string(correlation_id)
+        if message_id:
+            flags, rest = flags | _NAMED, rest + short_string(message_id)
+        if sent_at:
+            flags, rest = flags | _DATED, rest + sent_at.to_bytes(8)
+        if message_type:
+            flags, rest = flags | _KIND, rest + _short(message_type)
+        headers, mode = _table(self.headers or {}, self.publish), _PERSISTENT.to_bytes(1)
+        return b"".join((flags.to_bytes(2), first, headers, mode, rest, _short(self.app_id or "")))
 
 
 class RawProperties(spec.Basic.Properties):
     """The properties of a message that came, exactly as they came: a copy of what cannot be written otherwise."""
 
     def __init__(self, raw: bytes) -> None:
-        """Take the flags and the values as they stand in a frame; `message_id` is not written."""
+        """Take the flags and the values as they stand in a frame."""
         super().__init__()
         self._raw = raw
 
@@ -78,7 +111,7 @@ class RawProperties(spec.Basic.Properties):
 class PublishRequest(Struct, frozen=True, kw_only=True):
     """One message to publish, in the broker's words.
 
-    Raw properties have no `message_id` of ours, by which the driver knows what the server returns: so no return is asked for.
+    Raw properties have no name of ours, by which a return is matched: so no return is asked for.
     """
 
     exchange: str = ""
@@ -156,10 +189,27 @@ async def publish_all(
             channel.message_id_delivery_tag.pop(name, None)
 
 
+def match_returns(channel: Channel) -> None:
+    """Have the driver match what the server returns by the private header, where it has one, and else by its `message_id`.
+
+    The driver itself knows the `message_id` only.
+    """
+    read = channel._read_content  # noqa: SLF001 - where the driver takes a returned message apart
+
+    async def read_content(frame: Any, header: ContentHeader) -> DeliveredMessage:
+        if isinstance(frame, spec.Basic.Return):
+            name = (header.properties.headers or {}).get(PUBLISH)
+            if isinstance(name, str):
+                header.properties.message_id = name
+        return await read(frame, header)
+
+    setattr(channel, "_read_content", read_content)  # noqa: B010 - a method
+
+
 def _write(
     channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[PublishRequest], answers: Mapping[str, Any]
 ) -> None:
-    """Write all frames in one piece; what cannot be written takes no numbers of the channel's. Answers are by message id."""
+    """Write all frames in one piece; what cannot be written takes no numbers of the channel's. Answers are by name."""
     if channel.is_closed:
         raise ChannelInvalidStateError(f"channel {channel.number} is closed")
     stream.write(b"".join(_frames(channel, parcels, answers)))
@@ -172,10 +222,14 @@ def _write(
 def _frames(channel: Channel, parcels: Sequence[PublishRequest], names: Iterable[str]) -> Iterator[bytes]:
     number, most = channel.number, channel.max_content_size
     for parcel, name in zip(parcels, names, strict=True):
-        mandatory = not isinstance(parcel.properties, RawProperties)
+        properties = parcel.properties
+        mandatory = not isinstance(properties, RawProperties)
         yield _addressed(parcel.exchange, parcel.routing_key, number, mandatory=mandatory)
-        parcel.properties.message_id = name
-        content = _CONTENT.pack(spec.Basic.frame_id, len(parcel.body)) + parcel.properties.marshal()
+        if isinstance(properties, OwnProperties):
+            properties.publish = name
+        else:
+            properties.message_id = name
+        content = _CONTENT.pack(spec.Basic.frame_id, len(parcel.body)) + properties.marshal()
         yield _frame(FRAME_HEADER, number, content)
         for start in range(0, len(parcel.body), most):
             yield _frame(FRAME_BODY, number, parcel.body[start : start + most])
@@ -190,9 +244,9 @@ def _addressed(exchange: str, routing_key: str, channel: int, *, mandatory: bool
     return marshal(spec.Basic.Publish(0, exchange, routing_key, mandatory=mandatory), channel)
 
 
-def _table(headers: Mapping[str, Any]) -> bytes:
-    """Give a header table as AMQP writes it (0-9-1, section 4.2.5.5), in the order of the mapping."""
-    parts: list[bytes] = []
+def _table(headers: Mapping[str, Any], publish: str) -> bytes:
+    """Give a header table as AMQP writes it (0-9-1, section 4.2.5.5): the publish, then the mapping in its order."""
+    parts: list[bytes] = [_text_named(PUBLISH), len(publish).to_bytes(4), publish.encode()] if publish else []
     for name, value in headers.items():
         if isinstance(value, str):
             words = value.encode()

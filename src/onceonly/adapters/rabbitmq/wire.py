@@ -1,8 +1,10 @@
 """Messages in AMQP's words: headers are a table of typed values there, and some have properties of their own.
 
-What this library publishes bears its name as `app_id`, and arrives exactly as it was sent. In a foreign message the
-properties are shown as headers: `message_id` as `message-id`, and so on, for `identity=Header("message-id")`; `type` as the
-CloudEvents type, unless the message has one. `message_id` is no identity by itself: most clients make up a new one each time.
+What this library publishes bears its name as `app_id`, and arrives exactly as it was sent. For other programs it also has the
+properties `message_id`, `type`, `timestamp` and `correlation_id`, made from its attributes. They are not read here. In a
+foreign message the properties are shown as headers: `message_id` as `message-id`, and so on, for
+`identity=Header("message-id")`; `type` as the CloudEvents type, unless the message has one. `message_id` is no identity by
+itself: most clients make up a new one each time.
 """
 
 import json
@@ -12,35 +14,39 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from onceonly.adapters.rabbitmq.decoding import ConsumedMessage, MessageProperties
 from onceonly.adapters.rabbitmq.link import FRAME
-from onceonly.adapters.rabbitmq.publishing import OwnProperties, RawProperties
+from onceonly.adapters.rabbitmq.publishing import PUBLISH, OwnProperties, RawProperties, ShownProperties
 from onceonly.formats.cloudevents import NAMING, PREFIX, RAW_PROPERTIES, UNREADABLE, attribute_of
 from onceonly.model.message import Headers
 from onceonly.model.wording import an
 
 OURS = "onceonly"
 DUE = "x-onceonly-due"
-_AROUND = 300  # bytes of a frame that are not headers: its ends, the other properties, the instant it is due
+_AROUND = 300  # bytes of a frame that are not headers: its ends, the instant it is due, the name of the publish
+_AROUND_NAMED = _AROUND + 3 * 256 + 8  # the same with the properties for other programs
 _AROUND_RAW = 20  # the same of a copy whose properties are as they came
 _LONGEST_NAME = 255  # bytes, as of a content type
 _CONTENT_TYPE = "content-type"
-_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE)
+_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE, PUBLISH)
 _ROUTES = frozenset(
     {"CC", "BCC"}
 )  # the server sends a copy to every queue that they name, and closes a channel for a wrong type
 _USER_ID = 1 << 4  # flag of a property that the server compares with the name of whoever publishes
 _BROKERS_OWN = ""
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
+_ID, _TYPE, _SENT_AT, _CONVERSATION = PREFIX + "id", PREFIX + "type", PREFIX + "time", PREFIX + "conversationid"
 _KINDS = {bool: "boolean", float: "float", Decimal: "decimal", datetime: "timestamp", dict: "table", list: "list"}
 _SHOWN = ("message_id", "correlation_id", "reply_to", "content_encoding", "user_id", "app_id", "expiration", "timestamp")
 
 
 def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProperties | None:
     """Give the properties of a persistent message with these headers, or None when a frame of this size cannot carry them."""
-    if not _fits(headers, frame - _AROUND):
+    size = _size(headers)
+    if size > frame - _AROUND:
         return None
     table: dict[str, Any] = {DUE: due} if due else {}
     content_type = None
@@ -53,7 +59,16 @@ def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProp
             table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
         else:
             table[name] = value
-    return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
+    if size > frame - _AROUND_NAMED:
+        return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
+    id_ = _short(table.get(_ID))
+    shown = ShownProperties(
+        message_id=id_,
+        message_type=_short(table.get(_TYPE)),
+        correlation_id=_short(table.get(_CONVERSATION)) or id_,
+        sent_at=_timestamp(table.get(_SENT_AT)),
+    )
+    return OwnProperties(app_id=OURS, content_type=content_type, headers=table, shown=shown)
 
 
 def as_it_came(message: ConsumedMessage, frame: int = FRAME) -> RawProperties | None:
@@ -149,15 +164,39 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _fits(headers: Headers, room: int) -> bool:
+def _short(value: object) -> str:
+    """Return a text that is short enough for a property of its own, else an empty one."""
+    if type(value) is not str:  # there is none, or there are several
+        return ""
+    return value if (len(value) if value.isascii() else len(value.encode())) <= _LONGEST_NAME else ""
+
+
+def _timestamp(time: object) -> int:
+    """Return the second of a time as RFC 3339 writes it; 0 if it is none."""
+    if type(time) is not str:
+        return 0
+    return _second(f"{time[:19]}Z" if time.endswith("Z") else time)
+
+
+@lru_cache(1000)
+def _second(time: str) -> int:
+    try:
+        moment = datetime.fromisoformat(time)
+        return max(0, int(moment.timestamp())) if moment.tzinfo else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _size(headers: Headers) -> float:
+    """Return how many bytes headers take in a frame; infinity if AMQP cannot carry them."""
     total = 0
     try:
         for name, value in headers:
             long = len(name) if name.isascii() else len(name.encode())
             size = len(value) if value.isascii() else len(value.encode())
             if long > _LONGEST_NAME or (name == _CONTENT_TYPE and size > _LONGEST_NAME):
-                return False
+                return inf
             total += long + size + 11  # lengths and types take some bytes
     except UnicodeEncodeError:
-        return False
-    return total <= room
+        return inf
+    return total
