@@ -109,7 +109,7 @@ class Benchmark:
         measured = self.results.rows[row.name]
         count = max(self._count(row) // 4, limits.MESSAGES if row.is_own else LEAST_COUNTED)
         measured.costs = await count_costs(self._stage(row), row, count, measured.concurrency)
-        limits.check_costs(row, measured.costs)
+        limits.check_costs(row, measured.costs, room=self._mode.room)
 
     async def _latencies(self) -> None:
         found: dict[str, list[float]] = {}

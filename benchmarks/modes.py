@@ -7,7 +7,7 @@ class Mode(Struct, frozen=True, kw_only=True):
     """Rounds of every row, the share of each row's messages, and what else is measured. Times are in seconds.
 
     A round of a row lasts `seconds`, once it is known how fast the row is here. `backlog` is how many messages wait when the
-    memory of a worker is measured; 0 leaves it out.
+    memory of a worker is measured; 0 leaves it out. `room` is how many times smaller than usual batches may be.
     """
 
     name: str
@@ -20,6 +20,7 @@ class Mode(Struct, frozen=True, kw_only=True):
     latency_rounds: int = 1
     backlog: int = 0
     growth: bool = False
+    room: float = 1.0
 
     def messages(self, usual: int, rate: float | None = None) -> int:
         """Give how many messages a run has, of a row's usual number, when it handles `rate` a second here."""
@@ -41,4 +42,4 @@ FULL = Mode(
     growth=True,
 )
 QUICK = Mode(name="quick", rounds=3, share=0.25, seconds=1.0, costs=True, latency=4.0, backlog=10_000)
-TINY = Mode(name="tiny", rounds=1, share=0.0, seconds=1.0, backlog=LEAST)
+TINY = Mode(name="tiny", rounds=1, share=0.0, seconds=1.0, backlog=LEAST, room=4.0)

@@ -51,7 +51,7 @@ METHOD = """\
   through a proxy that reads the protocols: the same counter for every driver. BEGIN and COMMIT are statements. One confirm
   may cover many publishes, and one acknowledgement many messages. Commits are `pg_stat_database.xact_commit`; those of
   starting up are among them. On SQLite the worker counts its own statements and commits. The counts of onceonly's rows have
-  upper limits (`benchmarks/limits.py`); a row that costs more fails, in every mode.
+  upper limits (`benchmarks/limits.py`); a row that costs more fails. A tiny run has room for smaller batches.
 * Latency is measured at {rate} messages a second, sent on time whatever comes back: from the publish to the arrival of the
   output message.
 * Memory with a backlog is the peak of a worker that begins with so many messages waiting in its queue, all of which it handles.

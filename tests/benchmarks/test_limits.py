@@ -44,6 +44,19 @@ def test_a_row_that_costs_more_than_one_of_its_limits_fails(row: str, figure: st
         check_costs(BY_NAME[row], dearer)
 
 
+@pytest.mark.parametrize("row", LIMITS)
+@pytest.mark.parametrize("figure", ["statements", "commits"])
+def test_small_batches_are_allowed_where_there_is_room(row: str, figure: str) -> None:
+    """A busy machine has smaller batches; but one more for each message never passes."""
+    limit = LIMITS[row]
+    with_smaller_batches = limit.statements // 1 + limit.statements % 1 * 2, limit.commits * 2
+    smaller = msgspec.structs.replace(limit, statements=with_smaller_batches[0], commits=with_smaller_batches[1])
+    check_costs(BY_NAME[row], smaller, room=4.0)
+    dearer = msgspec.structs.replace(limit, **{figure: getattr(limit, figure) + 1})
+    with pytest.raises(RunFailed, match=f"{row} costs too much for a message: {figure} "):
+        check_costs(BY_NAME[row], dearer, room=4.0)
+
+
 def test_no_limit_has_room_for_another_statement_for_each_message() -> None:
     """Where a handler executes one of its own there is room for that one only; commits and round trips alike."""
     allowed = {name: int(limit.statements) for name, limit in LIMITS.items()}

@@ -15,12 +15,14 @@ from tests.servers.cutting_commits import Cutter, cutting
 
 FLIGHTS = 300
 CUTS, SHARE = 5, 0.4  # of each kind; and how many of the commits are cut in one way or the other, until then
+JOURNAL_ROW = b"ledger\0\0\0\x04demo"  # a row of a handler of `ledger`, in PostgreSQL's protocol: the endpoint, and the source
 
 
 class SomeCommits:
     """Decides by chance which COMMIT is cut, and how, once the processes are to start: a number of each, and no more."""
 
     def __init__(self, cutter: Cutter) -> None:
+        self.cutter = cutter
         self._chance = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
         self._has_begun = False
         self.made: Counter[str] = Counter()
@@ -40,14 +42,32 @@ class SomeCommits:
         return moment
 
 
-async def demo_with_cut_commits(url: str, *, deduplicates: bool = True) -> tuple[Result, Options]:
+class HandlersCommits(SomeCommits):
+    """Cuts the first commits of handlers, each after it was applied."""
+
+    def show(self, scene: ViewState) -> None:
+        """Begin now, and look only at what handlers of `ledger` write."""
+        super().show(scene)
+        self.cutter.about = JOURNAL_ROW
+
+    def decide(self) -> str:
+        """Say what becomes of one COMMIT."""
+        if self.cutter.about != JOURNAL_ROW or self.made["after"] == CUTS:
+            return ""
+        self.made["after"] += 1
+        return "after"
+
+
+async def demo_with_cut_commits(
+    url: str, deduplication: Deduplication = Deduplication.HISTORY, kind: type[SomeCommits] = SomeCommits
+) -> tuple[Result, Options]:
     """Run it on the store behind a cutter, with a queue in RabbitMQ."""
     async with cutting(url) as (cutter, through):
-        chosen = Deduplication.HISTORY if deduplicates else Deduplication.OFF
-        options = Options(flights=FLIGHTS, kills=0, processes=2, deduplication=chosen, store=through, transport=need(RABBITMQ))
-        cuts = SomeCommits(cutter)
+        place = {"store": through, "transport": need(RABBITMQ)}
+        options = Options(flights=FLIGHTS, kills=0, processes=2, deduplication=deduplication, **place)
+        cuts = kind(cutter)
         result = await run(load(FLIGHTS), options, cuts.show)
-    assert (cuts.made["before"], cuts.made["after"]) == (CUTS, CUTS)
+    assert (cuts.made["before"], cuts.made["after"]) == (CUTS if kind is SomeCommits else 0, CUTS)
     return result, options
 
 
@@ -66,7 +86,7 @@ async def test_every_flight_counts_once_though_commits_are_cut_on_mariadb(mariad
 @pytest.mark.slow
 async def test_the_control_run_shows_what_cut_commits_do(postgresql_url: str) -> None:
     """Without deduplication a commit whose answer was lost is made again, also of messages that were sent once."""
-    result, options = await demo_with_cut_commits(postgresql_url, deduplicates=False)
+    result, options = await demo_with_cut_commits(postgresql_url, Deduplication.OFF, HandlersCommits)
     sent = Counter(send.message.id for send in sends(load(FLIGHTS), options.seed))
     once = {name for flight in load(FLIGHTS) if sent[flight.id] == 1 for name in (flight.id, flight.announced_as)}
     handled = Counter(line.id for line in result.remains.journal)
