@@ -222,6 +222,43 @@ def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: Terminal) ->
     assert onceonly("dead", "list", "shop:shop", "--json").answer == []
 
 
+FAILS = """
+from dataclasses import dataclass
+from onceonly import Context, Endpoint, Retry
+
+@dataclass
+class Go:
+    number: int
+
+fails = Endpoint("fails", store="sqlite:///w.db", transport="sqlite:///q.db", retry=Retry(immediate=3, delayed=0))
+
+@fails.handler
+async def go(message: Go, context: Context) -> None:
+    if context.attempts == 1:
+        second()
+    raise ValueError("first")
+
+def second() -> None:
+    raise KeyError("second")
+"""
+
+
+def test_a_letter_shows_every_attempt_with_its_handler_and_its_traceback(onceonly: Terminal) -> None:
+    """Not only the last one: what failed first may be the cause."""
+    (onceonly.folder / "fails.py").write_text(FAILS)
+    onceonly("send", onceonly.write("go.jsonl", [{"number": 1}]), "--to", "fails:fails", "--type", "Go", "--id-from", "number")
+    done = onceonly("run", "fails:fails", "--drain")
+    assert "handler=fails.go" in done.err
+    (letter,) = onceonly("dead", "list", "fails:fails", "--json").answer
+    history = onceonly("dead", "show", "fails:fails", letter["key"], "--json").answer["history"]
+    assert [each["handler"] for each in history] == ["fails.go"] * 4
+    raised = [each["traceback"].splitlines()[-1] for each in history]
+    assert raised == ["ValueError: first", "KeyError: 'second'", "ValueError: first", "ValueError: first"]
+    text = onceonly("dead", "show", "fails:fails", letter["key"]).out
+    assert (text.count("exception in fails.go: "), text.count("Traceback (most recent"), text.count(", in second")) == (4, 4, 1)
+    assert "onceonlyhistory" not in text
+
+
 def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: Terminal) -> None:
     """It stays, and the exit code is 1."""
     onceonly("send", onceonly.write("none.jsonl", []), "--to", "shop:shop")

@@ -1,10 +1,21 @@
 """CloudEvents in headers and in JSON."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.formats.cloudevents import arrival, encode, is_copy, message_of, parse_structured, take_apart
+from onceonly.formats.cloudevents import (
+    ALL_TRACEBACKS_BYTES,
+    HISTORY,
+    TRACEBACK_BYTES,
+    arrival,
+    encode,
+    is_copy,
+    message_of,
+    parse_structured,
+    take_apart,
+)
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -93,3 +104,71 @@ def test_a_body_that_is_no_cloudevent_says_why(body: bytes) -> None:
     """One error type, with the reason in it."""
     with pytest.raises(ValueError, match="not a CloudEvent in JSON format"):
         parse_structured(body)
+
+
+def failure(number: int, traceback: str) -> Failure:
+    """Make a failure of one attempt."""
+    reason = f"ValueError: {number}"
+    return Failure(kind=FailureKind.EXCEPTION, reason=reason, traceback=traceback, at=number, handler="shop.place_order")
+
+
+def copied(history: tuple[Failure, ...]) -> tuple[Failure, ...]:
+    """Let a history travel with a copy."""
+    return arrive(Send(message=Message(id="1", source="s", type="t", body=b""), attempts=1, history=history)).history
+
+
+def test_every_attempt_keeps_its_traceback_from_copy_to_copy() -> None:
+    """Short ones are not changed, however often they are copied."""
+    history: tuple[Failure, ...] = ()
+    for number in range(8):
+        history = copied((*history, failure(number, f"Traceback\n  File {number}\nValueError: {number}\n")))
+    assert history == tuple(failure(n, f"Traceback\n  File {n}\nValueError: {n}\n") for n in range(8))
+
+
+def test_a_long_traceback_keeps_its_innermost_frames() -> None:
+    """Whole lines, behind a mark that something was cut off."""
+    frames = [f'  File "shop.py", line {number}, in place\n' for number in range(1000)]
+    (kept,) = copied((failure(1, "".join(frames) + "ValueError: 1\n"),))
+    mark, *lines, error = kept.traceback.splitlines(keepends=True)
+    assert (mark, error) == ("...\n", "ValueError: 1\n")
+    assert len(lines) > 50
+    assert lines == frames[-len(lines) :]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=10), st.integers(1, 3000))
+def test_tracebacks_of_any_length_and_number_stay_within_the_limits(texts: list[str], times: int) -> None:
+    """Each alone and all together, and no attempt is without one."""
+    kept = copied(tuple(failure(number, text * times) for number, text in enumerate(texts)))
+    sizes = [len(msgspec.json.encode(each.traceback)) for each in kept]
+    assert all(each.traceback for each in kept)
+    assert max(sizes) <= TRACEBACK_BYTES
+    assert sum(sizes) <= ALL_TRACEBACKS_BYTES
+
+
+def test_ten_long_tracebacks_share_the_room() -> None:
+    """The last one does not push the first one out."""
+    trace = "".join(f"  File {number}\n" for number in range(2000))
+    kept = copied(tuple(failure(number, trace) for number in range(10)))
+    assert {len(each.traceback) for each in kept} == {len(kept[0].traceback)}
+    assert len(kept[0].traceback) > ALL_TRACEBACKS_BYTES / 10 * 0.8
+
+
+class FailureOfTheVersionBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure, as the version before reads and writes it."""
+
+    kind: FailureKind
+    reason: str
+    traceback: str = ""
+    at: int = 0
+    delay: float = 0
+
+
+def test_processes_of_the_version_before_read_our_histories_and_we_read_theirs() -> None:
+    """While both versions run."""
+    headers, _ = encode(Send(message=Message(id="1", source="s", type="t", body=b""), history=(failure(1, "Traceback"),)))
+    text = dict(headers)[f"ce-{HISTORY}"]
+    (before,) = msgspec.json.decode(text, type=tuple[FailureOfTheVersionBefore, ...])
+    assert (before.reason, before.traceback, before.at) == ("ValueError: 1", "Traceback", 1)
+    theirs = msgspec.json.encode([msgspec.structs.replace(before, traceback="")]).decode()
+    (ours,) = arrival(1, "q", ((f"ce-{HISTORY}", theirs),), b"", suspect=False).history
+    assert (ours.reason, ours.traceback, ours.handler, ours.at) == ("ValueError: 1", "", "", 1)

@@ -28,6 +28,7 @@ from onceonly.cli.places import (
 from onceonly.cli.reaching import answering, reached
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
+from onceonly.formats.cloudevents import HISTORY, attribute_of
 from onceonly.formats.escaping import escape
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError
@@ -121,9 +122,12 @@ def show_(
         if name not in ("history", "headers"):
             show(f"{name}: {_indented(value) if name == 'body' else escape(str(value), multiline=False)}")
     for name, value in letter.headers:
+        if attribute_of(name) == HISTORY:
+            continue  # these are the failures below
         show(escape(f"header {name}: {value}", multiline=False))
     for number, failure in enumerate(letter.history, 1):
-        line = f"failure {number}: {moment(failure.at)} {failure.kind.value}: {failure.reason}"
+        handler = f" in {failure.handler}" if failure.handler else ""
+        line = f"failure {number}: {moment(failure.at)} {failure.kind.value}{handler}: {failure.reason}"
         show(escape(line, multiline=False))
         if failure.traceback:
             show(f"    {_indented(failure.traceback.rstrip())}")
@@ -302,6 +306,7 @@ def _details(letter: DeadLetter) -> dict[str, Any]:
 def _failure(failure: Failure) -> dict[str, Any]:
     return {
         "kind": failure.kind.value,
+        "handler": failure.handler,
         "reason": failure.reason,
         "traceback": failure.traceback,
         "at": moment(failure.at),

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, decision_of
 from onceonly.endpoint.entities import DECODED
-from onceonly.endpoint.failures import blame, failed
+from onceonly.endpoint.failures import blame, failed, storable
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.plans import HandlerPlan, Plans
@@ -149,7 +151,13 @@ class EndpointHandlers:
         plan = self._plans.handlers.get(message.type)
         policy = plan.retry if plan is not None and plan.retry is not None else self._rules.retry
         clock, chance = self._surroundings.clock, self._surroundings.chance
+        failure = replace(failure, handler=storable(self.path_of(message)))
         return decide_retry(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
+
+    def path_of(self, message: Message) -> str:
+        """Return the module and qualified name of the handler that takes this message, or an empty text."""
+        plan = self._plans.handlers.get(message.type)
+        return "" if plan is None else plan.function.path
 
     async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context) -> object:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt, its task and its time."""

@@ -46,6 +46,7 @@ class Function:
         """Keep the frame only for as long as an annotation still waits for a name that is defined later."""
         self.call = function
         self.name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
+        self.path = f"{function.__module__}.{self.name}" if hasattr(function, "__qualname__") else self.name
         self._frame = frame
         self._hints: dict[str, Any] | None = None
         try:

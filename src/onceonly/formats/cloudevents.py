@@ -5,7 +5,7 @@ NATS and RabbitMQ, `ce_` of Kafka, `cloudEvents_` and `cloudEvents:` of AMQP. On
 """
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,12 @@ NAMING = frozenset({"id", "source", "type"})
 STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE, HELD = "onceonlyattempts", "onceonlyhistory", "onceonlyalone", "onceonlyheld"
 REASON_LIMIT = 200
+"""Characters of each reason in the history that a copy carries."""
+TRACEBACK_BYTES = 4_000
+"""Bytes of one traceback in that history, as JSON. A longer one keeps its end, which has the innermost frames."""
+ALL_TRACEBACKS_BYTES = 16_000
+"""Bytes of all tracebacks in that history together. They share them equally."""
+_CUT = "...\n"
 _OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
 _CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
 _COPIED = frozenset({ATTEMPTS, ALONE, HELD})
@@ -49,10 +55,11 @@ class Event(Struct, frozen=True):
     body: bytes
 
 
-def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
+def encode(send: Send, prefix: str = PREFIX, *, tracebacks: bool = True) -> tuple[Headers, bytes]:
     """Return the headers and the body of a message to send. The names of attributes begin with `prefix`.
 
-    Store headers and body exactly, in this order, and pass them to `arrival` when they are delivered.
+    Store headers and body exactly, in this order, and pass them to `arrival` when they are delivered. Without `tracebacks` the
+    history of a copy is short, for a transport with a limit on headers.
     """
     message = send.message
     headers = [
@@ -66,14 +73,34 @@ def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
     if send.attempts:
         headers.append((prefix + ATTEMPTS, str(send.attempts)))
     if send.history:
-        short = [msgspec.structs.replace(f, reason=f.reason[:REASON_LIMIT], traceback="") for f in send.history]
-        headers.append((prefix + HISTORY, _encode_json(short).decode()))
+        limit = _traceback_limit(send.history) if tracebacks else 0
+        headers.append((prefix + HISTORY, _encode_json([_shortened(failure, limit) for failure in send.history]).decode()))
     if send.alone:
         headers.append((prefix + ALONE, "1"))
     if send.held:
         headers.append((prefix + HELD, str(send.held)))
     headers.append(("content-type", message.datacontenttype))
     return (*headers, *message.headers), message.body
+
+
+def _traceback_limit(history: Sequence[Failure]) -> int:
+    count = sum(bool(failure.traceback) for failure in history)
+    return min(TRACEBACK_BYTES, ALL_TRACEBACKS_BYTES // max(count, 1))
+
+
+def _shortened(failure: Failure, limit: int) -> Failure:
+    return msgspec.structs.replace(failure, reason=failure.reason[:REASON_LIMIT], traceback=_end_of(failure.traceback, limit))
+
+
+def _end_of(traceback: str, limit: int) -> str:
+    """Return as many of the last lines as fit, in JSON. Of a single line that is longer, the end."""
+    if not limit or len(_encode_json(traceback)) <= limit:
+        return traceback if limit else ""
+    kept = traceback[-limit:]
+    while (excess := len(_encode_json(_CUT + kept)) - limit) > 0:
+        kept = kept[max(1, excess // 2) :]
+    _, _, whole_lines = kept.partition("\n")
+    return _CUT + (whole_lines or kept)
 
 
 def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, suspect: bool) -> Delivery:

@@ -109,7 +109,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     """A failure of a message itself, not of a database or broker.
 
     `at` is the time of the decision about a retry, in milliseconds since 1970, or 0 before it. `delay` is for how many seconds
-    a handler asked to wait, for LATER only.
+    a handler asked to wait, for LATER only. `handler` is the module and qualified name of the handler, or empty.
     """
 
     kind: FailureKind
@@ -117,6 +117,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     at: int = 0
     delay: float = 0
+    handler: str = ""
 
 
 class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -83,7 +83,7 @@ def decide_retry(
     policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float
 ) -> RetryDecision:
     """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
-    stamped = Failure(kind=failure.kind, reason=failure.reason, traceback=failure.traceback, at=now, delay=failure.delay)
+    stamped = replace(failure, at=now)
     if failure.kind in UNCOUNTED:
         return _decide_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
     if failure.kind is FailureKind.LATER:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pamqp import commands as spec
 from pamqp.frame import marshal
 
@@ -19,7 +20,7 @@ from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
-from onceonly.model.message import Send
+from onceonly.model.message import Failure, FailureKind, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
@@ -104,6 +105,20 @@ async def test_an_event_nobody_subscribed_to_is_counted(broker: Broker) -> None:
         while (await other.depth("shop")).delayed:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.05)
         await other.remove([TOPOLOGY])
+
+
+@pytest.mark.parametrize(("header", "has_traceback"), [(100_000, True), (128_000, False)])
+async def test_headers_that_leave_no_room_for_tracebacks_cost_the_tracebacks_only(
+    broker: Broker, header: int, *, has_traceback: bool
+) -> None:
+    """All headers must fit into one frame. The copy carries the count and the reasons in any case."""
+    transport, large = await broker.transport(), replace(message("a"), headers=(("x-large", "x" * header),))
+    failure = Failure(kind=FailureKind.EXCEPTION, reason="boom", traceback="Traceback\n" * 300)
+    copy = Send(message=large, to="shop", attempts=3, history=(failure,) * 3)
+    assert await transport.send([copy]) == (Answer.TAKEN,)
+    (again,) = await take(transport, 1)
+    assert (again.attempts, [each.reason for each in again.history]) == (3, ["boom"] * 3)
+    assert [bool(each.traceback) for each in again.history] == [has_traceback] * 3
 
 
 async def test_a_delayed_command_for_nobody_is_refused(broker: Broker) -> None:

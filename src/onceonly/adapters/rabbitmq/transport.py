@@ -242,9 +242,13 @@ class RabbitMQTransport:
         """Address a message; None when it can never be taken."""
         if len(send.message.body) > self.traits.max_body:
             return None
-        headers, body = encode(send)
         waits = send.due > now
-        known = properties(headers, due=send.due if waits else 0, frame=self._link.frame)
+        due = send.due if waits else 0
+        headers, body = encode(send)
+        known = properties(headers, due=due, frame=self._link.frame)
+        if known is None and send.history:  # its own headers nearly fill a frame
+            headers, _ = encode(send, tracebacks=False)
+            known = properties(headers, due=due, frame=self._link.frame)
         if known is None or not await self._is_routable(send, waits=waits):
             return None
         if waits:

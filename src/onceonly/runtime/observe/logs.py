@@ -189,6 +189,7 @@ class Logs:
     def _gave_up(self, letter: DeadLetter) -> None:
         extra = _about(letter.endpoint, letter.message) | {
             "dead_letter": letter.key,
+            "handler": letter.history[-1].handler if letter.history else "",
             "attempt": letter.attempts,
             "reason": letter.reason,
             "finish_only": letter.finish_only,
@@ -259,7 +260,7 @@ def _last_failure(send: Send) -> dict[str, object]:
     if not send.history:
         return {}
     last = send.history[-1]
-    return {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
+    return {"handler": last.handler, "attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
 
 
 def _new_traceback(send: Send) -> str:
