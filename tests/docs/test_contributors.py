@@ -16,12 +16,6 @@ PAGES = [ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY, PROTOCOLS]
 SECTION = re.compile(r"(\S*)\s+\(?sections?\s+(\d+(?:(?:,\s+|\s+and\s+|\s+to\s+)\d+)*)(?!\.?\d)", re.IGNORECASE)
 
 
-def names(path: Path) -> list[str]:
-    """Return the anchors that GitHub makes for the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-
-
 def resolved(path: str) -> list[Path]:
     """Return the files or folders that a page may mean by a path; NAME stands for any system."""
     pattern = path.replace("NAME", "*").rstrip("/")
@@ -62,13 +56,6 @@ def test_every_name_that_a_page_finds_in_a_module_is_there(page: Path) -> None:
         code = resolved(path)[0].read_text(encoding="utf-8")
         for name in re.findall(r"`(\w+)`", listed):
             assert re.search(rf"\b(?:def|class) {name}\b", code), f"{name} in {path}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_to_headings_lead_somewhere(page: Path) -> None:
-    """Anchors as GitHub makes them."""
-    for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
-        assert anchor in names(page.parent / target if target else page)
 
 
 def test_the_glossary_needs_no_second_name_for_the_code() -> None:

@@ -1,4 +1,4 @@
-"""The documentation runs: README snippets are executed, generated pages are current, links lead somewhere."""
+"""The documentation runs: snippets are executed, generated pages are current, links lead somewhere."""
 
 import asyncio
 import json
@@ -15,28 +15,35 @@ from onceonly.assembly import open_transport
 from onceonly.ports.transport import Topology
 from tests import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+README_WORDS = 1000
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def snippet(first_line: str) -> str:
-    """Give the README's Python block that begins with this line."""
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def snippet(page: Path, first_line: str) -> str:
+    """Return the Python block of a page that begins with this line."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return next(block for block in blocks if block.startswith(first_line))
 
 
 @pytest.fixture(name="folder")
 def folder_with_the_program(tmp_path: Path) -> Path:
     """Write the README's program into an empty folder."""
-    (tmp_path / "shop.py").write_text(snippet("# shop.py"))
+    (tmp_path / "shop.py").write_text(snippet(README, "# shop.py"))
     return tmp_path
 
 
 def shell(folder: Path, command: str) -> str:
-    """Run one command line as a reader would, with the `onceonly` of this interpreter; gives what it printed."""
+    """Run commands as a reader would, with the `onceonly` of this interpreter. Returns standard output."""
+    return run_shell(folder, command).stdout
+
+
+def run_shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Run commands that must end with exit code 0."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["/bin/sh", "-c", command],
+        ["/bin/sh", "-e", "-c", command],
         cwd=folder,
         env={**os.environ, "PATH": path},
         capture_output=True,
@@ -45,19 +52,25 @@ def shell(folder: Path, command: str) -> str:
         timeout=60,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return done
 
 
-def commands(endpoint: str, folder: Path) -> None:
-    """Run the README's first commands that name this endpoint, line by line."""
-    block = next(block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if endpoint in block)
-    for line in block.strip().splitlines():
-        shell(folder, line.removeprefix("$ "))
+def commands(page: Path, endpoint: str, folder: Path) -> str:
+    """Run the first block of commands on a page that names this endpoint. Returns standard error."""
+    text = page.read_text(encoding="utf-8")
+    block = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if endpoint in block)
+    return run_shell(folder, block).stderr
+
+
+def test_the_readme_takes_three_minutes() -> None:
+    """As `wc -w` counts."""
+    assert len(README.read_text(encoding="utf-8").split()) <= README_WORDS
 
 
 def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
-    """The README's commands, word for word: one row, one event, nothing left."""
-    commands("shop:shop", folder)
+    """The README's commands, word for word: the output that it shows, one row, nothing left."""
+    (promised,) = re.findall(r"```text\n(.*?)\n```", README.read_text(encoding="utf-8"))
+    assert commands(README, "shop:shop", folder).splitlines()[-1] == promised
     count = "import sqlite3; print(sqlite3.connect('shop.db').execute('select count(*) from orders').fetchone()[0])"
     assert shell(folder, f'{sys.executable} -c "{count}"').strip() == "1"
     status = shell(folder, "onceonly status shop:shop --json")
@@ -65,16 +78,16 @@ def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
 
 
 def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
-    """The README's test of its program, as pytest runs it."""
-    (folder / "test_shop.py").write_text(snippet("# test_shop.py"))
+    """The test on the page about tests, as pytest runs it."""
+    (folder / "test_shop.py").write_text(snippet(DOCS / "handler-tests.md", "# test_shop.py"))
     printed = shell(folder, "python -m pytest -q test_shop.py")
     assert re.search(r"\d\d passed", printed), printed
 
 
 async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_committed(folder: Path) -> None:
-    """The README's example of `enlist`: one row, one event, no record left."""
+    """The example of `enlist`: one row, one event, no record left."""
     queue = f"sqlite:///{folder}/queue.db"
-    (folder / "place.py").write_text(snippet("# place.py"))
+    (folder / "place.py").write_text(snippet(DOCS / "transactions.md", "# place.py"))
     async with open_transport(queue, "mail") as mail:
         await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
         await asyncio.to_thread(shell, folder, f"{sys.executable} place.py")
@@ -86,17 +99,17 @@ async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_c
 
 @pytest.mark.slow
 def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> None:
-    """The README's example of an entity, with its commands word for word: two deposits, both of them sent twice."""
-    (folder / "bank.py").write_text(snippet("# bank.py"))
-    commands("bank:bank", folder)
+    """The example of an entity, with its commands word for word: two deposits, both of them sent twice."""
+    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py"))
+    commands(DOCS / "documents.md", "bank:bank", folder)
     read = "import sqlite3; print(sqlite3.connect('bank.db').execute('select state from onceonly_entities').fetchall())"
     assert json.loads(shell(folder, f'{sys.executable} -c "{read}"').strip()[4:-4]) == {"account_id": "A", "balance": 12}
 
 
 async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder: Path) -> None:
-    """The README's example of `transact`: two equal answers, one row, one event, no record left."""
+    """The example of `transact`: two equal answers, one row, one event, no record left."""
     queue = f"sqlite:///{folder}/queue.db"
-    (folder / "request.py").write_text(snippet("# request.py"))
+    (folder / "request.py").write_text(snippet(DOCS / "transactions.md", "# request.py"))
     async with open_transport(queue, "mail") as mail:
         await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
         printed = await asyncio.to_thread(shell, folder, f"{sys.executable} request.py")
@@ -111,23 +124,22 @@ async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder
 
 def pays(folder: Path) -> list[str]:
     """Run the commands of the page about documents that pay something in; gives what they print."""
-    page = (ROOT / "docs" / "documents.md").read_text(encoding="utf-8")
-    program = next(each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if each.startswith("# pay.py"))
-    (folder / "pay.py").write_text(program)
-    block = next(each for each in re.findall(r"```console\n(.*?)```", page, re.DOTALL) if "pay.py" in each)
+    (folder / "pay.py").write_text(snippet(DOCS / "documents.md", "# pay.py"))
+    text = (DOCS / "documents.md").read_text(encoding="utf-8")
+    block = next(each for each in re.findall(r"```console\n(.*?)```", text, re.DOTALL) if "pay.py" in each)
     return [shell(folder, line.removeprefix("$ ")).strip() for line in block.strip().splitlines()]
 
 
 def test_the_bank_is_paid_once_for_each_request(folder: Path) -> None:
-    """The transaction of the page about documents, with the README's bank."""
-    (folder / "bank.py").write_text(snippet("# bank.py"))
+    """The transaction of the page about documents, with its bank."""
+    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py"))
     assert pays(folder) == ["5", "5", "10"]
 
 
 @pytest.mark.slow
 def test_the_bank_is_paid_once_for_each_request_on_documents(folder: Path, redis_url: str) -> None:
     """The same program with another store."""
-    (folder / "bank.py").write_text(snippet("# bank.py").replace("sqlite:///bank.db", redis_url))
+    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py").replace("sqlite:///bank.db", redis_url))
     assert pays(folder) == ["5", "5", "10"]
 
 
@@ -143,6 +155,21 @@ def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if not target.startswith(("http", "#"))]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes for the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_headings_inside_the_project_lead_somewhere(page: Path) -> None:
+    """Every relative link with an anchor names a heading of its page."""
+    links = re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert [
+        (target, anchor) for target, anchor in links if anchor not in headings(page.parent / target if target else page)
+    ] == []
 
 
 def test_no_file_names_a_package_index_or_a_path_of_one_machine() -> None:

@@ -42,7 +42,7 @@ def block(page: str, first_line: str) -> str:
     return next(block for block in blocks if block.startswith(first_line))
 
 
-@pytest.mark.parametrize(("page", "module"), [("README.md", "web"), ("docs/web.md", "web"), ("docs/web.md", "plain")], ids=str)
+@pytest.mark.parametrize(("page", "module"), [("docs/web.md", "web"), ("docs/web.md", "plain")], ids=str)
 def test_the_programs_serve_a_repeated_request_once(tmp_path: Path, page: str, module: str) -> None:
     """One row, two equal answers, the second of which says that it was kept."""
     (tmp_path / "shop.py").write_text(block("README.md", "# shop.py"))
