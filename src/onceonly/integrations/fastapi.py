@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceonly.endpoint import Endpoint, Transaction
-from onceonly.integrations.idempotency_key import NAME
+from onceonly.integrations.idempotency_key import LONGEST, NAME, PATTERN
+from onceonly.integrations.problems import described
 from onceonly.integrations.requests import SAFE, Principal, RequestTerms, attempt_of, by_authorization, transaction_of
 from onceonly.integrations.starlette import lifespan
 from onceonly.model.errors import DriverMissing, SetupError
@@ -27,7 +28,14 @@ except ModuleNotFoundError as error:
 __all__ = ["OnceOnlyRoute", "Tx", "lifespan", "transaction"]
 
 _OPENING = "onceonly_opening"
-_KEY = "What tells this request from others: a new one for each new request, the same one when it is repeated."
+_KEY = Header(
+    alias=NAME,
+    description="Identifies this request: a new string for each new request, the same string when the request is repeated.",
+    json_schema_extra={"pattern": PATTERN, "minLength": 1, "maxLength": LONGEST},  # checked when it is read, with a problem
+)
+_DETAIL = {"type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}}
+_UNREADABLE = {"application/json": {"schema": _DETAIL}}
+"""What FastAPI itself answers with status 400: the body cannot be parsed."""
 
 
 async def transaction(request: Request) -> Transaction:
@@ -42,10 +50,15 @@ Tx = Annotated[Transaction, Depends(transaction)]
 """The annotation that injects the transaction into an endpoint or a dependency: `async def place(order: Order, tx: Tx)`."""
 
 
-async def _take_part(request: Request, _key: Annotated[str | None, Header(alias=NAME, description=_KEY)] = None) -> None:
+async def _take_part(request: Request, _key: Annotated[str | None, _KEY] = None) -> None:
     """Open the transaction of a request whose endpoint does not ask for it; and describe the header."""
     if (attempt := attempt_of(request)) is not None:
         await attempt.transaction()
+
+
+async def _take_part_with_key(request: Request, _key: Annotated[str, _KEY]) -> None:
+    """Do the same where every request must have a key. One without was answered before."""
+    await _take_part(request)
 
 
 class OnceOnlyRoute(APIRoute):
@@ -94,11 +107,29 @@ class OnceOnlyRoute(APIRoute):
         return type(cls.__name__, (cls,), {"_terms": terms})
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        if not {method.upper() for method in options.get("methods") or ["GET"]} <= SAFE:
+        methods = {method.upper() for method in options.get("methods") or ["GET"]}
+        if not methods <= SAFE:
             if self._terms is None:
                 raise SetupError(f"{path}: say whose transactions these are, route_class=OnceOnlyRoute.of(shop)")
-            endpoint = _taking_part(path, endpoint)
+            is_optional = methods & SAFE or not self._terms.key_required
+            endpoint = _taking_part(path, endpoint, _take_part if is_optional else _take_part_with_key)
         super().__init__(path, endpoint, **options)
+        if self._terms is not None and not methods <= SAFE:
+            self._describe(described(key_required=self._terms.key_required))
+
+    def _describe(self, problems: dict[str, dict[str, Any]]) -> None:
+        """Describe these responses in addition to the route's own, of which nothing is replaced."""
+        if self.body_field is not None:
+            problems["400"]["content"] |= _UNREADABLE
+        extra = self.openapi_extra or {}
+        responses: dict[str, Any] = extra.get("responses") or {}
+        own = {str(status): response for status, response in self.responses.items()}
+        for status, problem in problems.items():
+            given = responses.get(status, {})
+            named = {name: value for name, value in own.get(status, {}).items() if name == "description"}
+            content = problem["content"] | given.get("content", {})
+            responses = responses | {status: problem | named | given | {"content": content}}
+        self.openapi_extra = extra | {"responses": responses}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Handle each unsafe request once, and pass safe ones through."""
@@ -112,7 +143,7 @@ class OnceOnlyRoute(APIRoute):
         return serve
 
 
-def _taking_part(path: str, endpoint: Callable[..., Any]) -> Callable[..., Any]:
+def _taking_part(path: str, endpoint: Callable[..., Any], opener: Callable[..., Any]) -> Callable[..., Any]:
     """Give an endpoint whose last parameter has the transaction opened, if nothing before did.
 
     FastAPI solves dependencies in the order of the parameters: those that use the transaction are put behind the others.
@@ -134,7 +165,7 @@ def _taking_part(path: str, endpoint: Callable[..., Any]) -> Callable[..., Any]:
     late = {each.name for each in get_dependant(path=path, call=endpoint).dependencies if _uses_transaction(each)}
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature.parameters.values()]
     parameters.sort(key=lambda each: each.name in late)
-    opening = Parameter(_OPENING, Parameter.KEYWORD_ONLY, annotation=Annotated[None, Depends(_take_part)])
+    opening = Parameter(_OPENING, Parameter.KEYWORD_ONLY, annotation=Annotated[None, Depends(opener)])
     vars(serve)["__signature__"] = signature.replace(parameters=[*parameters, opening])
     return serve
 

@@ -8,7 +8,13 @@ disagree about it.
 import re
 from collections.abc import Sequence
 
+from onceonly.model.transaction import LONGEST_KEY
+
 NAME = "Idempotency-Key"
+PATTERN = r'^("([ !#-\[\]-~]|\\["\\])+"|[!#-+\--:<-\[\]-~]+)$'
+"""The values that are a key, as a regular expression of JSON Schema (ECMA 262)."""
+LONGEST = LONGEST_KEY
+"""Characters of a value that is a key in any case. In quotes there may be two more, and one more for each escape."""
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")

@@ -1,5 +1,8 @@
 """What a client is told when its request is refused: problem details (RFC 9457), with a word in `code` for programs."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 from starlette.responses import Response
 
@@ -12,25 +15,68 @@ _TITLES = {
     409: "Conflict",
     413: "Content Too Large",
     422: "Unprocessable Content",
+    500: "Commit Refused",
     503: "Service Unavailable",
 }
+STATUSES = {
+    "key-missing": 400,
+    "malformed-key": 400,
+    "incomplete": 400,
+    "in-progress": 409,
+    "too-large": 413,
+    "key-reused": 422,
+    "commit-refused": 500,
+    "not-done": 503,
+    "unknown": 503,
+}
+"""All problems that a request can be answered with, by their `code`."""
+_DESCRIPTIONS = {
+    400: "The request has no idempotency key, or one that cannot be read, or it is incomplete",
+    409: "Another request with this idempotency key is in progress: repeat it later",
+    413: "The body is too large",
+    422: "The request is not valid, or its idempotency key was used before for another request",
+    500: "The database refused what the request wrote: repeating it cannot help",
+    503: "The request was not done, or its outcome is unknown: repeat it with the same idempotency key",
+}
+_RETRY_AFTER = {"description": "Seconds after which to repeat the request", "schema": {"type": "integer"}}
 
 
 class RequestProblem(Exception):
-    """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon.
+    """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon."""
 
-    The title is that of the status unless one is given.
-    """
-
-    def __init__(self, status: int, code: str, detail: str, *, retry: bool = False, title: str = "") -> None:
-        """Keep what the client is told."""
+    def __init__(self, code: str, detail: str, *, retry: bool = False) -> None:
+        """Keep what the client is told. The status follows from the code."""
         super().__init__(detail)
-        self.status, self.code, self.detail, self.retry = status, code, detail, retry
-        self.title = title or _TITLES[status]
+        self.status, self.code, self.detail, self.retry = STATUSES[code], code, detail, retry
 
     @property
     def response(self) -> Response:
         """Give the response that says it."""
-        said = {"title": self.title, "status": self.status, "code": self.code, "detail": self.detail}
+        said = {"title": _TITLES[self.status], "status": self.status, "code": self.code, "detail": self.detail}
         headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if self.retry else None
         return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)
+
+
+def described(*, key_required: bool) -> dict[str, dict[str, Any]]:
+    """Return the problem responses as an OpenAPI operation describes them, by status."""
+    return {str(status): _described(status, key_required=key_required) for status in _TITLES}
+
+
+def _described(status: int, *, key_required: bool) -> dict[str, Any]:
+    codes = [code for code, of in STATUSES.items() if of == status and (key_required or code != "key-missing")]
+    found = {"description": _DESCRIPTIONS[status], "content": {MEDIA_TYPE: {"schema": _schema(status, codes)}}}
+    return found | {"headers": {"Retry-After": _RETRY_AFTER}} if status in (409, 503) else found
+
+
+def _schema(status: int, codes: Iterable[str]) -> dict[str, Any]:
+    return {
+        "title": "Problem",
+        "type": "object",
+        "required": ["title", "status", "code", "detail"],
+        "properties": {
+            "title": {"type": "string"},
+            "status": {"type": "integer", "const": status},
+            "code": {"type": "string", "enum": list(codes)},
+            "detail": {"type": "string"},
+        },
+    }

@@ -91,12 +91,12 @@ class RequestTerms:
         try:
             key = read_key(request.headers.getlist(NAME))
         except MalformedKey as error:
-            raise RequestProblem(400, "malformed-key", str(error)) from error
+            raise RequestProblem("malformed-key", str(error)) from error
         if key is None and self.key_required:
             detail = (
                 f"send a header {NAME}, a string in quotes: a new one for each new request, the same one when you repeat it"
             )
-            raise RequestProblem(400, "key-missing", detail)
+            raise RequestProblem("key-missing", detail)
         return key
 
     async def _body(self, request: Request) -> bytes:
@@ -104,7 +104,7 @@ class RequestTerms:
         try:
             return await request.body()
         except ClientDisconnect as error:
-            raise RequestProblem(400, "incomplete", "the request ended before its body did") from error
+            raise RequestProblem("incomplete", "the request ended before its body did") from error
 
     def _limited(self, receive: Receive) -> Receive:
         size = 0
@@ -114,7 +114,7 @@ class RequestTerms:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self.max_body:
-                raise RequestProblem(413, "too-large", f"the body of this request may have {self.max_body} bytes")
+                raise RequestProblem("too-large", f"the body of this request may have {self.max_body} bytes")
             return message
 
         return limited
@@ -170,16 +170,16 @@ class RequestAttempt:
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
             detail = f"this {NAME} was used before, for another request: send a new one with each new request"
-            raise RequestProblem(422, "key-reused", detail) from error
+            raise RequestProblem("key-reused", detail) from error
         except InvalidKey as error:
-            raise RequestProblem(400, "malformed-key", str(error)) from error
+            raise RequestProblem("malformed-key", str(error)) from error
         except TimeoutError as error:
             raise self._unavailable(CommitFailed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
         except ConflictError as error:
             if self._key is None:
                 raise
             detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
-            raise RequestProblem(409, "in-progress", detail, retry=True) from error
+            raise RequestProblem("in-progress", detail, retry=True) from error
 
     def _asked(self) -> object:
         """Give what must be equal whenever a key comes again; of all of it only a hash is kept."""
@@ -196,15 +196,11 @@ class RequestAttempt:
     def _unavailable(self, error: Exception) -> RequestProblem:
         if not isinstance(error, OutcomeUnknown):
             _log.warning("request not committed", extra=self._told(error))
-            return RequestProblem(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
+            return RequestProblem("not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
         _log.warning("request commit outcome unknown", extra=self._told(error))
         if self._key is None:
-            return RequestProblem(
-                503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out"
-            )
-        return RequestProblem(
-            503, "unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True
-        )
+            return RequestProblem("unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")
+        return RequestProblem("unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True)
 
     def _refused(self, error: CommitRefused) -> RequestProblem:
         """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
@@ -212,7 +208,7 @@ class RequestAttempt:
         detail = (
             "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
         )
-        return RequestProblem(500, "commit-refused", detail, title="Commit Refused")
+        return RequestProblem("commit-refused", detail)
 
     def _told(self, error: Exception) -> dict[str, str]:
         return {"endpoint": self._terms.endpoint.name, "reason": f"{type(error).__name__}: {error}"}
