@@ -29,6 +29,7 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observed import observed
+from tests.log_events import event_in
 
 
 class Counting:
@@ -160,7 +161,7 @@ async def test_the_log_says_who_waits_for_a_bucket_and_whom_a_handler_puts_off(c
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:
     """Give what was logged since the last time, and about which message."""
-    found = [(record.getMessage(), vars(record).get("message_id")) for record in caplog.records]
+    found = [(event_in(record), vars(record).get("message_id")) for record in caplog.records]
     caplog.clear()
     return found
 

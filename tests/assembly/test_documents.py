@@ -30,6 +30,7 @@ from onceonly.ports.documents import Change
 from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.store import SqlStore
+from tests.log_events import event_in
 from tests.servers.available import REDIS, need
 
 SERVED: dict[systems.Role, set[str]] = {
@@ -294,5 +295,5 @@ async def test_a_warning_is_logged_once(counted: type[Opened], caplog: pytest.Lo
             pass
     assert counted.count == 2
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, "document store warning")
+    assert (record.levelno, event_in(record)) == (logging.WARNING, "document store warning")
     assert (vars(record)["place"], vars(record)["reason"]) == ("redis://slow/0", "its reads are slow")

@@ -9,6 +9,7 @@ import pytest
 from onceonly.cli.run import _tell
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
 from tests.cli.terminal import Terminal, running
+from tests.log_events import events
 
 ORDERS = [{"order_id": f"A-{number}", "total": number} for number in range(20)]
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
@@ -93,7 +94,7 @@ def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixtur
     """One outstayed the grace time, the other was killed for somebody in a hurry."""
     for kind in (ChildEventKind.KILLED, ChildEventKind.HURRIED):
         _tell(ChildEvent(kind=kind, index=0, pid=1), None)
-    assert caplog.messages == [
+    assert events(caplog.records) == [
         "process killed: did not stop in time",
         "process killed: second signal",
     ]

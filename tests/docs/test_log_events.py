@@ -16,7 +16,7 @@ from tests import ROOT
 FOLDERS = (ROOT / "src", ROOT / "packages")
 LEVELS = {"debug", "info", "warning", "error", "critical"}
 METHODS = LEVELS | {"exception", "log", "warn", "fatal"}
-LOGGER = re.compile(r"^logging$|(^|\.)_?log(ger)?$|getLogger\([^()]*\)$")
+LOGGER = re.compile(r"^logging$|(^|\.)_?log(ger)?$|getLogger\([^()]*\)\)?$")
 UPPER_CASE = {"ALARM"}
 """Words of a message that are not in lower case."""
 
@@ -148,6 +148,15 @@ def test_the_page_lists_every_event_with_its_level_and_fields() -> None:
     assert sorted(described(), key=str) == sorted(logged(), key=str)
 
 
+def test_every_logger_writes_its_fields_into_the_text() -> None:
+    """`EventLogger` does, whatever formatter the application has."""
+    bare = re.compile(r"""(?<!EventLogger\()logging\.getLogger\(["']onceonly""")
+    allowed = {"src/onceonly/runtime/observe/logs.py"}  # wraps the logger that it is given
+    files = [path for folder in FOLDERS for path in folder.rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in files if bare.search(path.read_text())}
+    assert found == allowed
+
+
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
@@ -162,6 +171,7 @@ def test_the_page_lists_every_event_with_its_level_and_fields() -> None:
         ('_log.error("Worker failed")', "not in lower case"),
         ("tell = _log.warning", "not called directly"),
         ('told = logging.getLogger("onceonly")', "not named"),
+        ('told = EventLogger(logging.getLogger("onceonly"))', "not named"),
     ],
 )
 def test_a_message_that_varies_is_found(source: str, complaint: str) -> None:

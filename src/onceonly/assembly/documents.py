@@ -15,6 +15,7 @@ from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents
@@ -22,7 +23,7 @@ from onceonly.ports.environment import Clock
 from onceonly.systems import DocumentService
 from onceonly.systems.shared import Shared
 
-_log = logging.getLogger("onceonly.documents")
+_log = EventLogger(logging.getLogger("onceonly.documents"))
 TOLD: set[tuple[str, str]] = set()
 """What was logged about places. A process that starts others hands it to them, so that it is said once for all."""
 

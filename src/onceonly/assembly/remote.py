@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
 from onceonly.config.endpoint import Settings
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.ports.effects import Register
 from onceonly.ports.remote import Peers, RemoteRequests
 from onceonly.runtime.environment import Environment
 
-_log = logging.getLogger("onceonly.http")
+_log = EventLogger(logging.getLogger("onceonly.http"))
 
 
 class _Told:

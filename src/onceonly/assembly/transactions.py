@@ -16,6 +16,7 @@ from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedFinishing
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.model.record import Record
 from onceonly.ports.bundle import FinishingPorts
@@ -23,7 +24,7 @@ from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, Controls, Transactions
 from onceonly.runtime.environment import LIVE, Environment
 
-_log = logging.getLogger("onceonly.transaction")
+_log = EventLogger(logging.getLogger("onceonly.transaction"))
 
 
 class EndpointTraits(NamedTuple):

@@ -23,6 +23,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
@@ -34,6 +35,8 @@ from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, side_by_side
+
+_log = EventLogger(logging.getLogger("onceonly"))
 
 
 class ChildPlan(Struct, frozen=True, kw_only=True):
@@ -118,8 +121,8 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
     except SetupError as error:
         complain(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)
-    except Exception:  # the supervisor replaces this process; what ended it is for the log
-        logging.getLogger("onceonly").exception("process failed, exiting")
+    except Exception:  # noqa: BLE001 - the supervisor replaces this process; what ended it is for the log
+        _log.exception("process failed, exiting")
         sys.exit(1)
 
 

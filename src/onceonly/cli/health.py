@@ -12,6 +12,7 @@ import typer
 
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, liveness, readiness
@@ -34,7 +35,7 @@ Pulses: TypeAlias = Callable[[], Sequence[Pulse]]
 VitalsOf: TypeAlias = Callable[[int], Sequence[EndpointHealth]]
 """Tells how a process, by its number, finds its endpoints."""
 
-_log = logging.getLogger("onceonly")
+_log = EventLogger(logging.getLogger("onceonly"))
 
 
 class HealthSource:

@@ -16,6 +16,7 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.places import StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.run import LogFormat, LogLevel, LogLevelOption
 from onceonly.config.endpoint import Settings
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.address import Address
 from onceonly.model.health import Pulse
 from onceonly.ports.transport import Transport
@@ -32,7 +33,7 @@ from onceonly.runtime.worker.worker import side_by_side
 POLL_SECONDS = 5.0
 """Seconds between two looks whether the broker is there."""
 
-_log = logging.getLogger("onceonly.relay")
+_log = EventLogger(logging.getLogger("onceonly.relay"))
 
 
 def relay(

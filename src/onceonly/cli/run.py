@@ -22,6 +22,7 @@ from onceonly.cli.reload import until_changed
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
@@ -34,7 +35,7 @@ HANGS = 2
 CLOSE_SECONDS = 5.0
 """Seconds a child gets on top of its workers' grace time, to close what it has open."""
 
-_log = logging.getLogger("onceonly")
+_log = EventLogger(logging.getLogger("onceonly"))
 
 
 class LogFormat(StrEnum):

@@ -330,11 +330,15 @@ class Endpoint:
     def running(self) -> "AbstractAsyncContextManager[Background]":
         """Run a worker in the background of a block, for example in the lifespan of a web application. The exit stops it.
 
+        Failures and outages are logged by the loggers `onceonly.*`.
+
         The block begins even if a server does not answer: the worker retries. Raises SetupError at the start for settings that
         are wrong. An error that ends the worker later is raised at the exit. The `failure` of the `Background` reports it
         before, for a health check of the application.
         """
-        return self._host.running()
+        from onceonly.runtime.observe.logs import Logs  # noqa: PLC0415 - when it runs
+
+        return self._host.running(observer=Logs())
 
     def sending(self) -> AbstractAsyncContextManager[None]:
         """Send messages of committed transactions in the background of a block, and handle none.
@@ -342,7 +346,9 @@ class Endpoint:
         It sends those of this process, and those that other processes left. Otherwise as `running`. For applications whose
         messages are handled elsewhere. An endpoint without handlers has no queue.
         """
-        return self._host.sending()
+        from onceonly.runtime.observe.logs import Logs  # noqa: PLC0415 - when it runs
+
+        return self._host.sending(observer=Logs())
 
     @cached_property
     def _host(self) -> "Host":

@@ -11,6 +11,7 @@ from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import BodyError, encode_body
+from onceonly.formats.log_events import EventLogger
 from onceonly.formats.remote import (
     DEADLINE,
     OPERATION,
@@ -52,7 +53,7 @@ _NOT_KEPT = frozenset(
     | {"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "user-agent"}
 )
 """Headers that are about the connection, or a secret: responders do not see them."""
-_log = logging.getLogger("onceonly.http")
+_log = EventLogger(logging.getLogger("onceonly.http"))
 
 
 class HttpAnswer(NamedTuple):

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive
 
 from onceonly.endpoint import Endpoint, Transaction
+from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
 from onceonly.integrations.idempotency_responses import decode_response, encode_response
 from onceonly.integrations.problems import RequestProblem
@@ -47,7 +48,7 @@ Principal = Callable[[Request], str | None]
 """Returns the principal of a request, as the scope of its idempotency key. None: the client is not identified."""
 
 _ATTEMPT = "onceonly.attempt"
-_log = logging.getLogger("onceonly.http")
+_log = EventLogger(logging.getLogger("onceonly.http"))
 
 
 def by_authorization(request: Request) -> str | None:

@@ -22,6 +22,7 @@ from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
+from tests.log_events import events
 from tests.servers.available import RABBITMQ, need
 
 EVENT = "shop.order.v1"
@@ -179,7 +180,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def line(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
     """Look whether something was logged."""
-    return lambda: words in caplog.messages
+    return lambda: words in events(caplog.records)
 
 
 async def until(told: Callable[[], bool]) -> None:

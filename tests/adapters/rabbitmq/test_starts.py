@@ -12,6 +12,7 @@ from onceonly import Endpoint, message
 from onceonly.adapters.rabbitmq.topology import LEVELS
 from onceonly.model.errors import SetupError
 from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, Proxy, commands, line, opened, until
+from tests.log_events import events
 from tests.servers.available import RABBITMQ, need
 
 
@@ -45,7 +46,7 @@ async def test_an_application_starts_without_its_broker(tmp_path: Path, caplog: 
             proxy.refuses = False
             async with asyncio.timeout(PATIENCE):
                 await handled.wait()
-        assert caplog.messages.count("endpoint cannot start yet, retrying with backoff") == 1
+        assert events(caplog.records).count("endpoint cannot start yet, retrying with backoff") == 1
 
 
 async def test_an_application_without_its_broker_stops_at_once(tmp_path: Path) -> None:

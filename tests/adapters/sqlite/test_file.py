@@ -21,6 +21,7 @@ from onceonly.sql.database import Source
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from tests.log_events import events
 from tests.sql.harness import add, look, messages, opened, orders, records, url
 
 PATIENCE = 30.0
@@ -136,7 +137,7 @@ async def test_work_goes_on_when_the_file_is_back(file: Path, caplog: pytest.Log
         await add(unit, *for_new)
         await unit.commit(records(*unit.found.new))
         assert list(await look(store, A, B)) == ["done"]
-    assert [record.message for record in caplog.records] == ["database file deleted or replaced"]
+    assert events(caplog.records) == ["database file deleted or replaced"]
 
 
 async def test_every_connection_of_the_pool_is_made_anew(file: Path) -> None:

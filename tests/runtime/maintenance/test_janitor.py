@@ -14,6 +14,7 @@ from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.transport import Topology
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
+from tests.log_events import event_in, events
 from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
 from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, JanitorHarness, OtherLeader, message
 
@@ -72,7 +73,7 @@ async def test_a_bucket_that_a_refused_record_keeps_is_told_once_it_is_late(capl
     assert late.reason.startswith("1 of its records have effects that are not dispatched")
     harness.clock.advance(3 * WIDTH)
     assert any(bucket.stops for bucket in (await harness.round()).late)
-    assert [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING] == [
+    assert [event_in(each) for each in caplog.records if each.levelno == logging.WARNING] == [
         "time bucket late",
         "ALARM: time bucket late, messages delayed",
     ]
@@ -199,7 +200,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     harness.ring.failures = 1
     assert (await harness.round()).chores["recycling slots"].failing_since == since
     assert not list((await harness.round()).troubles(harness.clock.now()))
-    told = [each.getMessage() for each in caplog.records if vars(each).get("task") == "recycling slots"]
+    told = [event_in(each) for each in caplog.records if vars(each).get("task") == "recycling slots"]
     assert told == ["janitor task failing", "janitor task recovered"]
 
 
@@ -235,7 +236,7 @@ async def test_a_journal_that_cannot_be_read_ends_no_janitor(caplog: pytest.LogC
     harness = JanitorHarness()
     journals = FailingJournals(harness, times=3)
     await harness.run(harness.janitor(harness.ports(journals=journals)), until=lambda: True)
-    told = [each.getMessage() for each in caplog.records]
+    told = events(caplog.records)
     assert told[:2] == ["janitor cannot run, retrying with backoff", "janitor recovered"]
 
 

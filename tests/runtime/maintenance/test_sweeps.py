@@ -24,6 +24,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.maintenance import Maintenance
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from tests.log_events import events
 from tests.runtime.harness import SHOP, FixedRandomSource
 from tests.runtime.relay.harness import PassingTimer
 
@@ -194,7 +195,7 @@ async def test_tokens_that_are_away_keep_nothing_else_from_being_swept() -> None
 
 def words(records: Sequence[logging.LogRecord]) -> list[str]:
     """Give what was logged."""
-    return [record.getMessage() for record in records]
+    return events(records)
 
 
 async def test_a_stop_during_its_rest_ends_it_at_once() -> None:

@@ -15,6 +15,7 @@ from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Point, PortCall
 from tests.cli.terminal import logging_restored
+from tests.log_events import event_in, events
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
@@ -43,7 +44,7 @@ async def test_every_run_of_a_handler_is_logged_at_debug(caplog: pytest.LogCaptu
     simulated = await SimulatedEndpoint(handlers).open("b")
     await simulated.work(also=[Logs()])
     runs = [vars(record) for record in entries(caplog) if record.levelname == "DEBUG"]
-    assert [(run["msg"], run["message_id"], run["type"], run.get("reason")) for run in runs] == [
+    assert [(run["event"], run["message_id"], run["type"], run.get("reason")) for run in runs] == [
         ("handler failed", "b", "order", "no stock"),
         ("handler succeeded", "b", "order", None),
     ]
@@ -90,7 +91,7 @@ async def test_one_id_with_two_bodies_is_an_alarm(caplog: pytest.LogCaptureFixtu
     await simulated.work(also=[Logs()])
     (alarm,) = entries(caplog)
     assert alarm.levelname == "CRITICAL"
-    assert "reused with another body" in alarm.getMessage()
+    assert "reused with another body" in event_in(alarm)
 
 
 async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +105,7 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
     for _ in range(2):
         async with logs.around(PortCall(Point.BEGIN, "shop")):
             pass
-    assert [record.getMessage() for record in entries(caplog)] == ["call failing", "call recovered"]
+    assert events(entries(caplog)) == ["call failing", "call recovered"]
     assert (
         KeyValues()
         .format(entries(caplog)[0])
@@ -130,9 +131,9 @@ async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCa
             if error.args == ("cut",):
                 break
     first, outage = entries(caplog)
-    assert (first.levelname, "newer version" in first.getMessage()) == ("WARNING", True)
+    assert (first.levelname, "newer version" in event_in(first)) == ("WARNING", True)
     assert "entity/a" in vars(first)["reason"]
-    assert outage.getMessage() == "call failing"
+    assert event_in(outage) == "call failing"
 
 
 async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +147,7 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
     handlers = ScriptedHandlers(script)
     simulated = await SimulatedEndpoint(handlers).open("a")
     await simulated.work(also=[Logs()])
-    assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
+    assert [(record.levelname, event_in(record)) for record in entries(caplog)] == [
         ("INFO", "message postponed, not counted as a failure")
     ]
 
@@ -164,7 +165,7 @@ async def test_a_message_that_once_waited_for_its_bucket_may_be_put_off_by_its_h
     copied = PortCall(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
     async with logs.around(copied):
         copied.result = (Answer.TAKEN,)
-    assert [record.getMessage() for record in entries(caplog)] == ["message postponed, not counted as a failure"]
+    assert events(entries(caplog)) == ["message postponed, not counted as a failure"]
 
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended")
@@ -186,12 +187,12 @@ async def retried(*sends: Send) -> None:
 async def test_what_a_process_left_behind_is_named_or_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Three messages have a line each, two hundred have one together; another failure in the batch is still named."""
     await retried(left_behind(1), left_behind(2, KILLED))
-    assert {record.getMessage() for record in entries(caplog)} == {"message interrupted, will be retried"}
+    assert {event_in(record) for record in entries(caplog)} == {"message interrupted, will be retried"}
     assert [vars(record)["message_id"] for record in entries(caplog)] == ["m1", "m2"]
     caplog.clear()
     other = left_behind(0, Failure(kind=FailureKind.EXCEPTION, reason="odd"))
     await retried(other, *(left_behind(number) for number in range(200)))
-    assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
+    assert [(record.levelname, event_in(record)) for record in entries(caplog)] == [
         ("WARNING", "messages interrupted, will be retried"),
         ("WARNING", "message failed, will be retried"),
     ]

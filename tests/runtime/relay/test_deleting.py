@@ -12,6 +12,7 @@ from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import Observer, Point, PortCall
 from onceonly.runtime.relay.relay import PAGE
+from tests.log_events import events
 from tests.runtime.harness import SHOP, HastyTimer
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer
 
@@ -107,11 +108,11 @@ async def test_what_could_not_be_forgotten_is_found_and_sent_again(caplog: pytes
         running = await started(harness, FailsAt(Point.FORGET, CommitFailed("away")))
         await tell(harness, "a")
         await until(harness.is_empty)
-        await until(lambda: "relay recovered" in caplog.messages)
+        await until(lambda: "relay recovered" in events(caplog.records))
         harness.stop.set()
         await running
     assert harness.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)] * 2
-    assert caplog.messages == ["relay cannot dispatch, retrying with backoff", "relay recovered"]
+    assert events(caplog.records) == ["relay cannot dispatch, retrying with backoff", "relay recovered"]
 
 
 async def test_what_is_on_its_way_out_of_the_store_is_not_found_by_a_look() -> None:

@@ -18,6 +18,7 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
+from tests.log_events import event_in
 from tests.runtime.harness import SHOP, HastyTimer, StopWhen
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer, UnsureTransport, record_of
 
@@ -299,7 +300,7 @@ async def test_a_stop_does_not_wait_for_ever() -> None:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Give what the relay said, in order."""
-    return [record.getMessage() for record in caplog.records if record.name == "onceonly.relay"]
+    return [event_in(record) for record in caplog.records if record.name == "onceonly.relay"]
 
 
 @pytest.mark.parametrize("point", [Point.TAKE, Point.DISPATCH, Point.FORGET])

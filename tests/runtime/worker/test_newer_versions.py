@@ -10,6 +10,7 @@ from onceonly.model.errors import UpgradeRequired
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
+from tests.log_events import events
 from tests.runtime.harness import SimulatedEndpoint
 
 
@@ -37,4 +38,4 @@ async def test_what_is_left_to_a_newer_version_is_no_outage(caplog: pytest.LogCa
     assert simulated.noted() == ["a", "b", "c", "d", "newer"]
     assert (worker.report.needs_upgrade, worker.report.retried, worker.report.dead) == (5, 0, 0)
     assert sum(seconds != WINDOW_SECONDS for seconds in simulated.timer.slept) == 5
-    assert caplog.messages == ["worker started", "worker stopped"]
+    assert events(caplog.records) == ["worker started", "worker stopped"]

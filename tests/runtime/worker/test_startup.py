@@ -11,6 +11,7 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, S
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.worker.backpressure import UNKNOWN_MOST_SECONDS
 from onceonly.runtime.worker.startup import StartupWait
+from tests.log_events import event_in
 
 
 class NotingTimer:
@@ -67,7 +68,7 @@ async def test_a_server_that_is_away_is_waited_for_and_told_once(caplog: pytest.
             assert await patience(stop, timer, away).enter(stack, server.opened) == "ports"
             assert server.open == 1
     assert server.open == 0
-    assert [(record.levelname, record.message) for record in caplog.records] == [
+    assert [(record.levelname, event_in(record)) for record in caplog.records] == [
         ("WARNING", "endpoint cannot start yet, retrying with backoff"),
         ("INFO", "endpoint can start now"),
     ]
@@ -136,6 +137,6 @@ async def test_a_wrong_set_up_is_raised_at_once(before: int, caplog: pytest.LogC
         with pytest.raises(SetupError, match="the password is wrong"):
             await patience(stop, timer).enter(stack, server.opened)
     assert len(timer.asked) == before
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["endpoint start failed"] * bool(
+    assert [event_in(record) for record in caplog.records if record.levelname == "ERROR"] == ["endpoint start failed"] * bool(
         before
     )

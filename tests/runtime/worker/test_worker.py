@@ -16,6 +16,7 @@ from onceonly.runtime.observe.observer import CallTally, Point
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, SharedCounters
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
+from tests.log_events import event_in, events
 from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
 
@@ -73,7 +74,7 @@ class BrokerThatCancels(MemoryTransport):
 
 def messages_in(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     """Give what the worker said at one level."""
-    return [r.getMessage() for r in caplog.records if r.name == "onceonly.worker" and r.levelname == level]
+    return [event_in(r) for r in caplog.records if r.name == "onceonly.worker" and r.levelname == level]
 
 
 async def test_every_message_is_handled_once_and_copies_are_known() -> None:
@@ -244,7 +245,7 @@ async def test_what_outlasts_the_grace_time_is_cut_off_and_given_back(caplog: py
     again = await simulated.transport.receive(1, 0.05)
     assert simulated.noted() == []
     assert [(d.suspect, d.attempts) for d in again] == [(False, 0)]
-    assert "worker releases deliveries" in caplog.messages
+    assert "worker releases deliveries" in events(caplog.records)
 
 
 async def test_what_arrives_after_the_stop_is_given_back_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -264,7 +265,7 @@ async def test_what_arrives_after_the_stop_is_given_back_without_a_word(caplog: 
     await simulated.worker(ports=simulated.ports._replace(transport=late)).run(stop)
     assert simulated.handlers.started == []
     assert (await simulated.transport.depth("shop")).waiting == 1
-    assert caplog.messages == ["worker started", "worker stopped"]
+    assert events(caplog.records) == ["worker started", "worker stopped"]
 
 
 async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-_log = logging.getLogger("onceonly.sqlite")
+from onceonly.formats.log_events import EventLogger
+
+_log = EventLogger(logging.getLogger("onceonly.sqlite"))
 _READONLY_DBMOVED = 1032  # https://www.sqlite.org/rescode.html#readonly_dbmoved: what SQLite calls it, where it looks
 _FILE_SUFFIXES = ("", "-wal", "-shm")
 _ANY_TABLE = "SELECT 1 FROM sqlite_master LIMIT 1"

@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 
 from onceonly.algorithms.delivery import BatchReport
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.maintenance import Counter
 from onceonly.runtime.environment import LIVE, Environment, pause
@@ -20,7 +21,7 @@ WRITE_INTERVAL_SECONDS = 1.0
 LAST_WRITE_SECONDS = 2.0
 """Seconds that the last write may take, at the end."""
 
-_log = logging.getLogger("onceonly.drops")
+_log = EventLogger(logging.getLogger("onceonly.drops"))
 
 
 def dropped(report: BatchReport, *, in_store: bool) -> int:

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 from msgspec.structs import replace
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.journal import RETRY_SECONDS, Journal, LateBucket, TaskRun
 from onceonly.ports.bundle import Ports
@@ -26,7 +27,7 @@ from onceonly.runtime.worker.stoppable import run_until_stopped
 SHORTEST_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds, however often somebody asks for one."""
 
-_log = logging.getLogger("onceonly.janitor")
+_log = EventLogger(logging.getLogger("onceonly.janitor"))
 
 
 class MaintenanceLoop:

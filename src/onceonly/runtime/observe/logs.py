@@ -11,6 +11,7 @@ from types import TracebackType
 
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.formats.escaping import escape, escape_json
+from onceonly.formats.log_events import TRACEBACK, EventLogger, event_of, plain
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     CommitRefused,
@@ -27,7 +28,7 @@ from onceonly.model.record import Answer
 from onceonly.model.ring import Undecidable
 from onceonly.runtime.observe.observer import Point, PortCall
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", TRACEBACK}
 _NOTHING = nullcontext()
 _LOG_REQUESTS_AT_INFO = ("azure", "aiobotocore", "botocore", "httpx")
 _LOG_STATEMENTS_AT_DEBUG = ("aiormq", "aiosqlite", "asyncio", "asyncmy", "pamqp", "psycopg", "pymongo")
@@ -51,9 +52,10 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Give one line."""
         entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
-        entry |= {"message": record.getMessage()} | _fields(record)
+        event = event_of(record)
+        entry |= {"message": record.getMessage() if event is None else event} | _fields(record, event)
         if trace := _trace(self, record):
-            entry["traceback"] = trace
+            entry[TRACEBACK] = trace
         return escape_json(json.dumps(entry, default=str))
 
 
@@ -62,8 +64,10 @@ class KeyValues(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Give one line, or more with a traceback."""
-        pairs = [f"{key}={_plain(value)}" for key, value in _fields(record).items()]
-        line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *pairs])
+        event = event_of(record)
+        pairs = [f"{key}={plain(value)}" for key, value in _fields(record, event).items()]
+        message = record.getMessage() if event is None else event
+        line = " ".join([_time(record), record.levelname.lower(), message, *pairs])
         trace = _trace(self, record)
         return escape(f"{line}\n{trace}" if trace else line)
 
@@ -96,7 +100,7 @@ class Logs:
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         """Write to this logger, or to `onceonly`."""
-        self._logger = logger or logging.getLogger("onceonly")
+        self._logger = EventLogger(logger or logging.getLogger("onceonly"))
         self._failing: set[tuple[str, Point]] = set()
         self._outdated: set[str] = set()
         self._undecidable: set[tuple[str, Identity]] = set()
@@ -223,7 +227,7 @@ class _LoggedHandler:
 
     __slots__ = ("_call", "_logger", "_started")
 
-    def __init__(self, logger: logging.Logger, call: PortCall) -> None:
+    def __init__(self, logger: EventLogger, call: PortCall) -> None:
         self._logger, self._call, self._started = logger, call, 0.0
 
     async def __aenter__(self) -> None:
@@ -269,12 +273,15 @@ def _new_traceback(send: Send) -> str:
     return "" if earlier and earlier[-1].reason == last.reason else last.traceback
 
 
-def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+def _fields(record: logging.LogRecord, event: str | None) -> dict[str, object]:
+    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    if event is not None:
+        del fields["event"]
+    return fields
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    given = getattr(record, "traceback", "")
+    given = getattr(record, TRACEBACK, "")
     return str(given) or (formatter.formatException(record.exc_info) if record.exc_info else "")
 
 
@@ -284,10 +291,3 @@ def _time(record: logging.LogRecord) -> str:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def _plain(value: object) -> str:
-    text = str(value)
-    if text and text.isprintable() and not any(c in text for c in ' "='):
-        return text
-    return escape_json(json.dumps(text, ensure_ascii=False))

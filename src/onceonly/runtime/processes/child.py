@@ -12,8 +12,11 @@ from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 from typing import Any
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
+
+_log = EventLogger(logging.getLogger("onceonly"))
 
 TICK_SECONDS = 0.25
 SAME_SIGNAL_SECONDS = 1.0
@@ -52,7 +55,7 @@ def run_child(index: int, counters_path: str, main: ChildMain, *, tick: float = 
             except BaseException:
                 if has_ended:
                     raise
-                logging.getLogger("onceonly").exception("event loop stopped, process exiting")
+                _log.exception("event loop stopped, process exiting")
                 os._exit(1)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from onceonly.algorithms.relay import RelayResult, relay
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -33,7 +34,7 @@ MOST_TOLD = 10_000
 """How many announced records are remembered while they cannot be sent; more are found by looking, a little later."""
 NAMED = 3
 
-_log = logging.getLogger("onceonly.relay")
+_log = EventLogger(logging.getLogger("onceonly.relay"))
 
 
 class Relay:

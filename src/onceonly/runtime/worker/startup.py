@@ -6,13 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from typing import TypeVar
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.worker.backpressure import Backpressure
 
 _Opened = TypeVar("_Opened")
-_log = logging.getLogger("onceonly")
+_log = EventLogger(logging.getLogger("onceonly"))
 
 
 class StartupWait:

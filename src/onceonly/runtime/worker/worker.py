@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
@@ -36,7 +37,7 @@ ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forg
 SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
 
-_log = logging.getLogger("onceonly.worker")
+_log = EventLogger(logging.getLogger("onceonly.worker"))
 
 
 class WorkerTrouble(Enum):

@@ -1,0 +1,80 @@
+"""Log events: a constant template and fields. The formatted text contains the fields, whatever formatter writes it."""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeAlias
+
+from onceonly.formats.escaping import escape, escape_json
+
+_ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+TRACEBACK = "traceback"
+"""The field with a traceback as text. Formatters write it on lines of its own, as they write that of an exception."""
+
+
+class FieldText:
+    """Fields as text, `name=value` with spaces between. It is the one argument of a record's message."""
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={plain(value)}" for name, value in self._fields.items())
+
+    __repr__ = __str__
+
+
+class EventLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logs events of one logger: `log.warning("call failing", extra={"endpoint": "shop"})`.
+
+    The record's `msg` is the same for each entry of one event: tools that group by it, such as Sentry, see one group. The
+    fields are attributes of the record. One more attribute, `event`, is the template alone.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **options: object) -> None:
+        """Log an event. `extra` has its fields. No other arguments than `extra` and `exc_info` are used."""
+        if not self.logger.isEnabledFor(level):
+            return
+        event = str(msg) % args if args else str(msg)
+        extra = options.get("extra")
+        fields = dict(extra) if isinstance(extra, Mapping) else {}
+        told = {name: value for name, value in fields.items() if name != TRACEBACK}
+        file, line, function, _ = self.logger.findCaller(stacklevel=2)  # behind this method and LoggerAdapter's own
+        record = self.logger.makeRecord(
+            self.logger.name,
+            level,
+            file,
+            line,
+            f"{event.replace('%', '%%')} %s" if told else event,
+            (FieldText(told),) if told else (),
+            _exception(options.get("exc_info")),
+            function,
+            {"event": event} | fields,
+        )
+        if trace := fields.get(TRACEBACK):
+            record.exc_text = escape(str(trace)).rstrip("\n")
+        self.logger.handle(record)
+
+
+def event_of(record: logging.LogRecord) -> str | None:
+    """Return the template of an event, or None for an entry of another logger."""
+    event = vars(record).get("event")
+    text = record.getMessage()
+    return event if isinstance(event, str) and (text == event or text.startswith(f"{event} ")) else None
+
+
+def plain(value: object) -> str:
+    """Return a value as it is written after `name=`: a word, or text in quotation marks with escapes."""
+    text = str(value)
+    if text and text.isprintable() and not any(c in text for c in ' "='):
+        return text
+    return escape_json(json.dumps(text, ensure_ascii=False))
+
+
+def _exception(given: object) -> _ExceptionInfo | None:
+    if isinstance(given, BaseException):
+        return type(given), given, given.__traceback__
+    return sys.exc_info() if given else None
