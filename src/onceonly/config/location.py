@@ -86,11 +86,12 @@ def scheme_of(url: str) -> str:
 
 
 def shown(setting: object) -> str:
-    """Return a URL as messages may show it: without user, password and options. For an engine it is the name of its type."""
+    """Return a URL as messages may show it: without user, password and options. For an engine, its type and its URL."""
     if isinstance(setting, Location):
         return shown(setting.setting)
     if not isinstance(setting, str):
-        return type(setting).__name__
+        url = _url_of(setting)
+        return f"{type(setting).__name__}({shown(url)})" if url else type(setting).__name__
     scheme, separator, rest = setting.partition("://")
     if not separator:
         return f"{scheme_of(setting)}:..." if scheme_of(setting) else "(no URL)"
@@ -127,18 +128,20 @@ def _read(setting: object, role: Role) -> Location:
         return Location(setting, system, driver)
     if role not in _ENGINE_ROLES or not is_engine(setting):
         raise SetupError(_no_url(setting, role))
-    name = _driver_name(setting)
-    system = system_of(name)
-    if system is None:
-        raise SetupError(
-            f"{role}: there is no adapter for {name.partition('+')[0] or 'such'} databases; there is {working(role)}"
-        )
-    return Location(setting, system, driver_of(name) or Driver())
+    name = _url_of(setting).partition("://")[0].lower()
+    if not name:
+        raise SetupError(f"{role} is an {type(setting).__name__} without an engine. Bind it: async_sessionmaker(engine)")
+    system, driver = system_of(name), driver_of(name) or driver_of(name.removesuffix("_async"))
+    if system is None or driver is None:
+        raise SetupError(f"{role}={shown(setting)!r}: {_unknown(name)}. Supported: {working(role)}")
+    return Location(setting, system, driver)
 
 
-def _driver_name(engine: Any) -> str:
-    bound = engine.kw.get("bind") if hasattr(engine, "kw") else engine  # a session factory's
-    return str(getattr(getattr(bound, "url", None), "drivername", ""))
+def _url_of(engine: Any) -> str:
+    """Return the URL of an engine, or of the one that a session factory is bound to. Empty if there is none."""
+    options = getattr(engine, "kw", None)
+    url = getattr(options.get("bind") if isinstance(options, dict) else engine, "url", None)
+    return str(url) if full_name(type(url)) == "sqlalchemy.engine.url.URL" else ""  # SQLAlchemy hides the password
 
 
 def _unknown(scheme: str) -> str:
@@ -155,7 +158,9 @@ def _unknown(scheme: str) -> str:
 
 
 def _no_url(setting: object, role: Role) -> str:
-    if full_name(type(setting)) == "sqlalchemy.engine.base.Engine":
-        return f"{role} is a synchronous Engine; make it with sqlalchemy.ext.asyncio.create_async_engine"
+    if role in _ENGINE_ROLES and (url := _url_of(setting)):
+        kind = type(setting).__name__
+        made = "create_async_engine" if kind == "Engine" else "async_sessionmaker, bound to an AsyncEngine,"
+        return f"{role}='{kind}({shown(url)})' is synchronous. Create it with {made} from sqlalchemy.ext.asyncio"
     wanted = "a URL, an AsyncEngine or an async_sessionmaker" if role in _ENGINE_ROLES else "a URL"
     return f"{role} must be {wanted}, not {type(setting).__name__}"
