@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from onceonly.endpoint.blobs import Blobs
     from onceonly.endpoint.endpoint import Lifespan
     from onceonly.endpoint.http_app import HttpApp, Principal
-    from onceonly.endpoint.message_builder import Delay
+    from onceonly.endpoint.message_builder import Delay, Expiry
     from onceonly.endpoint.requests import Requests
     from onceonly.formats.cloudevents import Event
     from onceonly.formats.identity import IdentityRule
@@ -27,6 +27,7 @@ __all__ = [
     "Deduplication",
     "Delay",
     "Event",
+    "Expiry",
     "Headers",
     "HttpApp",
     "Identity",
@@ -44,6 +45,7 @@ _HOME = {
     "Deduplication": "onceonly.config.deduplication",
     "Delay": "onceonly.endpoint.message_builder",
     "Event": "onceonly.formats.cloudevents",
+    "Expiry": "onceonly.endpoint.message_builder",
     "Headers": "onceonly.model.message",
     "HttpApp": "onceonly.endpoint.http_app",
     "Identity": "onceonly.model.identity",

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from onceonly.conformance.transport_suite import TransportSubject
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import SetupError
-from onceonly.model.message import Delivery, Send
+from onceonly.model.message import PARTITION_KEY, Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
 from tests.broken_adapters.wrapped_transports import WrappedTransports
@@ -36,6 +37,55 @@ class HeaderLosingTransport(WrappedTransports):
     def post(self, send: Send) -> Send:
         """Drop foreign headers."""
         return replace(send, message=replace(send.message, headers=()))
+
+
+class HeaderShorteningTransport(WrappedTransports):
+    """Stores headers in a column of 8 KiB."""
+
+    def post(self, send: Send) -> Send:
+        """Drop what does not fit."""
+        headers, size = send.message.headers, 0
+        fitting = [header for header in headers if (size := size + len(header[0]) + len(header[1])) <= 8192]
+        return replace(send, message=replace(send.message, headers=tuple(fitting)))
+
+
+class DelayedHeaderLosingTransport(WrappedTransports):
+    """Stores delayed messages elsewhere, without their headers."""
+
+    def post(self, send: Send) -> Send:
+        """Drop the headers of a delayed message."""
+        return replace(send, message=replace(send.message, headers=())) if send.due else send
+
+
+class ReleasedHeaderLosingTransport(WrappedTransports):
+    """Releases a message by sending it again, without its headers."""
+
+    async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Copy, and ack."""
+        for delivery in deliveries:
+            event = take_apart(delivery.headers, delivery.body)
+            copied = message_of(event, source=event.attributes["source"], id=event.attributes["id"])
+            await inner.send([Send(message=replace(copied, headers=()), to=delivery.queue)])
+        await inner.ack(deliveries)
+
+
+class KeyConsumingTransport(WrappedTransports):
+    """Uses the partition key, and does not deliver it."""
+
+    def post(self, send: Send) -> Send:
+        """Drop the key."""
+        kept = tuple(each for each in send.message.extensions if each[0] != PARTITION_KEY)
+        return replace(send, message=replace(send.message, extensions=kept))
+
+
+class ExpiringTransport(WrappedTransports):
+    """Deletes what has expired, as brokers do with a time to live."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Answer for all, send what has not expired."""
+        live = [send for send in sends if not 0 < send.message.expires <= self.now()]
+        answers = iter(await inner.send(live))
+        return tuple(next(answers) if send in live else Answer.TAKEN for send in sends)
 
 
 class AmnesicTransport(WrappedTransports):

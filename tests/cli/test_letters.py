@@ -15,7 +15,8 @@ from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.model.message import HOPS, Message, Send
+from onceonly.model.expiry import EXPIRES
+from onceonly.model.message import HOPS, PARTITION_KEY, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
 from onceonly.ports.dead_letters import Filter
@@ -93,17 +94,19 @@ async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_g
     assert delivery.attempts == 0
 
 
-async def test_a_retried_message_begins_a_new_chain() -> None:
-    """So that a person lets a chain that was too long go on."""
+async def test_a_retried_message_begins_a_new_chain_and_does_not_expire() -> None:
+    """So that a person lets a chain that was too long go on, and has an expired message handled. All else stays."""
     far = letter(1)
     assert far.message is not None
-    far = replace(far, message=replace(far.message, extensions=((HOPS, "10001"), ("causationid", "c"))))
+    extensions = ((HOPS, "10001"), ("causationid", "c"), (EXPIRES, "2020-01-01T00:00:00Z"), (PARTITION_KEY, "k"))
+    far = replace(far, message=replace(far.message, extensions=extensions, headers=(("tenant", "a"), ("tenant", "b"))))
     simulated = await SimulatedEndpoint().opened(far)
     await simulated.retry(LetterSelection(keys=(far.key,)))
     simulated.clock.advance(50)
     (came,) = await simulated.transport.receive(10, 0)
-    assert take_apart(came.headers, came.body).attributes.get(HOPS) is None
-    assert take_apart(came.headers, came.body).attributes["causationid"] == "c"
+    event = take_apart(came.headers, came.body)
+    assert [event.attributes.get(name) for name in (HOPS, EXPIRES, "causationid", PARTITION_KEY)] == [None, None, "c", "k"]
+    assert event.headers == (("tenant", "a"), ("tenant", "b"))
 
 
 async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from onceonly.assembly.opened import BucketClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import RetryableError, SetupError
+from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import HOPS, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, Undecidable
@@ -169,13 +170,13 @@ async def _send_back(
 def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     """Make the copy that goes back: marked as ours, so that its attributes name it, and alone in its unit.
 
-    It begins a new chain of messages, so that a chain that was too long goes on. What was undecidable for its instant is
-    marked, and claimed without it: it is handled, unless a retry has handled it before.
+    It begins a new chain of messages, so that a chain that was too long goes on, and it does not expire. What was undecidable
+    for its instant is marked, and claimed without it: it is handled, unless a retry has handled it before.
     """
     message = letter.message
     if message is None:
         return None
-    kept = tuple(each for each in message.extensions if each[0] != HOPS)
+    kept = tuple(each for each in message.extensions if each[0] not in (HOPS, EXPIRES))
     if anyway and letter.reason in UNDECIDABLE:
         kept = (*(each for each in kept if each[0] != ANYWAY), (ANYWAY, "1"))
     message = replace(message, extensions=kept)

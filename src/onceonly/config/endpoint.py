@@ -25,6 +25,7 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
 from onceonly.model.address import address_problem
 from onceonly.model.errors import SetupError
+from onceonly.model.headers import names_problem
 from onceonly.model.message import MOST_HOPS
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
@@ -57,7 +58,8 @@ class Settings:
     `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
     seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
-    `max_hops` is the longest chain of handlers that each send the next message; None is no limit.
+    `max_hops` is the longest chain of handlers that each send the next message; None is no limit. `carry_headers` are the names
+    of headers that handlers pass on from their message to what they send.
     `control` is how transactions are finished on a store that cannot be searched.
     `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
     the URL says, or the database's own. `blobs` is the URL of the place where its handlers create blobs, `peers` are the
@@ -82,6 +84,7 @@ class Settings:
     retry: Retry = field(default_factory=Retry)
     timeout: float = 30.0
     max_hops: int | None = MAX_HOPS
+    carry_headers: Sequence[str] = ()
     relay_after: float = 10.0
     max_commit: timedelta = MAX_COMMIT
     manual_retry: timedelta = timedelta()
@@ -189,6 +192,8 @@ class Settings:
             yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
         if self.max_hops is not None and not (type(self.max_hops) is int and 1 <= self.max_hops <= MOST_HOPS):
             yield f"max_hops must be a whole number from 1 to {MOST_HOPS:,}, or None for no limit, not {self.max_hops!r}"
+        if problem := names_problem(self.carry_headers):
+            yield f"carry_headers: {problem}"
         if not 0 < self.relay_after <= DAY_SECONDS:
             yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
         yield from self._control_problems(decided=not (wrong or undecided))

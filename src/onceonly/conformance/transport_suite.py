@@ -11,8 +11,11 @@ from onceonly.conformance.samples import failures, message, rich_message
 from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import SetupError
-from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.expiry import EXPIRES, expiry_text
+from onceonly.model.headers import MOST_HEADER_BYTES
+from onceonly.model.message import PARTITION_KEY, Delivery, Message, Send
 from onceonly.model.record import Answer
+from onceonly.model.sizes import MOST_HISTORY
 from onceonly.ports.transport import Depth, Topology, Transport
 
 EVENT = message().type
@@ -79,6 +82,55 @@ class TransportSuite(Suite):
             await _send(subject, Send(message=rich_message(), to=ENDPOINT))
             delivery = await self._take_one(await subject.transport())
             assert _message(delivery) == rich_message()
+
+    async def test_the_greatest_headers_arrive(self) -> None:
+        """Headers of 16 KiB are delivered, also by a retry copy with its history."""
+        names = [f"x-header-{number}" for number in range(4)]
+        filler = MOST_HEADER_BYTES // len(names) - len(names[0])
+        headers = tuple((name, "x" * filler) for name in names)
+        large = replace(rich_message(), headers=headers)
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            copy = Send(message=large, to=ENDPOINT, attempts=MOST_HISTORY, history=failures() * (MOST_HISTORY // 2))
+            assert await _send(subject, Send(message=large, to=ENDPOINT), copy) == (Answer.TAKEN, Answer.TAKEN)
+            got = await self._take_all(subject)
+            assert [(_message(each), len(each.history)) for each in got] == [(large, 0), (large, MOST_HISTORY)]
+
+    async def test_a_delayed_message_arrives_as_it_was_sent(self) -> None:
+        """A delay changes no attribute, extension or header."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            await _send(subject, Send(message=rich_message(), to=ENDPOINT, due=subject.now() + 5_000))
+            await subject.pass_time(5_000)
+            assert [_message(each) for each in await self._take_all(subject)] == [rich_message()]
+
+    async def test_a_released_message_arrives_as_it_was_sent(self) -> None:
+        """A release changes no attribute, extension or header."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            await _send(subject, Send(message=rich_message(), to=ENDPOINT))
+            receiver = await subject.transport()
+            await receiver.release([await self._take_one(receiver)])
+            assert [_message(each) for each in await self._take_all(subject)] == [rich_message()]
+
+    async def test_a_partition_key_arrives(self) -> None:
+        """A transport may use the key of the group or partition, and delivers it."""
+        keyed = replace(message(), extensions=((PARTITION_KEY, "customer 7"),))
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            await _send(subject, Send(message=keyed, to=ENDPOINT))
+            assert [_message(each).partition_key for each in await self._take_all(subject)] == ["customer 7"]
+
+    async def test_an_expired_message_arrives(self) -> None:
+        """The transport deletes no message because it has expired. Its endpoint stores it as a dead letter."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            past, soon = expiry_text(subject.now() - 1), expiry_text(subject.now() + 1)
+            sends = [Send(message=replace(message(each), extensions=((EXPIRES, each),)), to=ENDPOINT) for each in (past, soon)]
+            assert await _send(subject, *sends) == (Answer.TAKEN, Answer.TAKEN)
+            await subject.pass_time(2)
+            got = [_message(each) for each in await self._take_all(subject)]
+            assert sorted(expiry_text(each.expires) for each in got) == [past, soon]
 
     async def test_an_empty_body_arrives_empty(self) -> None:
         """An empty body is delivered as an empty body, not as null."""

@@ -1,11 +1,12 @@
 """Context: what a handler knows about its message, and how it sends others. Everything here is captured, nothing is sent."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from onceonly.config.deduplication import is_endpoint_name
 from onceonly.endpoint.blobs import BlobPlace, Blobs, decided_blobs
-from onceonly.endpoint.message_builder import Delay, MessageBuilder, Origin, SendOptions
+from onceonly.endpoint.message_builder import Delay, Expiry, MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sending import Sending
@@ -85,20 +86,26 @@ class Context(Sending):
             self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
         return self._http
 
-    def reply(
+    def reply(  # noqa: PLR0913 - one for each option
         self,
         message: object,
         *,
         type: str | None = None,  # noqa: A002 - the CloudEvents name
         delay: Delay | None = None,
         at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        expires: Expiry | None = None,
+        key: str | None = None,
     ) -> None:
-        """Send a command to the endpoint that the message asks to reply to. Raises InvalidEffect also if it names none."""
+        """Send a command to the endpoint that the message asks to reply to. Options as in `send`.
+
+        Raises InvalidEffect also if the message names no endpoint.
+        """
         to = self._message.extension("replyto")
         if not is_endpoint_name(to):
             reason = f"its replyto is {to!r}, which is no endpoint's name" if to else "it came without a replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, SendOptions(to, type, delay, at))
+        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key))
 
     def _end(self) -> Decision:
         self._ended = True
@@ -116,7 +123,9 @@ class Context(Sending):
         if self._ended:
             raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
         origin = Origin(self._message.identity, len(self._effects), self._since)
-        self._effects.append(self._envelopes.seal(body, wish, origin, now=self._now, cause=(*self._cause(wish), *follows)))
+        cause = (*self._cause(wish), *follows)
+        send = self._envelopes.seal(body, wish, origin, now=self._now, cause=cause, incoming=self._message.headers)
+        self._effects.append(send)
 
     def _cause(self, wish: SendOptions) -> Headers:
         incoming = self._message

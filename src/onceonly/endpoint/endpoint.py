@@ -51,6 +51,8 @@ class Endpoint:
     * `retry`: when a failed message is retried. `timeout`: seconds for each handler.
     * `max_hops`: the longest chain of handlers in which each sends the next message. The message after that is a dead letter.
       None: no limit, such as for a handler that sends itself the next tick of a timer.
+    * `carry_headers`: names of headers, such as "tenant". What a handler sends has them with the values of its own message,
+      unless the handler gives others.
     * `worker`: sizes of batches, and concurrency.
     * `relay_after`: the age in seconds at which the relay sends the messages of a record.
     * `max_commit`: the longest duration of a transaction outside of handlers.
@@ -81,6 +83,7 @@ class Endpoint:
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
         max_hops: int | None = MAX_HOPS,
+        carry_headers: Sequence[str] = (),
         relay_after: float = 10.0,
         max_commit: timedelta = MAX_COMMIT,
         manual_retry: timedelta = timedelta(),
@@ -105,6 +108,7 @@ class Endpoint:
             retry=retry,
             timeout=timeout,
             max_hops=max_hops,
+            carry_headers=carry_headers,
             relay_after=relay_after,
             max_commit=max_commit,
             manual_retry=manual_retry,

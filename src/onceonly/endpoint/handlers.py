@@ -16,11 +16,12 @@ from onceonly.endpoint.failures import blame, failed, storable
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.plans import HandlerPlan, Plans
-from onceonly.endpoint.reading import read
+from onceonly.endpoint.reading import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.errors import USERS_ERRORS, ConflictError, HandlerFailed, OnceOnlyError, RetryableError
+from onceonly.model.expiry import expiry_text
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
 from onceonly.model.record import Decision
@@ -53,6 +54,8 @@ class HandlerRules(NamedTuple):
     """Seconds that a handler has to end once it was cancelled because its time is over."""
     max_hops: int | None = MAX_HOPS
     """How many handlers a chain of messages may pass before this endpoint rejects its next message."""
+    carry_headers: tuple[str, ...] = ()
+    """The names, in lower case, of headers that what is sent gets from the message that is handled."""
 
 
 class EndpointHandlers:
@@ -76,7 +79,9 @@ class EndpointHandlers:
         self._made = made
         self._reach = ContextPorts(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
-        self._envelopes = MessageBuilder(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
+        self._envelopes = MessageBuilder(
+            rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers, carry_headers=rules.carry_headers
+        )
         self._limits = TimeLimits(rules.grace)
 
     @property
@@ -103,15 +108,17 @@ class EndpointHandlers:
 
         A type that no handler takes is rejected here, not in `read`: by now the store knows that the message is new. One
         that was handled before, by a version of this endpoint that took it, still gets its effects dispatched. The same holds
-        for a message whose chain is too long.
+        for a message whose chain is too long, and for one that has expired.
         """
         plan = self._plans.handlers.get(message.type)
         if plan is None:
             raise failed(FailureKind.REJECTED, self._no_handler(message.type))
         if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
-        places = self._reach._replace(response=response)
         now, repeats = self._surroundings.clock.now(), self._rules.repeats
+        if message.expires and message.expires <= now:
+            raise failed(FailureKind.REJECTED, expired(message))
+        places = self._reach._replace(response=response)
         context = Context(self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats)
         _, decision = await self._take(plan, resources, context)
         return decision
@@ -197,6 +204,12 @@ class EndpointHandlers:
         if not type_:
             return f"the message has no type, and endpoint {self._rules.endpoint!r} takes several: {taken}"
         return f"no handler of endpoint {self._rules.endpoint!r} takes {type_!r}; it takes {taken}"
+
+
+def expired(message: Message) -> str:
+    """Return the reason of the dead letter of a message that has expired."""
+    before = f", after {message.attempts} failed attempts" if isinstance(message, ReceivedMessage) and message.attempts else ""
+    return f"expired at {expiry_text(message.expires)}{before}, and was not handled. A retry of this dead letter handles it"
 
 
 def _decode(plan: HandlerPlan, message: Message) -> object:

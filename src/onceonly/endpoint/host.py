@@ -314,7 +314,8 @@ class Host:
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.places.store)
-        envelopes = MessageBuilder(self.settings.name, max_body=running.max_body)
+        by_token = running.settings.plan.tokens is not None
+        envelopes = MessageBuilder(self.settings.name, max_body=running.max_body, by_token=by_token)
         return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
@@ -370,4 +371,5 @@ def host_of(endpoint: "Endpoint") -> Host:
 def _rules(settings: Settings, max_body: int) -> HandlerRules:
     repeats, subscribers = not settings.plan.records, settings.plan.subscribers
     rules = HandlerRules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
-    return rules._replace(grace=settings.worker.grace, max_hops=settings.max_hops)
+    names = tuple(name.lower() for name in settings.carry_headers)
+    return rules._replace(grace=settings.worker.grace, max_hops=settings.max_hops, carry_headers=names)

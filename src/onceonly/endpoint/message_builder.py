@@ -7,32 +7,45 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+from unicodedata import category
 
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.formats.bodies import BodyError, encode_body, type_name
+from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
+from onceonly.model.expiry import EXPIRES, expiry_text
+from onceonly.model.headers import carried, headers_of, size_problem
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import Headers, Message, Send
+from onceonly.model.message import PARTITION_KEY, Headers, Message, Send
 from onceonly.model.ring import INSTANT
-from onceonly.model.sizes import type_problem
+from onceonly.model.sizes import SHORT, type_problem
 from onceonly.model.wording import an
 
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
 """How long to delay a message. A float is a number of seconds."""
+Expiry = timedelta | datetime
+"""When a message expires: so long from now, or at an aware datetime."""
 Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
 
 
 class SendOptions(NamedTuple):
-    """What a user said beside the body: `to` is empty for an event, the others are as in `Context.send`."""
+    """What a user said beside the body: `to` is empty for an event, the others are as in `Context.send`.
+
+    `id` is for messages that no handler sends.
+    """
 
     to: str
     type: str | None
     delay: Delay | None
     at: datetime | None
+    headers: Mapping[str, str] | None = None
+    expires: Expiry | None = None
+    key: str | None = None
+    id: str | None = None
 
 
 class Origin(NamedTuple):
@@ -48,20 +61,37 @@ class Origin(NamedTuple):
 
 
 class MessageBuilder:
-    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued."""
+    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued.
 
-    def __init__(self, endpoint: str, *, max_body: int, subscribers: Subscribers | None = None) -> None:
+    `carry_headers` are the names, in lower case, of the headers that handlers pass on. `by_token` says that copies are
+    recognized by their token.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        max_body: int,
+        subscribers: Subscribers | None = None,
+        carry_headers: Sequence[str] = (),
+        by_token: bool = False,
+    ) -> None:
         self.endpoint = endpoint
+        self._carry_headers = carry_headers
+        self._by_token = by_token
         self._subscribers = subscribers
         self._max_body = max_body
         self._second = -1
         self._second_text = ""
 
-    def seal(self, body: object, wish: SendOptions, origin: Origin, *, now: int, cause: Headers = ()) -> Send:
+    def seal(
+        self, body: object, wish: SendOptions, origin: Origin, *, now: int, cause: Headers = (), incoming: Headers = ()
+    ) -> Send:
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
-        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type or with one that no
-        transport takes, an impossible instant, an event for whose subscribers no tokens can be issued.
+        `incoming` are the headers of the message that is answered. Raises InvalidEffect when it can never be sent: too large,
+        not serializable, without a type or with one that no transport takes, an impossible instant, headers, key or id, an
+        event for whose subscribers no tokens can be issued.
         """
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
@@ -80,17 +110,45 @@ class MessageBuilder:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
         if len(encoded) > self._max_body:
             raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
-        instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
+        options = _options(wish, due, now) if wish.expires is not None or wish.key is not None else ()
+        if wish.id is not None:
+            id_ = self._own_id(wish.id)
+            claimed = (DECIDED, BY_SENDER)
+        else:
+            instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
+            id_ = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
+            claimed = (INSTANT, str(instant or max(due, now)))
         message = Message(
-            id=outgoing_id(self.endpoint, origin.identity, origin.position, instant),
+            id=id_,
             source=self.endpoint,
             type=name,
             body=encoded,
             time=self._time(now),
             datacontenttype=content_type,
-            extensions=tuple([item for item in (*cause, (INSTANT, str(instant or max(due, now)))) if item[1]]),
+            extensions=tuple([item for item in (*cause, claimed, *options) if item[1]]),
+            headers=self._headers(wish, incoming, name) if wish.headers or self._carry_headers else (),
         )
         return Send(message=message, to=wish.to, due=due)
+
+    def _headers(self, wish: SendOptions, incoming: Headers, name: str) -> Headers:
+        """Give the user's headers, and those that are carried along from the message that is answered."""
+        try:
+            own = headers_of(wish.headers) if wish.headers else ()
+            headers = (*carried(self._carry_headers, incoming, own), *own) if self._carry_headers else own
+        except ValueError as error:
+            raise InvalidEffect(f"cannot send {name}: {error}") from error
+        if problem := size_problem(headers):
+            raise InvalidEffect(f"cannot send {name}: {problem}")
+        return headers
+
+    def _own_id(self, id_: str) -> str:
+        """Check an id of the user's. A message with it has no instant: every copy must be claimed in the same place."""
+        if self._by_token:
+            raise InvalidEffect(
+                "id= cannot be used with deduplication=Tokens(...): copies are recognized by their token, and each call issues "
+                "a new one. Use transaction(idempotency_key=...)"
+            )
+        return _text("id", id_)
 
     def _time(self, now: int) -> str:
         """Write an instant; a batch of messages is sent within a second or two, so most of the text is there already."""
@@ -110,6 +168,40 @@ def command(to: str) -> str:
 def _repeatable(wish: SendOptions, since: int) -> int:
     """Give an instant that is the same whenever the handler runs; 0 where nothing is known that is."""
     return max(_due(wish, since), since) if since else 0
+
+
+def _text(option: str, value: object) -> str:
+    """Check an id or a key. Raises InvalidEffect."""
+    if not isinstance(value, str):
+        raise InvalidEffect(f"{option}= must be text, not {type(value).__name__}. Use str(...)")
+    if any(category(letter) in ("Cc", "Cs") for letter in value):
+        raise InvalidEffect(f"{option}= has control characters or is not valid Unicode. Use plain text of one line")
+    size = len(value.encode())
+    if not value.strip() or size > SHORT:
+        raise InvalidEffect(f"{option}= must have 1 to {SHORT} bytes that are not all blank, and this has {size}")
+    return value
+
+
+def _options(wish: SendOptions, due: int, now: int) -> Headers:
+    """Give the attributes for what a user asked of a message. Raises InvalidEffect."""
+    key = "" if wish.key is None else _text("key", wish.key)
+    return (PARTITION_KEY, key), (EXPIRES, "" if wish.expires is None else _expiry(wish.expires, due, now))
+
+
+def _expiry(expires: object, due: int, now: int) -> str:
+    if isinstance(expires, timedelta):
+        if expires <= timedelta():
+            raise InvalidEffect(f"expires= must be longer than 0, not {expires}")
+        instant = min(now + expires // timedelta(milliseconds=1), LATEST)
+    elif isinstance(expires, datetime):
+        if expires.tzinfo is None:
+            raise InvalidEffect("expires= needs an aware datetime, such as datetime.now(UTC) + ...")
+        instant = min(max(0, int(expires.timestamp() * 1000)), LATEST)
+    else:
+        raise InvalidEffect(f"expires= must be a timedelta or an aware datetime, not {an(type(expires).__name__)}")
+    if due > now and instant <= due:
+        raise InvalidEffect("expires= is not later than delay= or at=: the message would expire before it is delivered")
+    return expiry_text(instant)
 
 
 def _due(wish: SendOptions, now: int) -> int:

@@ -4,14 +4,14 @@ from uuid import uuid4
 
 from onceonly.assembly import EnlistedTransaction
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
-from onceonly.endpoint.sending import Sending
+from onceonly.endpoint.sending import SendingOutside
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.environment import Clock
 
 
-class Outgoing(Sending):
+class Outgoing(SendingOutside):
     """Sends messages in one open transaction of one session. Valid until it is committed, rolled back or closed."""
 
     def __init__(self, endpoint: str, enlisted: EnlistedTransaction, *, max_body: int, clock: Clock) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from onceonly.formats.cloudevents import fields_of, take_apart
-from onceonly.formats.identity import DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
+from onceonly.formats.identity import BY_RULE, DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
+from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import Delivery, Message, Unreadable
 
 Place = Callable[[Message], Message | Unreadable]
@@ -51,9 +52,11 @@ def read(
     if not fields["type"] and len(types) == 1:
         fields["type"] = types[0]
     if by_rule:
-        fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
+        fields["extensions"] += ((DECIDED, BY_RULE),)  # travels with every copy, so that the rule is never asked twice
     message = ReceivedMessage(**fields, attempts=delivery.attempts)
     message.__dict__["identity"] = found  # known already: the property need not make it again
+    if EXPIRES not in event.attributes:
+        message.__dict__["expires"] = 0
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
     if needs_token and not message.token:

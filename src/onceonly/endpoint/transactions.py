@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 from onceonly.algorithms.transaction import TransactionPorts, before_commit, begin, complete, enclosed, transact
 from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
-from onceonly.endpoint.sending import Sending
+from onceonly.endpoint.sending import SendingOutside
 from onceonly.endpoint.transaction_entities import HeldEntities
 from onceonly.formats.answers import decode_answer, encode_answer, request_fingerprint
 from onceonly.formats.bodies import BodyError
 from onceonly.model.durations import in_words
 from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, SetupError, TransactionMisused
+from onceonly.model.message import Send
 from onceonly.model.record import Effect, Record
 from onceonly.model.transaction import LONGEST_KEY, BlockDecision, IdempotencyEntry, TransactionAttempt, scoped_key
 from onceonly.ports.store import Resources
@@ -65,7 +66,7 @@ class _Stage(Enum):
     OVER = "has ended, and what was not committed then never will be: open another one"
 
 
-class Transaction(Sending):
+class Transaction(SendingOutside):
     """One transaction, for one `async with` block and the task that entered it.
 
     Everything in the block is committed at its end, or nothing if the block raises. If the client's key was committed before,
@@ -275,7 +276,17 @@ class Transaction(Sending):
         cause = (("replyto", self._means.endpoint if wish.to else ""),)
         origin = Origin(self._opening.identity, len(self._effects))
         now = self._means.environment.clock.now()
-        self._effects.append(self._means.envelopes.seal(body, wish, origin, now=now, cause=cause))
+        send = self._means.envelopes.seal(body, wish, origin, now=now, cause=cause)
+        if wish.id is not None:
+            self._check_id(send)
+        self._effects.append(send)
+
+    def _check_id(self, send: Send) -> None:
+        """Refuse one id for two messages: receivers would handle the first, and store the second as a dead letter."""
+        for other in self._effects:
+            known = other.message
+            if known.id == send.message.id and (known.type, known.body) != (send.message.type, send.message.body):
+                raise InvalidEffect(f"id={known.id!r} was used for another message of this transaction. Give each its own id")
 
     def _check(self) -> None:
         """Refuse what is not done in the block, by its task, for the first time."""

@@ -2,7 +2,7 @@
 
 A rule is for foreign senders only. The ids that this library makes can be recognized, those of older versions by `onceonlytime`
 beside them, and a copy that it made of a foreign message carries the identity decided at the first arrival
-(`onceonlyidentity`): they keep the attributes they came with.
+(`onceonlyidentity`), as does a message whose id the application gave: they keep the attributes they came with.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,8 @@ from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import MOST_HISTORY, SHORT, too_long
 
 DECIDED = "onceonlyidentity"
+BY_RULE, BY_SENDER = "rule", "sender"
+"""Who decided: the identity rule of the first receiver, or an application that gave its message an id."""
 USUAL = ("event-id", "request-id", "idempotency-key", "msg-id", "nats-msg-id")
 """Headers whose value is usually the same in every copy of a message, also with `x-` before them.
 

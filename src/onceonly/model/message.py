@@ -6,11 +6,15 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from onceonly.model.expiry import EXPIRES, read_expiry
 from onceonly.model.identity import Identity, fingerprint, instant_in
 from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
-__all__ = ["HOPS", "Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
+__all__ = ["HOPS", "PARTITION_KEY", "Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
+
+PARTITION_KEY = "partitionkey"
+"""The CloudEvents extension attribute that names a message's group or partition (CloudEvents, extensions/partitioning)."""
 
 HOPS = "onceonlyhops"
 """The CloudEvents extension attribute with the number of handlers that a chain of messages has passed, in decimal digits."""
@@ -76,6 +80,21 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
         """
         text = self.extension(HOPS)
         return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else 0
+
+    @cached_property
+    def expires(self) -> int:
+        """The time from which on it is not handled any more, in milliseconds since 1970. 0 for never."""
+        return read_expiry(self.extension(EXPIRES))
+
+    @property
+    def partition_key(self) -> str:
+        """The key of its group or partition on brokers that have one, or empty."""
+        return self.extension(PARTITION_KEY)
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return the first header of this name, whatever its case, or `default`."""
+        wanted = name.lower()
+        return next((value for key, value in self.headers if key.lower() == wanted), default)
 
     @property
     def token(self) -> str:

@@ -61,7 +61,9 @@ class Transport(Protocol):
 
         TAKEN means that the broker has confirmed durable storage. A command that cannot be routed is REFUSED. An event without
         a subscriber is TAKEN. A message with a `due` is not delivered before. Every send is delivered, also with an id that
-        was sent before. The call is not atomic: after an exception, some messages may have been sent.
+        was sent before, and one that has expired. Headers of 16 KiB are delivered unchanged. A broker with groups or
+        partitions may use the message's `partition_key`. The call is not atomic: after an exception, some messages may have
+        been sent.
         """
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,6 +1,6 @@
 """Run one endpoint in a test, step by step. Nothing runs in the background, so a test never has to wait."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -91,7 +91,16 @@ class EndpointRun:
         """The endpoint's store, as the process has it open now."""
         return self._ports.store
 
-    def message(self, body: object, *, id: str = "", source: str = "kit", type: str = "", **extensions: str) -> Message:  # noqa: A002 - the CloudEvents names
+    def message(
+        self,
+        body: object,
+        *,
+        id: str = "",  # noqa: A002 - the CloudEvents name
+        source: str = "kit",
+        type: str = "",  # noqa: A002 - the CloudEvents name
+        headers: Mapping[str, str] | None = None,
+        **extensions: str,
+    ) -> Message:
         """Return a message with this body and default attributes. `id` is new unless given."""
         encoded, content_type = encode_body(body)
         return Message(
@@ -101,6 +110,7 @@ class EndpointRun:
             body=encoded,
             datacontenttype=content_type,
             extensions=tuple(extensions.items()),
+            headers=tuple((headers or {}).items()),
         )
 
     def answer(self, url: str, answer: object = None) -> None:

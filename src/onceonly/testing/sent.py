@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onceonly.formats.bodies import BodyError, codec_for, encode_body, is_anonymous, type_name
+from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import Message, Send
 
 _Body = TypeVar("_Body")
@@ -15,7 +16,9 @@ class Sent:
     """One sent message. Equal to a body that is encoded in the same way: `t.sent == [OrderPlaced("1")]`.
 
     `to` is the endpoint of a command and empty for an event. `due` is the earliest time of delivery, in milliseconds since
-    1970; 0 means at once. `copies` is the number of times it was sent, always with the same id and body.
+    1970; 0 means at once. `headers` are those of the application, by name. `key` is its group or partition, or empty.
+    `expires` is the time from which on it is not handled any more, in milliseconds since 1970; 0 means never. `copies` is the
+    number of times it was sent, always with the same id and body.
     """
 
     def __init__(self, send: Send, copies: int) -> None:
@@ -23,6 +26,9 @@ class Sent:
         self.type = send.message.type
         self.to = send.to
         self.due = send.due
+        self.headers = dict(send.message.headers)
+        self.key = send.message.partition_key
+        self.expires = send.message.expires
         self.copies = copies
 
     def read(self, kind: type[_Body]) -> _Body:
@@ -46,7 +52,10 @@ class Sent:
 
     def __repr__(self) -> str:
         to = f" to {self.to}" if self.to else ""
-        return f"<{self.type}{to} {self.message.body[:200].decode(errors='replace')}>"
+        options = f" headers={self.headers}" if self.headers else ""
+        options += f" key={self.key!r}" if self.key else ""
+        options += f" expires={self.message.extension(EXPIRES)}" if self.expires else ""
+        return f"<{self.type}{to}{options} {self.message.body[:200].decode(errors='replace')}>"
 
 
 def _plain(body: bytes) -> Any:

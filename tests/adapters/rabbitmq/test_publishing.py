@@ -13,7 +13,8 @@ from pamqp.header import ContentHeader
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish
 from onceonly.adapters.rabbitmq.publishing import PUBLISH, OwnProperties, PublishOutcome, PublishRequest, ShownProperties
-from onceonly.adapters.rabbitmq.wire import properties
+from onceonly.adapters.rabbitmq.wire import DUE, properties
+from onceonly.model.headers import headers_of
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.runtime.environment import SystemRandomSource
@@ -75,6 +76,24 @@ async def test_the_properties_tell_other_programs_what_the_message_is() -> None:
     at = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
     assert [each[:4] for each in seen] == [("m1", EVENT, at, "m1"), ("m1", EVENT, at, "m1"), ("m2", EVENT, at, "m1")]
     assert len({each[4] for each in seen}) == len(seen)
+
+
+async def test_the_private_header_is_not_shown() -> None:
+    """Also where a process of an earlier version copied it with the headers of a message."""
+    async with opened() as broker:
+        for headers in ({PUBLISH: "p1", "a": "b"}, {PUBLISH: ["p1", "p2"], "a": "b"}):
+            await broker.publish(b"{}", headers=headers, app_id="onceonly")
+        transport = await broker.transport()
+        assert [delivery.headers for delivery in await take(transport, 2)] == [(("a", "b"),)] * 2
+
+
+@pytest.mark.parametrize(
+    "name", ["x-death", "x-first-death-queue", "X-Delivery-Count", DUE, PUBLISH, "CC", "BCC", "ce-id", "content-type"]
+)
+def test_a_header_that_the_transport_would_not_deliver_is_refused(name: str) -> None:
+    """When it is sent, not when it is missed."""
+    with pytest.raises(ValueError, match="reserved"):
+        headers_of({name: "1"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""The program of docs/messages.md works as the page says."""
+
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from onceonly import testing
+from onceonly.model.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTES
+
+PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Load the page's program as a user's module."""
+    monkeypatch.chdir(tmp_path)
+    blocks = [block.split("```")[0] for block in PAGE.read_text(encoding="utf-8").split("```python\n")[1:]]
+    module = ModuleType("shop")
+    monkeypatch.setitem(__import__("sys").modules, "shop", module)
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), module.__dict__)  # noqa: S102 - the page's program
+    return module
+
+
+async def test_the_pages_program_sends_what_the_page_says(shop: ModuleType) -> None:
+    """A request that comes twice is handled once, and its tenant is carried along."""
+    async with testing.run(shop.shop) as t:
+        for _ in range(2):
+            await shop.place("7", "acme")
+            await t.settle()
+        command, event = t.sent
+        assert (command.message.id, command.headers, command.copies) == ("order-7", {"tenant": "acme"}, 2)
+        assert event == shop.OrderPlaced("7")
+        assert (event.headers, event.key, event.copies) == ({"tenant": "acme", "channel": "web"}, "7", 1)
+        assert event.expires == t.clock.now() + timedelta(hours=1) // timedelta(milliseconds=1)
+
+
+def test_the_page_names_the_limits() -> None:
+    """As the code has them."""
+    assert (LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTES) == (128, 8 * 1024, 16 * 1024)
+    words = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert all(limit in words for limit in ("128 characters at most", "8 KiB at most", "16 KiB at most"))
