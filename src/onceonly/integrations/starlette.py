@@ -1,5 +1,8 @@
 """For Starlette: `lifespan`, and `once`, a decorator of functions that serve requests."""
 
+import asyncio
+import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -10,10 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceonly.endpoint import Endpoint, Transaction
+from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, transaction_of
+from onceonly.model.errors import SetupError
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
 """A request handler that receives the open transaction."""
+
+_log = EventLogger(logging.getLogger("onceonly.http"))
 
 __all__ = ["Principal", "Serving", "lifespan", "once"]
 
@@ -22,17 +29,43 @@ def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], Abst
     """Return the lifespan of an application whose requests use these endpoints: `Starlette(lifespan=lifespan(shop))`.
 
     The process dispatches what its transactions commit, and what other processes left. With `worker` it also handles
-    messages. The application starts even if a broker or database is unavailable. A wrong set-up raises an error at start.
+    messages. The application starts even if a broker or database is unavailable. A wrong set-up ends the start with an error,
+    which servers print as one line. Its traceback is logged at DEBUG.
     """
 
     @asynccontextmanager
     async def around(_app: object) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for endpoint in endpoints:
-                await stack.enter_async_context(endpoint.running() if worker else endpoint.sending())
-            yield
+        try:
+            async with AsyncExitStack() as stack:
+                for endpoint in endpoints:
+                    await stack.enter_async_context(endpoint.running() if worker else endpoint.sending())
+                yield
+        except SetupError as error:
+            _log.debug("application lifespan failed", exc_info=error)
+            _print_without_frames()
+            raise error.with_traceback(None) from None
 
     return around
+
+
+def _print_without_frames() -> None:
+    """Have a traceback that is formatted now printed as its last line: that is the whole message to an operator.
+
+    Starlette reports a failed start as the formatted traceback (`lifespan.startup.failed`), and servers print that. It is
+    formatted before the event loop turns again.
+    """
+    before = getattr(sys, "tracebacklimit", None)
+    if before == 0:  # set already: one of several lifespans around each other has failed
+        return
+
+    def restore() -> None:
+        if before is None:
+            del sys.tracebacklimit
+        else:
+            sys.tracebacklimit = before
+
+    sys.tracebacklimit = 0
+    asyncio.get_running_loop().call_soon(restore)
 
 
 def once(  # noqa: PLR0913 - one parameter for each option
