@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onceonly.endpoint.endpoint import Lifespan
     from onceonly.endpoint.http_app import HttpApp, Principal
     from onceonly.endpoint.message_builder import Delay, Expiry
+    from onceonly.endpoint.middleware import CallNext
     from onceonly.endpoint.requests import Requests
     from onceonly.formats.cloudevents import Event
     from onceonly.formats.identity import IdentityRule
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Background",
     "Blobs",
+    "CallNext",
     "Deduplication",
     "Delay",
     "Event",
@@ -42,6 +44,7 @@ __all__ = [
 _HOME = {
     "Background": "onceonly.runtime.background",
     "Blobs": "onceonly.endpoint.blobs",
+    "CallNext": "onceonly.endpoint.middleware",
     "Deduplication": "onceonly.config.deduplication",
     "Delay": "onceonly.endpoint.message_builder",
     "Event": "onceonly.formats.cloudevents",

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from sqlalchemy import text
 
 from onceonly import testing
 from onceonly.model.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTES
@@ -25,8 +26,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 async def test_the_pages_program_sends_what_the_page_says(shop: ModuleType) -> None:
-    """A request that comes twice is handled once, and its tenant is carried along."""
+    """A request that comes twice is handled once, and its tenant is carried along. Without a tenant it is rejected."""
     async with testing.run(shop.shop) as t:
+        async with t.session() as session:
+            await session.execute(text("CREATE TABLE audit (tenant TEXT)"))
         for _ in range(2):
             await shop.place("7", "acme")
             await t.settle()
@@ -34,6 +37,10 @@ async def test_the_pages_program_sends_what_the_page_says(shop: ModuleType) -> N
         assert (command.message.id, command.headers, command.copies) == ("order-7", {"tenant": "acme"}, 2)
         assert event == shop.OrderPlaced("7")
         assert (event.headers, event.key, event.copies) == ({"tenant": "acme", "channel": "web"}, "7", 1)
+        await t.deliver(shop.PlaceOrder("8"))
+        assert [letter.reason for letter in t.dead_letters] == ["the message has no tenant"]
+        async with t.session() as session:
+            assert (await session.execute(text("SELECT tenant FROM audit"))).scalars().all() == ["acme"]
         assert event.expires == t.clock.now() + timedelta(hours=1) // timedelta(milliseconds=1)
 
 

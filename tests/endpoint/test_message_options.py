@@ -40,7 +40,7 @@ class Placed:
 
 
 def context(arrived: Message | None = None, **builder: Any) -> Context:
-    """Make a context that stands by itself."""
+    """Make a context without a unit."""
     return Context(MessageBuilder("shop", max_body=1000, **builder), arrived or incoming(replyto="web"), now=NOW)
 
 
@@ -182,7 +182,7 @@ async def test_an_expired_message_is_not_handled(expires: int, is_over: bool) ->
 
 
 async def test_a_message_that_expires_between_its_retries_becomes_one_dead_letter(tmp_path: Path) -> None:
-    """Its reason says so, and its history what failed before. A copy in time is still recognized afterwards."""
+    """The reason is the expiry, and the history what failed before. A copy in time is still recognized afterwards."""
     shop = Endpoint("shop", store="sqlite:///x.db", transport="memory://x", retry=Retry(immediate=0, delayed=3, jitter=0))
     ran: list[str] = []
 

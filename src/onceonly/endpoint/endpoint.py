@@ -199,6 +199,23 @@ class Endpoint:
 
         return register if factory is None else register(factory)
 
+    def middleware(self, function: _Function, /) -> _Function:
+        """Register a function that runs around every handler and responder. Returns it unchanged.
+
+        It is `async def`, and its first two parameters are the `Context` and `call_next`. `await call_next()` runs the next
+        middleware, and at last the handler, and returns what the handler returned. The first one registered is the outermost.
+        The other parameters are injected by their annotations, as for an `async def` handler: the same session, for example.
+
+        It runs inside the handler's unit and time-out. What it changes and sends is committed with the handler's work. Its
+        exception fails the message like one of the handler. An exception of the handler that it catches still fails the
+        message. If it does not call `call_next`, the handler does not run, and the message counts as handled. What it returns
+        is ignored.
+
+        Raises InvalidHandler if this is not a function. Everything else about it is checked at start.
+        """
+        self._registered.middleware.append(self._function(function, callers_frame()))
+        return function
+
     def enlist(self, session: object) -> "Outgoing":
         """Send messages inside the open transaction of a SQLAlchemy `AsyncSession` or `Session` that the caller owns.
 

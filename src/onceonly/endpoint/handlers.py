@@ -15,6 +15,7 @@ from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import blame, failed, storable
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
+from onceonly.endpoint.middleware import through
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
@@ -177,7 +178,7 @@ class EndpointHandlers:
             left = await _call_with_providers(plan, body, made, resources)
         else:
             try:
-                left = await _call(plan, body, made, resources)
+                left = await (_call_inside if plan.middleware else _call)(plan, body, made, resources)
             except OnceOnlyError as error:
                 raise blame(plan.function, error) from error
             except _PASSES:
@@ -230,7 +231,7 @@ async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, 
         try:
             for provider in plan.providers:
                 made[provider.kind] = await provider.open(stack, lambda kind: _find(kind, made, resources.get))
-            left = await _call(plan, body, made, resources)
+            left = await (_call_inside if plan.middleware else _call)(plan, body, made, resources)
         except OnceOnlyError as error:
             raised = blame(plan.function, error)
             raise raised from error
@@ -243,6 +244,17 @@ async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, 
     if raised is not None:
         raise raised  # a provider's clean-up swallowed it; the handler failed all the same
     return left
+
+
+async def _call_inside(plan: HandlerPlan, body: object, made: dict[Any, object], resources: Resources) -> object:
+    """Call the handler inside its middleware; gives what the handler returned."""
+    context: Any = made[Context]
+    return await through(
+        plan.middleware,
+        context,
+        lambda kind: _find(kind, made, resources.get),
+        lambda: _call(plan, body, made, resources),
+    )
 
 
 async def _call(plan: HandlerPlan, body: object, made: Mapping[Any, object], resources: Resources) -> object:

@@ -355,6 +355,7 @@ class Host:
             subscribers=subscribers,
             only_sends=bool(settings.control.processed_by) or (sends and not settings.keeps_documents(entities=False)),
             responders=self._registered.responders,
+            middleware=self._registered.middleware,
         )
         own = [each for each in plans.handlers.values() if each.retry is not None or each.timeout is not None]
         for each in own:  # what an endpoint's settings promise together, its handlers may not break

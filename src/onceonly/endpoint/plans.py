@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
 from onceonly.endpoint.message_builder import Subscribers
+from onceonly.endpoint.middleware import MiddlewarePlan
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import CallStyle, Function, Parameter, words
@@ -20,6 +21,9 @@ from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
 from onceonly.model.wording import an
 from onceonly.systems import SQL, Offer
+
+_OWN_PARAMETERS = 2
+"""The first parameters of a middleware: the context, and what runs the next one."""
 
 
 class HandlerPlan(NamedTuple):
@@ -35,6 +39,8 @@ class HandlerPlan(NamedTuple):
     timeout: float | None
     entity: EntityPlan | None = None
     """How it works on entities, if it does; then one of its arguments is of that kind."""
+    middleware: tuple[MiddlewarePlan, ...] = ()
+    """What runs around it, the outermost first."""
 
     @property
     def is_async(self) -> bool:
@@ -67,6 +73,7 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     subscribers: Subscribers | None = None,
     only_sends: bool = False,
     responders: Sequence[RegisteredHandler] = (),
+    middleware: Sequence[Function] = (),
 ) -> Plans:
     """Plan everything; `subscribers` are those of `Tokens`. Who `only_sends` needs no handlers.
 
@@ -74,8 +81,12 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     """
     problems: list[str] = []
     available = plan_providers(providers, offer, problems)
+    layers = tuple(layer for each in middleware if (layer := _plan_middleware(each, available, offer, problems)) is not None)
     found = _by_type(handlers, available, offer, problems)
     responding = _by_type(responders, available, offer, problems)
+    if layers:
+        found = {name: _inside(layers, each, available) for name, each in found.items()}
+        responding = {name: _inside(layers, each, available) for name, each in responding.items()}
     problems += [
         f"responder {each!r}: an operation is named by letters, digits and . _ ~ -" for each in _unspeakable(responding)
     ]
@@ -143,6 +154,28 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     if entity is not None:
         arguments[takers[0]] = entity.kind
     return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
+
+
+def _plan_middleware(function: Function, providers: Providers, offer: Offer, problems: list[str]) -> MiddlewarePlan | None:
+    signature = function.signature()
+    wrong = list(signature.problems)
+    first = signature.parameters[:_OWN_PARAMETERS]
+    if function.flavour is not CallStyle.COROUTINE:
+        wrong.append("it must be an `async def` function")
+    if not wrong and (len(first) < _OWN_PARAMETERS or first[0].annotation not in (Context, inspect.Parameter.empty)):
+        wrong.append("its first two parameters must be the Context and call_next: async def NAME(context, call_next, ...)")
+    arguments: dict[str, Any] = {}
+    if not wrong:
+        arguments = dict(_plan_arguments(signature.parameters[_OWN_PARAMETERS:], providers, offer, is_async=True, wrong=wrong))
+    problems += [f"middleware {function.name}: {each}" for each in wrong]
+    return None if wrong else MiddlewarePlan(function, arguments)
+
+
+def _inside(layers: tuple[MiddlewarePlan, ...], plan: HandlerPlan, providers: Providers) -> HandlerPlan:
+    """Put a handler inside its middleware, whose providers run for each of its messages as well."""
+    kinds = [*plan.arguments.values(), *(kind for layer in layers for kind in layer.arguments.values())]
+    needed = tuple(each for each in providers.needed_by(kinds) if each.scope is Scope.MESSAGE)
+    return plan._replace(middleware=layers, providers=needed)
 
 
 def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:

@@ -40,3 +40,4 @@ class Registrations(Struct, eq=False):
     handlers: list[RegisteredHandler] = field(default_factory=list)
     responders: list[RegisteredHandler] = field(default_factory=list)
     providers: list[RegisteredProvider] = field(default_factory=list)
+    middleware: list[Function] = field(default_factory=list)

@@ -42,14 +42,14 @@ def headers_of(given: object) -> Headers:
 
 
 def names_problem(names: object) -> str | None:
-    """Say what is wrong with a list of names of headers, or None."""
+    """Return what is wrong with a list of names of headers, or None."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         return f'it must be a list of names, such as ["tenant", "locale"], not {names!r:.100}'
     return next((problem for name in names if (problem := _name_problem(name))), None)
 
 
 def size_problem(headers: Headers) -> str | None:
-    """Say that headers are too large together, or None."""
+    """Return why headers are too large together, or None."""
     size = sum(len(name.encode()) + len(value.encode()) for name, value in headers)
     if size <= MOST_HEADER_BYTES:
         return None
@@ -87,7 +87,7 @@ def _text_problem(name: str) -> str | None:
 
 
 def _value_problem(name: str, value: object) -> str | None:
-    """Say what is wrong with a value, without showing it: it may be a secret."""
+    """Return what is wrong with a value. It is not shown: it may be a secret."""
     if not isinstance(value, str):
         return f"the header {name!r} must be text, not {type(value).__name__}. Use str(...)"
     if value.isascii() and value.isprintable():
