@@ -46,7 +46,7 @@ def test_it_measures_on_the_endpoints_own_database_and_leaves_nothing(onceonly: 
     assert done.code == 0
     assert onceonly.rows("shop.db", "SELECT name FROM sqlite_master ORDER BY name") == before
     planned = done.answer
-    assert (planned["rate"], planned["retention"], planned["slice"], planned["sample"]) == (500, 7 * DAY, 7 * DAY / 12, 2000)
+    assert (planned["rate"], planned["retention"], planned["bucket"], planned["sample"]) == (500, 7 * DAY, 7 * DAY / 12, 2000)
     ring, arrivals, tokens = planned["kinds"]
     assert ring["rows"] == 500 * 7 * DAY * 13 // 12
     assert 24 < ring["row_bytes"] < 95
@@ -60,7 +60,7 @@ def test_people_get_a_table(onceonly: Terminal) -> None:
     """Without --retention that of the endpoint."""
     onceonly("schema", "create", "shop:shop")
     done = onceonly("plan", "shop:shop", "--rate", "1", "--sample", "1000")
-    assert "1 messages a second, kept for 7 d in slices of 14 h, on sqlite:///shop.db" in done.out
+    assert "1 messages per second, kept for 7 d in time buckets of 14 h, on sqlite:///shop.db" in done.out
     assert "655,200" in done.out
     assert "measured with 1,000 rows" in done.err
 
@@ -68,12 +68,12 @@ def test_people_get_a_table(onceonly: Terminal) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("shop:shop", "--rate", "0"), "--rate 0"),
+        (("shop:shop", "--rate", "0"), "--rate is 0; set it to a number"),
         (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
         (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
         (("sqlite:///nowhere.db", "--rate", "1"), "there is no such database file"),
         (("memory://a", "--rate", "1"), "memory://a has no tables to measure"),
-        (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "plan is about claims in a SQL database"),
+        (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "measures claims in SQL databases"),
     ],
 )
 def test_what_cannot_be_planned_is_told(onceonly: Terminal, arguments: tuple[str, ...], words: str) -> None:
@@ -108,12 +108,12 @@ SMALL = ("--rate", "1", "--sample", "1000")
 def test_before_anybody_has_used_the_tables_it_plans_with_the_endpoints_own_and_decides_nothing(
     onceonly: Terminal,
 ) -> None:
-    """What it says is still to be decided, by whoever starts first."""
+    """The retention is not decided yet: the first start sets it."""
     change(onceonly, asking_for(3))
     onceonly("schema", "create", "shop:shop")
     planned = onceonly("plan", "shop:shop", *SMALL, "--json").answer
     assert (planned["retention"], planned["tables"]) == (3 * DAY, None)
-    assert planned["advice"].startswith("nobody has used tables of a store here yet: the endpoint that is first decides")
+    assert planned["advice"].startswith("the store tables are unused: the first endpoint that starts sets their retention")
     assert onceonly.rows("shop.db", "SELECT * FROM onceonly_ring WHERE width > 0") == []
 
 
@@ -123,13 +123,13 @@ def test_it_plans_with_what_the_tables_were_cut_for(onceonly: Terminal, place: s
     onceonly("janitor", "shop:shop")
     change(onceonly, asking_for(3))
     done = onceonly("plan", place, *SMALL, "--json")
-    assert (done.answer["retention"], done.answer["slice"]) == (7 * DAY, 7 * DAY / 12)
-    assert done.answer["tables"] == {"retention": 7 * DAY, "slice": 7 * DAY / 12, "since": 0}
-    kept = "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+    assert (done.answer["retention"], done.answer["bucket"]) == (7 * DAY, 7 * DAY / 12)
+    assert done.answer["tables"] == {"retention": 7 * DAY, "bucket": 7 * DAY / 12, "since": 0}
+    kept = "the existing tables keep claims for 7 d, set at their first use, which cannot be changed"
     assert done.answer["advice"].startswith(kept)
-    assert ("an endpoint that asks for 3 d gets 7 d there" in done.answer["advice"]) == (place == "shop:shop")
+    assert ("An endpoint with a retention of 3 d gets 7 d" in done.answer["advice"]) == (place == "shop:shop")
     shown = onceonly("plan", place, *SMALL)
-    assert "kept for 7 d in slices of 14 h" in shown.out
+    assert "kept for 7 d in time buckets of 14 h" in shown.out
     assert kept in shown.err
 
 
@@ -138,10 +138,10 @@ def test_it_says_what_another_retention_would_take(onceonly: Terminal) -> None:
     onceonly("janitor", "shop:shop")
     done = onceonly("plan", "shop:shop", *SMALL, "--retention", "30d", "--json")
     assert (done.code, done.answer["retention"], done.answer["tables"]["retention"]) == (0, 30 * DAY, 7 * DAY)
-    assert "an endpoint that asks for 30 d is refused there. It needs tables of its own" in done.answer["advice"]
-    assert "in the URL of its store, `onceonly schema create shop:shop` then" in done.answer["advice"]
+    assert "An endpoint with a retention of 30 d does not start on them. It needs separate tables" in done.answer["advice"]
+    assert "in the URL of its store, run `onceonly schema create shop:shop`" in done.answer["advice"]
     same = onceonly("plan", "shop:shop", *SMALL, "--retention", "7d", "--json").answer["advice"]
-    assert same == "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+    assert same == "the existing tables keep claims for 7 d, set at their first use, which cannot be changed"
 
 
 def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: Terminal) -> None:

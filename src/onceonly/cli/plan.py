@@ -1,4 +1,4 @@
-"""`onceonly plan`: what deduplication data will take on this database, measured on it."""
+"""`onceonly plan`: the size and cleanup cost of deduplication data, measured on this database."""
 
 import asyncio
 from dataclasses import replace
@@ -26,8 +26,8 @@ from onceonly.runtime.environment import LIVE
 
 LARGEST_RATE = 10_000_000.0
 OTHERS = (
-    "tables of its own: another ?prefix= in the URL of its store, `onceonly schema create module:endpoint` then, and a start "
-    "when the queue is empty, for copies of what these tables know are not known there"
+    "separate tables: set another ?prefix= in the URL of its store, run `onceonly schema create module:endpoint`, and start it "
+    "while the queue is empty, because the new tables do not detect duplicates of earlier messages"
 )
 
 
@@ -41,26 +41,26 @@ class PlanRequest(Struct, frozen=True, kw_only=True):
 
 
 class TableSettings(Struct, frozen=True, kw_only=True):
-    """How the tables that are there keep claims: durations are in seconds.
+    """How the existing tables keep claims: durations are in seconds.
 
-    Messages of before `since`, in milliseconds since 1970, are kept beside the slices whatever instant they have.
+    Claims of messages from before `since`, in milliseconds since 1970, are not in time buckets.
     """
 
     retention: float
-    slice: float
+    bucket: float
     since: int
 
 
 class CapacityPlan(Struct, frozen=True, kw_only=True):
-    """What a rate takes: durations are in seconds, the sample in rows. `tables` are those there are, if they are in use.
+    """Sizes for a rate. Durations are in seconds, the sample in rows. `tables`: the existing tables, if they are in use.
 
-    `advice` says what follows from these for the retention that is planned with.
+    `advice`: whether the existing tables can serve the planned retention. `bucket`: the width of a time bucket.
     """
 
     database: str
     rate: float
     retention: float
-    slice: float
+    bucket: float
     in_flight: float
     sample: int
     tables: TableSettings | None
@@ -71,33 +71,36 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
 def plan(  # noqa: PLR0913 - one parameter for each option
     place: Annotated[str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of a SQL store.")],
     *,
-    rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages a second, over the day.")],
+    rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages per second, averaged over a day.")],
     retention: Annotated[
         str | None,
         typer.Option(
             "--retention",
             metavar="7d",
-            help="How long claims are kept; unless given as long as the tables there do, or as the endpoint asks for.",
+            help="How long claims are kept [default: the retention of the existing tables, else the endpoint's].",
         ),
     ] = None,
     in_flight: Annotated[
-        str, typer.Option("--in-flight", metavar="1min", help="How long a message waits, for tokens.")
+        str, typer.Option("--in-flight", metavar="1min", help="How long a message waits until it is handled; used for tokens.")
     ] = "1min",
-    sample: Annotated[int, typer.Option("--sample", min=1000, max=1_000_000, help="Rows to measure with.")] = 50_000,
+    sample: Annotated[
+        int, typer.Option("--sample", min=1000, max=1_000_000, help="Number of rows in the measured sample.")
+    ] = 50_000,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Tell how many rows and bytes claims and tokens take on this database, and what it costs that they go again.
+    """Estimate the size of claims and tokens in this database, and the cost of deleting them.
 
-    It inserts a sample into tables of its own beside yours, looks, and takes all of it back: that needs a user who may make
-    tables. Sizes are what they come to; a table that was larger once keeps its space. Nothing is decided by it. What a start
-    would refuse is refused here too.
+    Inserts a sample into temporary tables, measures them and deletes them. The database user needs the right to create tables.
+    Existing tables and settings are not changed. Settings that `onceonly run` would refuse are refused here too.
     """
     if not 0 < rate <= LARGEST_RATE:
-        raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
+        raise SetupError(f"--rate is {rate:g}; set it to a number of messages per second above 0, at most {LARGEST_RATE:,.0f}")
     found = place_of(place, UrlOverrides(store))
     if not locate(found.store, "store").is_sql:
-        raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
+        raise SetupError(
+            f"{shown(found.store)} has no tables to measure: name a SQL store, `onceonly plan` measures claims in SQL databases"
+        )
     asked = _duration("--retention", retention) if retention is not None else None
     wanted = PlanRequest(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
     _refuse_what_a_start_would(place, found, asked)
@@ -111,17 +114,16 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 
 def _show(planned: CapacityPlan) -> None:
     rows = [(each.kind, each.rows, each.row_bytes, _size(each.bytes), _how(each), _cost(each)) for each in planned.kinds]
-    cut = f"kept for {in_words(planned.retention)} in slices of {in_words(planned.slice)}"
+    kept = f"kept for {in_words(planned.retention)} in time buckets of {in_words(planned.bucket)}"
     show_table(
-        f"{planned.rate:g} messages a second, {cut}, on {planned.database}",
-        ("at the most", "rows", "bytes a row", "together", "go", "which takes"),
+        f"{planned.rate:g} messages per second, {kept}, on {planned.database}",
+        ("data", "max rows", "bytes per row", "max size", "deleted", "each deletion takes"),
         rows,
     )
     say(planned.advice)
     say(
-        f"measured with {planned.sample:,} rows on this database, indexes included. Messages that endpoints send are claimed "
-        "with an instant; foreign ones without. A token lives while its message is under way, "
-        f"{in_words(planned.in_flight)} here (--in-flight)"
+        f"measured with {planned.sample:,} rows on this database, indexes included. A token exists until its message is "
+        f"handled, {in_words(planned.in_flight)} here (--in-flight)"
     )
 
 
@@ -153,7 +155,7 @@ async def _plan(found: CommandTarget, wanted: PlanRequest) -> CapacityPlan:
         database=shown(setting),
         rate=wanted.rate,
         retention=kept.total_seconds(),
-        slice=kept.total_seconds() / TIME_BUCKETS,
+        bucket=kept.total_seconds() / TIME_BUCKETS,
         in_flight=wanted.in_flight.total_seconds(),
         sample=wanted.sample,
         tables=_tables(bucketing) if bucketing is not None else None,
@@ -167,23 +169,20 @@ def _kept(bucketing: Bucketing) -> timedelta:
 
 
 def _tables(bucketing: Bucketing) -> TableSettings:
-    return TableSettings(retention=bucketing.retention / 1000, slice=bucketing.width / 1000, since=bucketing.since)
+    return TableSettings(retention=bucketing.retention / 1000, bucket=bucketing.width / 1000, since=bucketing.since)
 
 
 def _advice(bucketing: Bucketing | None, wanted: timedelta | None) -> str:
-    """Say how long the tables there keep claims, and what it means to want something else."""
+    """Describe the retention of the existing tables, and what another one requires."""
     if bucketing is None:
-        return (
-            "nobody has used tables of a store here yet: the endpoint that is first decides how long they keep claims, and "
-            "that cannot be changed later"
-        )
-    kept = f"the tables there were cut for {in_words(_kept(bucketing))} when they were first used, and that cannot be changed"
+        return "the store tables are unused: the first endpoint that starts sets their retention, which cannot be changed later"
+    kept = f"the existing tables keep claims for {in_words(_kept(bucketing))}, set at their first use, which cannot be changed"
     if wanted is None or bucketing_for(wanted // timedelta(milliseconds=1)).width == bucketing.width:
         return kept
     asked = in_words(wanted)
     if wanted > _kept(bucketing):
-        return f"{kept}: an endpoint that asks for {asked} is refused there. It needs {OTHERS}"
-    return f"{kept}: an endpoint that asks for {asked} gets {in_words(_kept(bucketing))} there. To keep less it needs {OTHERS}"
+        return f"{kept}. An endpoint with a retention of {asked} does not start on them. It needs {OTHERS}"
+    return f"{kept}. An endpoint with a retention of {asked} gets {in_words(_kept(bucketing))}. For less it needs {OTHERS}"
 
 
 def _duration(option: str, text: str) -> timedelta:

@@ -43,7 +43,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate(found: Measurements, *, rate: float, retention: timedelta, in_flight: timedelta, whole: bool) -> list[Estimate]:
-    """Tell what `rate` messages a second take. A token lives for as long as its message is `in_flight`.
+    """Compute size and cleanup cost for `rate` messages per second. A token lives as long as its message is `in_flight`.
 
     `whole` says that a bucket is emptied in a time that hardly depends on how much is in it.
     """
@@ -52,9 +52,14 @@ def estimate(found: Measurements, *, rate: float, retention: timedelta, in_fligh
     each_claim, each_token = found.arrivals.eviction / found.rows, found.tokens.eviction / found.rows
     a_slice = found.bucket.eviction * (1 if whole else rate * width / found.rows)
     kinds = (
-        ("claims with an instant", found.bucket, kept + width, Eviction("a whole bucket at a time", width, a_slice)),
-        ("claims without an instant", found.arrivals, kept, Eviction("in portions", portion / rate, each_claim * portion)),
-        ("tokens", found.tokens, in_flight.total_seconds(), Eviction("each by its handling", 1 / rate, each_token)),
+        ("claims of messages from endpoints", found.bucket, kept + width, Eviction("one bucket at a time", width, a_slice)),
+        (
+            "claims of foreign messages",
+            found.arrivals,
+            kept,
+            Eviction("in small batches", portion / rate, each_claim * portion),
+        ),
+        ("tokens", found.tokens, in_flight.total_seconds(), Eviction("when its message is handled", 1 / rate, each_token)),
     )
     return [_estimate(kind, measured.bytes / found.rows, rate * lives, how) for kind, measured, lives, how in kinds]
 
