@@ -29,7 +29,7 @@ def stored(onceonly: Terminal) -> bytes:
     """Import many letters and declare their queues; gives the file's content."""
     lines = b"".join(to_line(letter(number)) for number in range(COUNT))
     (onceonly.folder / "old.jsonl").write_bytes(lines)
-    assert onceonly("dead", "import", "sqlite:///shop.db", "old.jsonl").out == f"{COUNT} imported, 0 there already\n"
+    assert onceonly("dead", "import", "sqlite:///shop.db", "old.jsonl").out == f"{COUNT} imported, 0 already present\n"
     onceonly("topology", "create", "shop:shop", "shop:mailer")
     return lines
 
@@ -42,9 +42,9 @@ def test_letters_are_retried_in_bulk_with_one_wait(onceonly: Terminal, stored: b
     by_endpoint = onceonly("dead", "retry", *to, "--endpoint", "mailer", "--json")
     assert (by_endpoint.code, by_endpoint.answer) == (0, {"retried": 10, "kept": []})
     by_type = onceonly("dead", "retry", *to, "--type", "odd", "--reason", "oo")
-    assert (by_type.code, by_type.out, by_type.err.count("waiting")) == (0, "110 sent back\n", 1)
+    assert (by_type.code, by_type.out, by_type.err.count("waiting")) == (0, "110 retried\n", 1)
     assert {each["type"] for each in onceonly(*LIST).answer} == {"even"}
-    assert onceonly("dead", "retry", *to, "--all").out == "110 sent back\n"
+    assert onceonly("dead", "retry", *to, "--all").out == "110 retried\n"
     assert onceonly(*LIST).answer == []
     assert onceonly.rows("queue.db", "SELECT count(*) FROM onceonly_messages") == [(COUNT,)]
 
@@ -58,7 +58,7 @@ def test_what_is_exported_is_what_was_imported(onceonly: Terminal, stored: bytes
     assert (piped.out.encode(), piped.err) == (b"".join(stored.splitlines(keepends=True)[-10:]), "10 exported\n")
     again = onceonly("dead", "export", "shop:shop", "new.jsonl")
     assert (again.code, (onceonly.folder / "new.jsonl").read_bytes()) == (2, stored)
-    assert "there is a file new.jsonl already" in again.error
+    assert "file new.jsonl already exists" in again.error
     assert "name a FILE" in onceonly("dead", "export", "shop:shop", "--json").error
     assert len(onceonly(*LIST).answer) == COUNT
 
@@ -91,16 +91,16 @@ def test_a_bad_line_is_one_clear_error_and_the_rest_can_follow(onceonly: Termina
     lines = [to_line(letter(number)) for number in range(3)]
     (onceonly.folder / "bad.jsonl").write_bytes(b"".join([*lines[:2], b"{}\n", lines[2]]))
     done = onceonly("dead", "import", "shop:shop", "bad.jsonl")
-    assert (done.code, done.out) == (1, "2 imported, 0 there already\n")
+    assert (done.code, done.out) == (1, "2 imported, 0 already present\n")
     assert "line 3 is not a dead letter: " in done.error
-    assert "(2 imported before it;" in done.error
+    assert ". 2 imported before it." in done.error
     in_json = onceonly("dead", "import", "shop:shop", "bad.jsonl", "--json")
     assert (in_json.code, in_json.answer["imported"], in_json.answer["known"]) == (1, 0, 2)
     assert in_json.answer["error"].startswith("line 3")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"".join(lines))))
     assert onceonly("dead", "import", "shop:shop", "-", "--json").answer == {"imported": 1, "known": 2, "error": None}
     missing = onceonly("dead", "import", "shop:shop", "missing.jsonl")
-    assert (missing.code, "there is no file missing.jsonl" in missing.error) == (2, True)
+    assert (missing.code, "file missing.jsonl does not exist" in missing.error) == (2, True)
 
 
 def test_progress_is_drawn_on_a_terminal_and_on_standard_error_only(
@@ -111,6 +111,6 @@ def test_progress_is_drawn_on_a_terminal_and_on_standard_error_only(
     exported = onceonly("dead", "export", "sqlite:///shop.db")
     assert (exported.out.encode(), "exporting" in exported.err, f"{COUNT}/{COUNT}" in exported.err) == (stored, True, True)
     imported = onceonly("dead", "import", "sqlite:///shop.db", "old.jsonl")
-    assert (imported.out, "importing" in imported.err) == (f"0 imported, {COUNT} there already\n", True)
+    assert (imported.out, "importing" in imported.err) == (f"0 imported, {COUNT} already present\n", True)
     retried = onceonly("dead", "retry", "shop:shop", "--type", "odd")
-    assert (retried.out, "sending back" in retried.err, "110/110" in retried.err) == ("110 sent back\n", True, True)
+    assert (retried.out, "retrying" in retried.err, "110/110" in retried.err) == ("110 retried\n", True, True)

@@ -120,7 +120,7 @@ def test_all_that_an_endpoint_uses_is_created_and_checked(onceonly: Terminal) ->
     assert (onceonly.folder / "receipts").is_dir()
     printed = onceonly("schema", "print", "bank:safe")
     assert "onceonly_documents" in printed.out
-    assert "nothing to print" in printed.err
+    assert "no SQL to print" in printed.err
 
 
 def test_marks_and_open_attempts_are_counted(onceonly: Terminal) -> None:

@@ -94,7 +94,7 @@ def test_messages_come_from_a_pipe_by_its_path(onceonly: Terminal) -> None:
 def test_a_folder_is_no_file_to_read(onceonly: Terminal) -> None:
     """Said in words."""
     done = onceonly("send", str(onceonly.folder), "--to", "shop:shop")
-    assert (done.code, "there is no file" in done.error) == (2, True)
+    assert (done.code, "is a directory" in done.error) == (2, True)
 
 
 @pytest.mark.slow

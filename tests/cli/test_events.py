@@ -67,11 +67,11 @@ def test_ids_of_several_fields_never_meet() -> None:
         ('{"order_id": true}', "is true"),
         ('{"order_id": 1.5}', "is 1.5"),
         ('{"order_id": 1}\n{"order_id', "line 2 is not JSON"),
-        ("id,total", "line 1 begins neither JSON Lines nor one JSON document"),
+        ("id,total", "line 1 is not the start of JSON Lines or of a JSON document"),
         ('{"order_id": 1}\n3', "line 2 is not a JSON object"),
         ('[{"order_id": 1}, 4]', "item 2 is not a JSON object"),
-        ('{"specversion": "1.0", "source": "s", "type": "t"}', "line 1 is a CloudEvent without an id"),
-        ('{"specversion": "1.0", "id": "", "source": "s", "type": "t"}', "without an id"),
+        ('{"specversion": "1.0", "source": "s", "type": "t"}', "line 1 is a CloudEvent without `id`"),
+        ('{"specversion": "1.0", "id": "", "source": "s", "type": "t"}', "without `id`"),
     ],
 )
 def test_what_is_no_message_is_named_with_its_place(text: str, complaint: str) -> None:

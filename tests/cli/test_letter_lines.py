@@ -64,9 +64,12 @@ async def test_what_was_exported_is_imported_exactly_and_once() -> None:
         (b'{"endpoint": "shop"}', "missing required field `reason`"),
         (to_line(NAMELESS).replace(b'"body":""', b'"body":"?"'), "base64"),
         (to_line(NAMELESS).replace(b'"attempts":0', b'"attempts":%d' % 10**30), "line 3 is not a dead letter: "),
-        (to_line(NAMELESS).replace(b'"endpoint":"shop"', b'"endpoint":""'), "'' is no endpoint's name"),
-        (to_line(NAMELESS).replace(b'"body":""', b'"body":"AAAA"'), "line 3 does not fit its key"),
-        (to_line(NAMELESS).replace(b'"format":1', b'"format":2'), "line 3 was written by a newer onceonly (format 2)"),
+        (to_line(NAMELESS).replace(b'"endpoint":"shop"', b'"endpoint":""'), "'' is not an endpoint name"),
+        (to_line(NAMELESS).replace(b'"body":""', b'"body":"AAAA"'), "line 3 does not match its key"),
+        (
+            to_line(NAMELESS).replace(b'"format":1', b'"format":2'),
+            "line 3 has format 2, this version reads format 1: upgrade onceonly",
+        ),
     ],
 )
 async def test_a_bad_line_is_named_and_those_before_it_are_imported(line: bytes, complaint: str) -> None:

@@ -74,7 +74,7 @@ async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
     with pytest.raises(SetupError, match="no dead letter"):
         await find(simulated.letters, "nothing")
     ((shared, _),) = Counter(letter(n).key[0] for n in range(40)).most_common(1)
-    with pytest.raises(SetupError, match="give more digits"):
+    with pytest.raises(SetupError, match="write more digits"):
         await find(simulated.letters, shared)
 
 
@@ -118,7 +118,7 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     reasons = dict(done.kept)
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
-    assert "no queue for endpoint 'gone'" in reasons[homeless.key]
+    assert "endpoint 'gone' has no queue" in reasons[homeless.key]
     assert len(await choose(simulated.letters, LetterSelection())) == 2
 
 
@@ -177,8 +177,8 @@ async def test_a_message_from_the_future_is_kept_until_its_bucket_may_hold_it(be
 
 
 KEPT = (
-    "it is from the future, of 2030-03-17T17:46:40Z, and would be refused again before 2030-03-17T14:00:00Z by the clock of "
-    "its store: retry it then, or when that clock is right; --anyway handles it now"
+    "its time, 2030-03-17T17:46:40Z, is in the future; retry it after 2030-03-17T14:00:00Z by the clock of its store, correct "
+    "that clock, or use --anyway"
 )
 
 
@@ -187,7 +187,7 @@ async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() 
     early, never = undecidable(1, Undecidable.TOO_NEW, "1900000000000"), undecidable(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
     done = await (await SimulatedEndpoint().opened(early, never)).retry(LetterSelection())
     assert (done.sent, done.kept) == (2, [])
-    words = "refused again unless its time, {}, is near by the clock of its store"
+    words = "it becomes a dead letter again if its time, {}, is still in the future for its store"
     assert dict(done.early) == {
         early.key: words.format("2030-03-17T17:46:40Z"),
         never.key: words.format("9999-12-31T23:59:59Z"),
@@ -266,4 +266,4 @@ async def test_no_letter_is_removed_before_its_message_was_taken() -> None:
         == [letter(PAGE).key]
         == [key for key, _ in done.kept]
     )
-    assert "nobody knows" in done.kept[0][1]
+    assert "did not confirm it" in done.kept[0][1]

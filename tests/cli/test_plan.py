@@ -71,7 +71,7 @@ def test_people_get_a_table(onceonly: Terminal) -> None:
         (("shop:shop", "--rate", "0"), "--rate is 0; set it to a number"),
         (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
         (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
-        (("sqlite:///nowhere.db", "--rate", "1"), "there is no such database file"),
+        (("sqlite:///nowhere.db", "--rate", "1"), "database file sqlite:///nowhere.db does not exist"),
         (("memory://a", "--rate", "1"), "memory://a has no tables to measure"),
         (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "measures claims in SQL databases"),
     ],

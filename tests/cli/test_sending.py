@@ -135,5 +135,5 @@ async def test_refused_messages_are_listed_with_their_reason() -> None:
     await send_all([huge], transport, to="shop", tally=tally, tick=lambda _: None)
     unknown, oversize = tally.refused
     assert (unknown.id, oversize.id) == ("0", "huge")
-    assert "no queue for endpoint 'shpo'" in unknown.reason
+    assert "endpoint 'shpo' has no queue" in unknown.reason
     assert "bytes" in oversize.reason

@@ -39,7 +39,7 @@ def onceonly(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True, expose_value=False)
     ] = False,
 ) -> None:
-    """Message handlers whose effects happen exactly once."""
+    """Run, inspect and maintain endpoints: message handlers whose effects happen exactly once."""
 
 
 app.command()(run.run)

@@ -1,4 +1,4 @@
-"""`onceonly dead`: look after messages that were given up on."""
+"""`onceonly dead`: inspect, retry and purge dead letters."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import typer
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import open_token_issuer
+from onceonly.cli.hints import pasteable
 from onceonly.cli.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
@@ -42,31 +43,33 @@ LONGEST_REASON = 200
 """Characters of a reason in a list; `show` has all of them."""
 
 PlaceArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store that keeps the dead letters.")
+    str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store with the dead letters.")
 ]
 KeysArgument: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY", help="Keys of letters; their first digits are enough.", show_default=False),
+    typer.Argument(metavar="KEY", help="Keys of dead letters; the first digits are enough.", show_default=False),
 ]
-EndpointOption: TypeAlias = Annotated[str, typer.Option("--endpoint", metavar="NAME", help="Only those of this endpoint.")]
+EndpointOption: TypeAlias = Annotated[
+    str, typer.Option("--endpoint", metavar="NAME", help="Only dead letters of this endpoint.")
+]
 TypeOption: TypeAlias = Annotated[str, typer.Option("--type", metavar="TYPE", help="Only messages of this type.")]
 ReasonOption: TypeAlias = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Only those whose reason contains this.")
+    str, typer.Option("--reason", metavar="TEXT", help="Only dead letters whose reason contains this text.")
 ]
-AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
+AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 AnywayOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--anyway",
-        help="With keys: also what may have been handled long ago, or is from the future. If it was handled, it is HANDLED "
-        "TWICE: decide by looking.",
+        help="With keys: retry even if the message is older than the retention or from the future. If it was handled before, "
+        "it is HANDLED TWICE. Check your data first.",
     ),
 ]
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Look after messages that were given up on: list, show, retry, purge, move.",
+    help="List, show, retry, purge, export and import dead letters.",
 )
 
 
@@ -77,11 +80,11 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
     reason: ReasonOption = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of dead letters.")] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List dead letters, the oldest first."""
+    """List dead letters, oldest first."""
     where = place_of(place, UrlOverrides(store))
     chosen = LetterSelection(filter=filter_of(where, endpoint, type_, reason))
     found, count = asyncio.run(_list(where, chosen, limit))
@@ -102,18 +105,18 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     ]
     show_table(f"dead letters: {count}", ("key", "endpoint", "type", "id", "attempts", "at", "reason"), rows)
     if count > len(found):
-        say(f"only the first {len(found)} are shown; --limit shows more")
+        say(f"showing the first {len(found)} of {count}; raise --limit to see more")
 
 
 @app.command("show")
 def show_(
     place: PlaceArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the letter; its first digits are enough.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the dead letter; the first digits are enough.")],
     *,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one dead letter: its message, why it was given up, and what happened before."""
+    """Show one dead letter: its message, its reason, and the failures before it."""
     letter = asyncio.run(_show(place_of(place, UrlOverrides(store)), key))
     if as_json:
         show_json(_details(letter))
@@ -147,15 +150,18 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send the messages of dead letters back to their endpoint's queue, with the ids they had, and remove the letters.
+    """Return the messages of dead letters to the queue of their endpoint, with the same ids, and delete the dead letters.
 
-    Name them by key, or give --endpoint, --type, --reason or --all for all that fit. A message that was handled already is
-    not handled again: only what it could not send is sent. One "behind the horizon" is sent back only --anyway: nobody can tell
-    any more whether it was handled, and if it was, it is handled twice. One "from the future" is sent back when its time has
-    come, or --anyway. Exit code 1 when a letter could not be retried.
+    Select them by key, or with --endpoint, --type, --reason or --all. A message that was handled before is not handled again;
+    only its unsent messages are sent.
+
+    A message "behind the horizon" is older than the retention, so the store cannot tell whether it was handled. It is retried
+    with --anyway only. A message "from the future" is retried when its time has come, or with --anyway.
+
+    Exits with code 1 if a dead letter could not be retried.
     """
     if anyway and not keys:
-        raise SetupError("--anyway needs the keys of the letters: look at each of them, and be sure that it was not handled")
+        raise SetupError("--anyway requires keys. Check each dead letter, make sure that it was not handled, and name its key")
     where = place_of(place, UrlOverrides(store, transport))
     everything = all_ or (bool(endpoint) and not keys)
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=everything)
@@ -164,19 +170,22 @@ def retry(  # noqa: PLR0913 - one parameter for each option
         asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
     except RetryableError:
         if done.sent:
-            say(f"{done.sent} sent back before this; run the command again for the others, the ids make that safe")
+            say(
+                f"{done.sent} retried before the error. Run the command again for the rest: this is safe, the ids stay the same"
+            )
         raise
+    kept = [(key, pasteable(why, (place,))) for key, why in done.kept]
     if as_json:
-        show_json({"retried": done.sent, "kept": [{"key": key, "reason": why} for key, why in done.kept]})
+        show_json({"retried": done.sent, "kept": [{"key": key, "reason": why} for key, why in kept]})
     else:
-        show(f"{done.sent} sent back")
+        show(f"{done.sent} retried")
     if anyway and done.sent:
-        say("sent back anyway: any of them that was handled before is handled a second time")
+        say("retried with --anyway: a message that was handled before is handled a second time")
     for key, why in done.early:
-        say(f"{key[:SHORT_KEY]} was sent back: {why}")
-    for key, why in done.kept:
-        say(f"{key[:SHORT_KEY]} was kept: {why}")
-    if done.kept:
+        say(f"{key[:SHORT_KEY]} retried: {why}")
+    for key, why in kept:
+        say(f"{key[:SHORT_KEY]} not retried: {why}")
+    if kept:
         raise typer.Exit(NEGATIVE)
 
 
@@ -192,10 +201,10 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove dead letters for good. Their messages are lost then: nothing else remembers them.
+    """Delete dead letters and their messages. This cannot be undone.
 
-    The record of a finish-only letter stays in the store: its handler's work is committed, and the relay goes on trying to
-    send what it sends until the broker takes it.
+    A finish-only dead letter is different: its handler's changes are committed. Its record stays in the store, and the relay
+    retries the unsent messages until the broker accepts them.
     """
     where = place_of(place, UrlOverrides(store))
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
@@ -205,7 +214,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     else:
         show(f"{removed} purged")
     if finish_only:
-        say(f"warning: {finish_only} of {removed} finish-only: what they send stays in the store until the broker takes it")
+        say(f"warning: {finish_only} of {removed} are finish-only: their unsent messages stay in the store for the relay")
 
 
 async def _list(place: CommandTarget, chosen: LetterSelection, limit: int) -> tuple[list[DeadLetter], int]:
@@ -226,10 +235,10 @@ async def _retry(place: CommandTarget, chosen: LetterSelection, transport: str, 
         cut = partial(_cut_of, place.store)
         way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START_SECONDS, anyway=anyway, cut=cut)
         with progress() as bar:
-            task = bar.add_task("sending back", total=total)
+            task = bar.add_task("retrying", total=total)
             await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))
         if done.sent:
-            say(f"waiting {HEAD_START_SECONDS:g} s: a message is delivered only when its letter had the time to be removed")
+            say(f"waiting {HEAD_START_SECONDS:g} s, so that messages are delivered after their dead letters are deleted")
             await asyncio.sleep(max(0.0, done.due - monotonic()))
 
 
@@ -274,9 +283,9 @@ def filter_of(place: CommandTarget, endpoint: str, type_: str, reason: str) -> F
 
 def _chosen(keys: Sequence[str], chosen: Filter, *, everything: bool) -> LetterSelection:
     if not keys and not everything and not chosen.type and not chosen.reason:
-        raise SetupError("say which: give keys, --type, --reason, or --all")
+        raise SetupError("no dead letters selected: name keys, --type, --reason or --all")
     if keys and everything:
-        refuse("keys and --all exclude each other", 2)
+        refuse("keys and --all exclude each other: use one of them", 2)
     return LetterSelection(keys=tuple(keys), filter=chosen)
 
 

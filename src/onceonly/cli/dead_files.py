@@ -19,7 +19,7 @@ from onceonly.model.errors import RetryableError, SetupError
 
 def export(  # noqa: PLR0913 - one parameter for each option
     place: PlaceArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file; - is standard output.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="New file, or - for standard output.")] = "-",
     *,
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
@@ -27,12 +27,12 @@ def export(  # noqa: PLR0913 - one parameter for each option
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write dead letters as JSON Lines: every field, bodies in base64, the oldest first. The letters stay.
+    """Export dead letters as JSON Lines, oldest first: all fields, with bodies in base64. The dead letters stay in the store.
 
-    A file is made whole or not at all, and is never written over.
+    If the export fails, no file is written. An existing file is never overwritten.
     """
     if as_json and file == "-":
-        raise SetupError("--json tells how many there were, and standard output has the letters: name a FILE")
+        raise SetupError("--json prints the count to standard output, where the dead letters go: name a FILE")
     where = place_of(place, UrlOverrides(store))
     count = asyncio.run(_export(where, LetterSelection(filter=filter_of(where, endpoint, type_, reason)), file))
     if as_json:
@@ -43,15 +43,15 @@ def export(  # noqa: PLR0913 - one parameter for each option
 
 def import_(
     place: PlaceArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What an export wrote; - is standard input.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File written by `dead export`, or - for standard input.")] = "-",
     *,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the dead letters of a file of JSON Lines, whatever their endpoint. Those that are there already stay as they are.
+    """Import dead letters of any endpoint from JSON Lines. Existing dead letters are not changed.
 
-    Importing a file again is safe: a letter is known by its key. Exit code 1 when a line is no dead letter: those before it
-    are imported.
+    Importing a file twice is safe: dead letters are identified by key. If a line is not a dead letter, the lines before it are
+    imported, and the exit code is 1.
     """
     where = place_of(place, UrlOverrides(store))
     tally, problem = ImportResult(), ""
@@ -62,14 +62,14 @@ def import_(
             problem = str(error)
         except RetryableError:
             if tally.new:
-                say(f"{tally.new} imported before this; import the file again, those that are there stay as they are")
+                say(f"{tally.new} imported before the error. Import the file again: existing dead letters are skipped")
             raise
     if as_json:
         show_json({"imported": tally.new, "known": tally.known, "error": problem or None})
     else:
-        show(f"{tally.new} imported, {tally.known} there already")
+        show(f"{tally.new} imported, {tally.known} already present")
     if problem:
-        complain(f"{problem} ({tally.new} imported before it; correct it and import the file again)")
+        complain(f"{problem}. {tally.new} imported before it. Correct the line and import the file again")
         raise typer.Exit(NEGATIVE)
 
 

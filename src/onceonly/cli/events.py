@@ -66,9 +66,9 @@ def to_message(item: Item, form: EventDefaults) -> Message:
     if "specversion" in fields:
         return _from_cloudevent(item, form)
     if not form.type:
-        raise BadItem(f"{item.place} has no message type: give one with --type, or send CloudEvents")
+        raise BadItem(f"{item.place} has no message type: set --type, or send CloudEvents")
     if not form.id_from:
-        raise BadItem(f"{item.place} has no id: name the fields that make it with --id-from, or send CloudEvents")
+        raise BadItem(f"{item.place} has no id: name its id fields with --id-from, or send CloudEvents")
     name = _joined([_field(item, fields, field) for field in form.id_from])
     return Message(id=name, source=form.source, type=form.type, body=item.raw)
 
@@ -79,10 +79,10 @@ def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
     except (ValueError, RecursionError) as error:
         raise BadItem(f"{item.place}: {error}") from error
     if not attributes.get("id"):
-        raise BadItem(f"{item.place} is a CloudEvent without an id: without one nobody can tell its copies apart")
+        raise BadItem(f"{item.place} is a CloudEvent without `id`: add one, duplicates are detected by it")
     attributes.setdefault("type", form.type)
     if not attributes["type"]:
-        raise BadItem(f"{item.place} is a CloudEvent without a type: give one with --type")
+        raise BadItem(f"{item.place} is a CloudEvent without `type`: add one, or set --type")
     event = Event(attributes, (), body)
     return message_of(event, source=attributes.get("source") or form.source, id=attributes["id"])
 
@@ -95,7 +95,7 @@ def _field(item: Item, fields: dict[str, msgspec.Raw], name: str) -> str | int:
     if isinstance(value, int | str) and not isinstance(value, bool) and value != "":
         return value
     found = "is missing" if name not in fields else f"is {bytes(fields[name])[:40].decode(errors='replace')}"
-    raise BadItem(f"{item.place}: the field {name!r} of --id-from {found}; an id is made of texts and whole numbers")
+    raise BadItem(f"{item.place}: the field {name!r} of --id-from {found}; an id field must be a string or an integer")
 
 
 def _joined(values: list[str | int]) -> str:
@@ -105,7 +105,7 @@ def _joined(values: list[str | int]) -> str:
 
 def _document(text: bytes, number: int) -> Iterator[Item]:
     if not _is_json(text):
-        raise BadItem(f"line {number} begins neither JSON Lines nor one JSON document: {_start(text)}")
+        raise BadItem(f"line {number} is not the start of JSON Lines or of a JSON document: {_start(text)}")
     if not text.startswith(b"["):
         yield Item("item 1", text)
         return

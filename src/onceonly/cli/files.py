@@ -17,7 +17,8 @@ def reading(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     if not Path(file).exists() or Path(file).is_dir():
-        raise SetupError(f"there is no file {file}: name one, or - for standard input")
+        problem = "is a directory" if Path(file).is_dir() else "does not exist"
+        raise SetupError(f"file {file} {problem}: name an existing file, or - for standard input")
     with Path(file).open("rb") as stream:
         yield stream
 
@@ -35,7 +36,7 @@ def writing(file: str) -> Iterator[BinaryIO]:
     try:
         stream = Path(file).open("xb")  # noqa: SIM115 - closed below; only a failure to make it is caught here
     except FileExistsError as error:
-        raise SetupError(f"there is a file {file} already: name another, it may be all that is left of something") from error
+        raise SetupError(f"file {file} already exists and is not overwritten: name a new file") from error
     with stream:
         try:
             yield stream

@@ -26,7 +26,7 @@ HealthOption: TypeAlias = Annotated[
         "--health",
         envvar="ONCEONLY_HEALTH",
         metavar="HOST:PORT",
-        help="Answer GET /live and /ready here; a port alone: this machine.",
+        help="Serve GET /live and /ready here. A port alone binds to localhost.",
     ),
 ]
 

@@ -28,15 +28,15 @@ class MaintenanceRound(Struct, frozen=True, kw_only=True):
 
 
 def janitor(
-    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to clean up after.")],
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints, such as shop:shop.")],
     *,
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Do all of the janitor's chores now, due or not, in this process; `onceonly run` does them by itself.
+    """Run all clean-up tasks now, even if they are not due. `onceonly run` runs them automatically.
 
-    Exit code 1 when a chore failed, a bucket is late, or another process is at it just now.
+    Exits with code 1 if a task failed, a time bucket is late, or another process is running the tasks.
     """
     instead = UrlOverrides(store, transport)
     rounds = asyncio.run(_clean_up([(endpoint, instead.settings(endpoint)) for endpoint in load_all(endpoints)]))
@@ -46,7 +46,7 @@ def janitor(
         for each in rounds:
             rows = [(name, done.count, done.took / 1000, done.reason or "done") for name, done in each.chores.items()]
             if rows:
-                show_table(f"{each.endpoint}: {each.state}", ("chore", "count", "seconds", "result"), rows)
+                show_table(f"{each.endpoint}: {each.state}", ("task", "count", "seconds", "result"), rows)
             else:
                 say(f"{each.endpoint}: {each.state}")
             for trouble in each.troubles:

@@ -46,15 +46,15 @@ def from_line(line: bytes, number: int) -> DeadLetter:
     try:
         head = _decode_head(line)
         if head.format != FORMAT:
-            raise BadItem(f"line {number} was written by a newer onceonly (format {head.format}); upgrade this one")
+            raise BadItem(f"line {number} has format {head.format}, this version reads format {FORMAT}: upgrade onceonly")
         letter = _decode_letter(line)
         encode_letter(letter)  # a number that JSON can hold and a store cannot
     except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:
         raise BadItem(f"line {number} is not a dead letter: {error}") from error
     if not is_endpoint_name(letter.endpoint):
-        raise BadItem(f"line {number} is not a dead letter: {letter.endpoint!r} is no endpoint's name")
+        raise BadItem(f"line {number} is not a dead letter: {letter.endpoint!r} is not an endpoint name")
     if head.key and head.key != letter.key:
-        raise BadItem(f"line {number} does not fit its key: it was changed; remove the key if that is meant")
+        raise BadItem(f"line {number} does not match its key: its content was changed. If that is intended, remove the key")
     return letter
 
 

@@ -85,8 +85,8 @@ async def find(letters: DeadLetters, key: str) -> DeadLetter:
     if len(found) == 1:
         return found[0]
     if found:
-        raise SetupError(f"{len(found)} dead letters have keys that begin with {key!r}: give more digits")
-    raise SetupError(f"there is no dead letter with key {key!r}: `onceonly dead list` shows those there are")
+        raise SetupError(f"{len(found)} dead letters have keys that begin with {key!r}: write more digits of the key")
+    raise SetupError(f"no dead letter has the key {key!r}: `onceonly dead list module:endpoint` lists the keys")
 
 
 async def pages(letters: DeadLetters, chosen: LetterSelection) -> AsyncIterator[Sequence[DeadLetter]]:
@@ -151,7 +151,10 @@ async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: Way
     if monotonic() - began < way.head_start / 2:
         await letters.remove([letter.key for letter in taken])
     else:
-        tally.kept.extend((letter.key, "sent, but too slowly to remove its letter safely") for letter in taken)
+        tally.kept.extend(
+            (letter.key, "sent, but too slowly to delete its dead letter safely; retrying it again changes nothing")
+            for letter in taken
+        )
 
 
 async def _send_back(
@@ -185,17 +188,15 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
 
 def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> str:
     if letter.message is None:
-        return f"it has no identity ({letter.reason}): its sender has to send it again with one"
+        return f"it has no identity ({letter.reason}); have its sender send it again with one"
     if letter.reason == Undecidable.TOO_OLD.value and not anyway:
-        return (
-            "it is behind the horizon, and would be refused again; if you know that it was never handled, --anyway handles it"
-        )
+        return "it is behind the horizon and would be refused again; if you are sure that it was never handled, use --anyway"
     instant = _instant_ahead(letter)
     opens = cut.bucketing.opens(instant) if cut is not None and instant and not anyway else 0
     if cut is not None and opens > cut.now:
         return (
-            f"it is from the future, of {moment(instant)}, and would be refused again before {moment(opens)} by the clock of "
-            "its store: retry it then, or when that clock is right; --anyway handles it now"
+            f"its time, {moment(instant)}, is in the future; retry it after {moment(opens)} by the clock of its store, correct "
+            "that clock, or use --anyway"
         )
     return ""
 
@@ -203,7 +204,11 @@ def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> s
 def _early(letter: DeadLetter, cut: BucketClock | None) -> str:
     """Say of a message from the future that it may be refused again, where nobody knows when it will not."""
     instant = _instant_ahead(letter)
-    return f"refused again unless its time, {moment(instant)}, is near by the clock of its store" if instant and not cut else ""
+    return (
+        f"it becomes a dead letter again if its time, {moment(instant)}, is still in the future for its store"
+        if instant and not cut
+        else ""
+    )
 
 
 def _instant_ahead(letter: DeadLetter) -> int:
@@ -221,8 +226,8 @@ def moment(milliseconds: int) -> str:
 
 def _why(answer: Answer, letter: DeadLetter) -> str:
     if answer is Answer.REFUSED:
-        return f"refused: there is no queue for endpoint {letter.endpoint!r}; run the endpoint once, then retry"
-    return "nobody knows whether it was taken; retry it again, its id makes that safe"
+        return f"endpoint {letter.endpoint!r} has no queue; run `onceonly topology create module:endpoint`, then retry"
+    return "the broker did not confirm it; retry it again, which is safe because the id stays the same"
 
 
 async def _all(letters: DeadLetters, chosen: Filter) -> AsyncIterator[DeadLetter]:

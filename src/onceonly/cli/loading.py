@@ -13,14 +13,14 @@ def load(name: str) -> Endpoint:
     """Import one endpoint. The working directory is searched first. Raises SetupError, saying what the name should be."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise SetupError(f"{name!r} names no endpoint: write module:attribute, such as shop:shop")
+        raise SetupError(f"{name!r} is not an endpoint name: write module:attribute, such as shop:shop")
     module = _import(module_name)
     found = getattr(module, attribute, None)
     if isinstance(found, Endpoint):
         return found
     there = sorted(key for key, value in vars(module).items() if isinstance(value, Endpoint))
-    hint = f"it has {', '.join(f'{module_name}:{key}' for key in there)}" if there else "it has no endpoint at all"
-    problem = "is no Endpoint" if hasattr(module, attribute) else "does not exist"
+    hint = f"it has {', '.join(f'{module_name}:{key}' for key in there)}" if there else "the module has no endpoint"
+    problem = "is not an Endpoint" if hasattr(module, attribute) else "does not exist"
     raise SetupError(f"{name!r} {problem} in module {module_name!r}: {hint}")
 
 
@@ -30,7 +30,7 @@ def load_all(names: Sequence[str]) -> tuple[Endpoint, ...]:
     seen = [endpoint.name for endpoint in endpoints]
     twice = sorted({name for name in seen if seen.count(name) > 1})
     if twice:
-        raise SetupError(f"two endpoints are named {', '.join(twice)}: name each endpoint once, and give each its own name")
+        raise SetupError(f"two endpoints are named {', '.join(twice)}: list each endpoint once, and give each a unique name")
     return endpoints
 
 
@@ -44,7 +44,7 @@ def _import(name: str) -> object:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise SetupError(f"there is no module {name!r} in {here} or on the Python path") from error
+            raise SetupError(f"module {name!r} was not found in {here} or on the Python path") from error
         raise SetupError(f"module {name!r} could not be imported: {error}") from error
     except Exception as error:  # a user's module may raise anything when it is imported
         place = _place(error)

@@ -14,13 +14,11 @@ from onceonly.model.errors import SetupError
 
 StoreOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--store", envvar="ONCEONLY_STORE", metavar="URL", help="Store to use instead of the endpoint's own."),
+    typer.Option("--store", envvar="ONCEONLY_STORE", metavar="URL", help="Store URL [default: the endpoint's]."),
 ]
 TransportOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--transport", envvar="ONCEONLY_TRANSPORT", metavar="URL", help="Transport to use instead of the endpoint's own."
-    ),
+    typer.Option("--transport", envvar="ONCEONLY_TRANSPORT", metavar="URL", help="Transport URL [default: the endpoint's]."),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -52,7 +50,9 @@ def missing_file(setting: Any) -> str:
     if not file or file == ":memory:" or file.startswith("file:") or Path(file).exists():
         return ""
     place = shown(setting) if isinstance(setting, str) else file
-    return f"there is no such database file: {place}; a first run makes it, or `onceonly schema create module:endpoint`"
+    return (
+        f"database file {place} does not exist: `onceonly schema create module:endpoint` creates it, and so does the first run"
+    )
 
 
 def _is_sqlite(url: str) -> bool:
@@ -107,5 +107,5 @@ def place_of(text: str, instead: UrlOverrides) -> CommandTarget:
 def transport_of(place: CommandTarget) -> str:
     """Give the transport of a place. Raises SetupError when the command did not say where it is."""
     if place.transport is None:
-        raise SetupError("a store alone has no queue: give --transport URL, or name the place as module:endpoint")
+        raise SetupError("a store URL alone has no queue: set --transport URL, or name the endpoint as module:endpoint")
     return place.transport

@@ -31,13 +31,15 @@ def add_plugins(app: typer.Typer, arguments: Sequence[str]) -> None:
         try:
             app.command(name)(plugins[name].load())
         except (ImportError, AttributeError) as error:
-            raise SetupError(f"the command {name} of {plugins[name].value} cannot be loaded: {error}") from error
+            raise SetupError(
+                f"command {name!r} of {plugins[name].value} cannot be loaded: {error}. Repair or uninstall that package"
+            ) from error
 
 
 def _add_missing(app: typer.Typer, name: str) -> None:
     distribution = _ELSEWHERE[name]
 
-    @app.command(name, context_settings=_ANYTHING, help=f"Needs the distribution {distribution}, which is not installed.")
+    @app.command(name, context_settings=_ANYTHING, help=f"Check the algorithms. Requires `pip install {distribution}`.")
     def _missing(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         release = version("onceonly")
-        raise SetupError(f"onceonly {name} is in a distribution of its own: pip install '{distribution}=={release}'")
+        raise SetupError(f"`onceonly {name}` is not installed: run pip install '{distribution}=={release}'")

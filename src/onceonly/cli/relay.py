@@ -1,4 +1,4 @@
-"""`onceonly relay`: sends what was committed and not sent, without running any handler, until somebody says stop."""
+"""`onceonly relay`: sends committed messages without running handlers, until it is stopped."""
 
 import asyncio
 import logging
@@ -38,21 +38,22 @@ _log = EventLogger(logging.getLogger("onceonly.relay"))
 
 def relay(
     endpoints: Annotated[
-        list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Whose messages to send, such as shop:shop.")
+        list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints whose messages to send, such as shop:shop.")
     ],
     *,
-    log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    log_format: Annotated[LogFormat, typer.Option(help="Log as text, or as one JSON object for each line.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
-    """Send what was committed and not sent, until SIGTERM or Ctrl-C: then what is in work is finished. Runs no handler.
+    """Send messages that were committed and not sent, until SIGTERM or Ctrl-C. Runs no handlers.
 
-    For what is committed by processes in which the endpoint does not run; `onceonly run` has it inside. Any number of relays
-    share the work, so for more of them give this command more often. A server that is away is waited for, at start and later;
-    messages wait in the store meanwhile. With --health, GET /live and /ready say how it is; an address that endpoints have of
-    their own is for `onceonly run`. Exit code 2 when the set-up is wrong.
+    Use it if messages are committed by processes in which the endpoint does not run. `onceonly run` includes it. Several relays
+    share the work: to add one, start this command again.
+
+    If a server is unreachable, the relay retries until it answers. With --health, GET /live and /ready report its state. The
+    `health=` of endpoints is ignored. Exits with code 2 if the configuration is wrong.
     """
     log_to_stderr(json_lines=log_format is LogFormat.JSON, level=log_level)
     instead = UrlOverrides(store, transport)

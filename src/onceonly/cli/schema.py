@@ -25,7 +25,7 @@ from onceonly.systems import Role
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Create, upgrade, print and check the tables of onceonly in a database, and its places in services without tables.",
+    help="Create, upgrade, print and check tables in databases; create tables, containers and buckets in services.",
 )
 
 
@@ -41,11 +41,11 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 PlaceArgument: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="PLACE", help="URL of a database or a service, or module:endpoint for all that an endpoint uses."),
+    typer.Argument(metavar="PLACE", help="URL of a database or service, or module:endpoint for all systems of an endpoint."),
 ]
 ComponentOption: TypeAlias = Annotated[
     list[Component] | None,
-    typer.Option("--component", help="Only what is for this use; all unless given.", show_default=False),
+    typer.Option("--component", help="Only the tables for this use [default: all].", show_default=False),
 ]
 Act = Callable[[Database, Schema], Awaitable[None]]
 
@@ -59,7 +59,7 @@ def create_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the tables, and the places in services, that are missing; harmless when they are there."""
+    """Create missing tables. Existing ones are not changed."""
     _do(create, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
@@ -72,7 +72,7 @@ def upgrade_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the tables to the version of this onceonly; creates those that are missing."""
+    """Upgrade tables to the schema of this version, and create missing ones."""
     _do(upgrade, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
@@ -85,7 +85,7 @@ def check_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether all is there, and of the right version; exit code 1 when not."""
+    """Check that all tables exist and have the right version. Exits with code 1 if not."""
     _do(check, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
 
 
@@ -97,7 +97,7 @@ def print_(
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
-    """Print the statements that create the tables, for review or for a migration tool. Connects to nothing."""
+    """Print the SQL that creates the tables, for review or for a migration. Connects to nothing."""
     show("\n".join(asyncio.run(_render(SchemaTarget(place, component, UrlOverrides(store, transport))))))
 
 
@@ -156,8 +156,8 @@ async def _render(asked: SchemaTarget) -> list[str]:
     texts = []
     for part in parts_of(asked):
         if not part.has_tables:
-            nothing = f"the {part.component.value} {shown(part.setting)} has nothing to print"
-            say(pasteable(f"{nothing}; `onceonly schema create module:endpoint` makes it", asked.arguments))
+            nothing = f"the {part.component.value} {shown(part.setting)} has no SQL to print"
+            say(pasteable(f"{nothing}; `onceonly schema create module:endpoint` creates it", asked.arguments))
             continue
         async with open_database(part.setting) as database:
             texts.append(f"-- {part.component.value}\n{render(database, *schemas(part.component.value))}")

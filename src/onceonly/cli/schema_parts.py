@@ -112,5 +112,5 @@ def _is_made(part: SchemaPart) -> bool:
 
 
 def _nothing(part: SchemaPart) -> str:
-    makes = ": `onceonly topology create module:endpoint` makes its queues" if part.component is Component.TRANSPORT else ""
+    makes = ": `onceonly topology create module:endpoint` creates its queues" if part.component is Component.TRANSPORT else ""
     return f"the {part.component.value} {part.location} has no tables{makes}"

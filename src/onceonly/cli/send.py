@@ -37,24 +37,31 @@ class Target(NamedTuple):
 
 
 def send(  # noqa: PLR0913 - one parameter for each option
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or CloudEvents in JSON; - is standard input.")] = "-",
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON Lines or CloudEvents in JSON, or - for standard input.")
+    ] = "-",
     *,
-    to: Annotated[str, typer.Option(metavar="ENDPOINT", help="Command: the endpoint's name, or module:endpoint.")] = "",
-    event: Annotated[bool, typer.Option("--event", help="Event: whoever subscribed to its type gets it.")] = False,
-    type_: Annotated[str, typer.Option("--type", metavar="TYPE", help="Message type of plain bodies.")] = "",
-    id_from: Annotated[
-        str, typer.Option(metavar="FIELD,FIELD", help="Fields of plain bodies that make the id: equal fields, same message.")
+    to: Annotated[
+        str, typer.Option(metavar="ENDPOINT", help="Send commands to this endpoint: its name, or module:endpoint.")
     ] = "",
-    source: Annotated[str, typer.Option(help="Source of what brings none; identity is source and id.")] = "cli",
+    event: Annotated[bool, typer.Option("--event", help="Publish events to all subscribers of their type.")] = False,
+    type_: Annotated[str, typer.Option("--type", metavar="TYPE", help="Message type of lines that are not CloudEvents.")] = "",
+    id_from: Annotated[
+        str, typer.Option(metavar="FIELD,FIELD", help="Fields that form the message id. Equal values, same message.")
+    ] = "",
+    source: Annotated[
+        str, typer.Option(help="Source of messages without one. A message is identified by source and id.")
+    ] = "cli",
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send messages, one for each line of a file.
+    """Send one message for each line of a file.
 
-    A line is a body (give --type and --id-from) or a CloudEvent, which brings its own id, source and type. Sending a file
-    again is safe: the ids are the same, so nothing is handled twice. An endpoint with deduplication=Tokens(...) remembers
-    nothing of what it handled: name it as module:endpoint, and send to it once. Exit code 1 when a message was refused or is
-    none.
+    A line is a message body (set --type and --id-from) or a CloudEvent, which has its own id, source and type. Sending a file
+    twice is safe: the ids are the same, so nothing is handled twice. Exception: an endpoint with deduplication=Tokens(...)
+    stores no handled messages. Send to it once, and name it as module:endpoint.
+
+    Exits with code 1 if a line is not a message or a message is refused.
     """
     target = _target(to, UrlOverrides(transport=transport), event=event)
     form = EventDefaults(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
@@ -66,7 +73,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
             problem = str(error)
         except RetryableError:
             if tally.sent:
-                say(f"{tally.sent} sent before this; send the file again, the same ids make that safe")
+                say(f"{tally.sent} sent before the error. Send the file again: this is safe, the ids stay the same")
             raise
     _answer(tally, target, problem, as_json=as_json)
 
@@ -103,7 +110,7 @@ def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message]:
 
 def _target(to: str, instead: UrlOverrides, *, event: bool) -> Target:
     if bool(to) == event:
-        raise SetupError("say where to: --to ENDPOINT for commands, or --event for events")
+        raise SetupError("no destination: use --to ENDPOINT to send commands, or --event to publish events")
     if ":" in to:
         endpoint = load(to)
         settings = instead.settings(endpoint)
@@ -112,7 +119,9 @@ def _target(to: str, instead: UrlOverrides, *, event: bool) -> Target:
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")
     if instead.transport is None:
-        raise SetupError("say over what: --transport URL (or ONCEONLY_TRANSPORT), or --to module:endpoint for its own")
+        raise SetupError(
+            "no transport: set --transport URL or ONCEONLY_TRANSPORT, or use the endpoint's own with --to module:endpoint"
+        )
     return Target(to, instead.transport)
 
 
@@ -125,12 +134,12 @@ def _answer(tally: SendTally, target: Target, problem: str, *, as_json: bool) ->
         for refused in tally.refused[:SHOWN]:
             say(f"refused {refused.source} {refused.id}: {refused.reason}")
         if len(tally.refused) > SHOWN:
-            say(f"... and {len(tally.refused) - SHOWN} more; --json names them all")
+            say(f"... and {len(tally.refused) - SHOWN} more; --json lists all of them")
     if problem:
-        complain(f"{problem} (sending stopped there; correct it and send the file again: what was sent keeps its ids)")
+        complain(f"{problem}. Sending stopped there. Correct the line and send the file again: the ids stay the same")
     elif tally.refused:
         complain(f"{len(tally.refused)} refused: {tally.refused[0].reason}")
     elif tally.unknown:
-        complain(f"{tally.unknown} may or may not have been taken: send the file again, the same ids make that safe")
+        complain(f"{tally.unknown} not confirmed by the broker. Send the file again: this is safe, the ids stay the same")
     if problem or tally.refused or tally.unknown:
         raise typer.Exit(NEGATIVE)

@@ -128,9 +128,9 @@ def _problem(message: Message) -> str | None:
 def _reason(send: Send, transport: SendPort) -> RefusedMessage:
     message, limit = send.message, transport.traits.max_body
     if len(message.body) > limit:
-        reason = f"its body has {len(message.body)} bytes, and this transport takes {limit}"
+        reason = f"its body is {len(message.body)} bytes long; the limit of this transport is {limit}"
     elif send.to:
-        reason = f"there is no queue for endpoint {send.to!r}: run the endpoint once, or name it as module:endpoint"
+        reason = f"endpoint {send.to!r} has no queue: start the endpoint once, or name it as module:endpoint"
     else:
-        reason = "the transport does not take it"
+        reason = "the transport rejected it"
     return RefusedMessage(message.id, message.source, reason)

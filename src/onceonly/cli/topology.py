@@ -17,46 +17,52 @@ from onceonly.ports.transport import Topology
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Declare the queues and subscriptions of endpoints before they run, and end those that nobody wants any more.",
+    help="Create the queues and subscriptions of endpoints before they run, and remove unused subscriptions.",
 )
 
-EndpointsArgument: TypeAlias = Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to declare.")]
+EndpointsArgument: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints, such as shop:shop.")
+]
 
 
 @app.command()
 def create(endpoints: EndpointsArgument, *, transport: TransportOption = None, as_json: JsonOption = False) -> None:
-    """Declare what these endpoints need; harmless when it is there. `onceonly run` does so too."""
+    """Create missing queues and subscriptions of these endpoints. `onceonly run` does this at start."""
     declared = asyncio.run(_declare(endpoints, UrlOverrides(transport=transport)))
     _answer(declared, as_json=as_json)
 
 
 @app.command("print")
 def print_(endpoints: EndpointsArgument, *, as_json: JsonOption = False) -> None:
-    """Show the queues and subscriptions of these endpoints. Connects to nothing."""
+    """Print the queues and subscriptions of these endpoints. Connects to nothing."""
     _answer([endpoint.topology() for endpoint in load_all(endpoints)], as_json=as_json)
 
 
 @app.command()
 def unsubscribe(
-    endpoint: Annotated[str, typer.Argument(metavar="MODULE:ENDPOINT", help="The endpoint.")],
+    endpoint: Annotated[str, typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoint, such as shop:shop.")],
     *,
-    types: Annotated[list[str], typer.Option("--type", metavar="TYPE", help="Event type it no longer handles; repeatable.")],
+    types: Annotated[
+        list[str], typer.Option("--type", metavar="TYPE", help="Event type that the endpoint no longer handles; repeatable.")
+    ],
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End an endpoint's subscription to event types that it no longer handles; harmless when there is none.
+    """Remove the subscriptions of an endpoint to event types that it no longer handles.
 
-    For after the last process of the version that handled them has stopped: a declaration alone never ends a
-    subscription. What is in the queue stays there.
+    Run this after the last process of the version that handled them has stopped: a start never removes subscriptions.
+    Messages in the queue stay there.
     """
     found = load(endpoint)
     topology = replace(found.topology(), gone=tuple(dict.fromkeys(types)))
     if handled := sorted({*topology.gone} & {*topology.events}):
-        raise SetupError(f"{endpoint} handles {', '.join(handled)}, and would subscribe again: take the handler out first")
+        raise SetupError(
+            f"{endpoint} handles {', '.join(handled)}, and would subscribe again at its next start: remove the handler first"
+        )
     asyncio.run(_change(UrlOverrides(transport=transport).settings(found).transport, topology))
     _answer([topology], as_json=as_json)
     if not as_json:
-        say(f"no longer subscribed: {', '.join(topology.gone)}")
+        say(f"unsubscribed from {', '.join(topology.gone)}")
 
 
 async def _change(place: str, topology: Topology) -> None:

@@ -15,31 +15,29 @@ from onceonly.formats.escaping import to_json
 
 def demo(  # noqa: PLR0913 - one parameter for each option
     *,
-    flights: Annotated[int, typer.Option(min=1, max=10_000, help="How many real flights to send.")] = 5000,
-    kills: Annotated[int, typer.Option(min=0, help="How many processes to kill while they hold messages.")] = 20,
-    processes: Annotated[int, typer.Option(min=1, max=64, help="How many worker processes run side by side.")] = 3,
+    flights: Annotated[int, typer.Option(min=1, max=10_000, help="Number of flights to send.")] = 5000,
+    kills: Annotated[int, typer.Option(min=0, help="Number of processes to kill while they hold messages.")] = 20,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 3,
     deduplication: Annotated[
         Deduplication,
-        typer.Option(help="What knows that a message is done; `off` is the control run: it must show duplicates."),
+        typer.Option(help="Kind of deduplication. `off` is the control run, which must show duplicates."),
     ] = Deduplication.HISTORY,
     store: Annotated[
         str,
-        typer.Option(help="Store URL, of a database or of a service that keeps documents; a temporary SQLite file when empty."),
+        typer.Option(help="Store URL, of a database or a document service [default: a temporary SQLite file]."),
     ] = "",
-    tokens: Annotated[str, typer.Option(help="URL of the place for tokens; the store when empty.")] = "",
-    dedup_store: Annotated[str, typer.Option(help="URL of the dedup store; the store when empty.")] = "",
-    blobs: Annotated[
-        str, typer.Option(help="URL of a place for blobs: with it each tenth flight of an airline has a receipt.")
-    ] = "",
-    transport: Annotated[str, typer.Option(help="Transport URL; a temporary SQLite file when empty.")] = "",
-    seed: Annotated[int, typer.Option(help="For the shuffle and the choice of victims.")] = 2013,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
+    tokens: Annotated[str, typer.Option(help="URL for tokens [default: the store].")] = "",
+    dedup_store: Annotated[str, typer.Option(help="URL of the dedup store [default: the store].")] = "",
+    blobs: Annotated[str, typer.Option(help="URL for blobs. If set, every tenth flight of an airline gets a receipt.")] = "",
+    transport: Annotated[str, typer.Option(help="Transport URL [default: a temporary SQLite file].")] = "",
+    seed: Annotated[int, typer.Option(help="Seed for the order of messages and the choice of processes.")] = 2013,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the numbers, as JSON.")] = False,
 ) -> None:
-    """Count the miles of real flights exactly once, while processes are killed.
+    """Count the miles of real flights exactly once while processes are killed.
 
-    Exits with 1 when anything is lost, duplicated, a ghost, a phantom, given up or left over, or a total is wrong. The control
-    run (`--deduplication off`) exits with 1 when it shows no duplicates. Where the store keeps documents flights are counted
-    on entities, one for each leg of an airline.
+    Exits with code 1 if a message is lost, handled twice, announced without a commit, not announced, or left over, or if a
+    total is wrong. The control run (`--deduplication off`) exits with code 1 if it shows no duplicates. On a document service,
+    each leg of an airline is an entity.
     """
     for option, url, of in (
         ("--tokens", tokens, Deduplication.TOKENS),
