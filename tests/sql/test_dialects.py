@@ -1,4 +1,4 @@
-"""What a dialect inherits: the four defaults, and nothing else that would silently do nothing."""
+"""What a dialect inherits: the defaults, and nothing else that would silently do nothing."""
 
 import inspect
 
@@ -10,13 +10,16 @@ from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.sql.dialect import Dialect
 
 DEFAULTS = {"insert_behind", "insert_all", "insert_last", "update_last"}
+NOTIFICATIONS = {"notify", "listen"}
+"""Called only where `notifies` is true."""
 
 
 @pytest.mark.parametrize("kind", [MariaDB, PostgreSQL, SQLite])
 def test_a_dialect_has_all_that_has_no_default(kind: type[Dialect]) -> None:
     """A function without a body in the port would return None."""
     promised = {name for name, _ in inspect.getmembers(Dialect, inspect.isfunction) if not name.startswith("_")}
-    assert promised - DEFAULTS <= vars(kind).keys()
+    assert promised - DEFAULTS - NOTIFICATIONS <= vars(kind).keys()
+    assert kind.notifies == (vars(kind).keys() >= NOTIFICATIONS)
 
 
 def test_a_default_has_one_body() -> None:

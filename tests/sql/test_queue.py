@@ -158,7 +158,7 @@ async def test_an_idle_receiver_looks_less_and_less_often(shop: SqlTransport) ->
 
 async def until_listening(transport: SqlTransport, count: int) -> None:
     """Wait until this many receivers have looked in vain and wait for the bell."""
-    while sum(len(rung._waiters) for rung in transport._bell._listening["shop"]) < count:  # noqa: ASYNC110 - it is the event
+    while sum(len(rung._waiters) for rung in transport._database.notifications._waiting["shop"]) < count:  # noqa: ASYNC110 - it is the event
         await asyncio.sleep(0)
 
 

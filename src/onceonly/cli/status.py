@@ -25,7 +25,7 @@ from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 
-EXTRA = ("dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
+EXTRA = ("wake_up", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
 """What is shown where at least one of the endpoints has it."""
 
 
@@ -36,6 +36,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
+    `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
     `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
 
@@ -47,6 +48,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     late: int | None
     oldest: int | None
     dead_letters: int
+    wake_up: str | None = None
     dropped: int | None = None
     prepared: int | None = None
     live: int | None = None
@@ -75,6 +77,7 @@ def status(
 
     waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
     late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
+    wake up: whether a queue in PostgreSQL is notified or polled;
     dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
     to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late buckets: of claims that
     nobody rotates; janitor: how it is, and when it was there.
@@ -143,6 +146,7 @@ async def _look_at(settings: Settings) -> Status:
     where = looked_at(settings.transport)
     async with answering("transport", where), open_transport(where, settings.name) as transport:
         depth = await _depth(transport, settings.name)
+        wake_up: str | None = getattr(transport, "wake_up", None)
     records, late, oldest = await _look_at_records(settings)
     numbers = Status(
         endpoint=settings.name,
@@ -153,6 +157,7 @@ async def _look_at(settings: Settings) -> Status:
         late=late,
         oldest=oldest,
         dead_letters=await _count_letters(settings),
+        wake_up=wake_up,
     )
     return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
 

@@ -20,6 +20,7 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, S
 from onceonly.ports.environment import Clock
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, State, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
+from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
@@ -67,6 +68,7 @@ class Database:
         self._turns = Turns(place.timeout) if dialect.single_writer else None
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
+        self.notifications = Notifications(dialect, engine, (place.schema, place.prefix), self.ready)
 
     async def ready(self) -> None:
         """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.
@@ -174,6 +176,7 @@ class Database:
 
         Connections to a server that does not answer are dropped.
         """
+        await self.notifications.close()
         self._end_stranded()
         ending = asyncio.ensure_future(self._end())
         try:

@@ -5,7 +5,7 @@ does not fit a database, register the right one with `sqlalchemy.ext.compiler.co
 Values are converted by the `colspecs` of that dialect. Register the clocks `DatabaseNow` and `StatementNow` in any case.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from onceonly.model.errors import SetupError
 from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongText, ReadableText, RowNumber, ShortName, TextKey
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
 from onceonly.sql.maintenance import RingMaintenance
+from onceonly.sql.notifications import Listening
 from onceonly.sql.statement_events import Look, StatementListener
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ExactText",
     "Fingerprint",
     "Limit",
+    "Listening",
     "LongText",
     "Look",
     "Purpose",
@@ -99,8 +101,9 @@ class Limit(NamedTuple):
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
-    The defaults are those of `insert_behind`, `insert_all`, `insert_last` and `update_last`. Methods that take a connection run
-    in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what SQLAlchemy and the driver raise.
+    There are defaults for `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for databases without notifications.
+    Methods that take a connection run in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what
+    SQLAlchemy and the driver raise.
     """
 
     name: str
@@ -138,6 +141,12 @@ class Dialect(Protocol):
 
     listener: StatementListener
     """Functions that are called for each statement."""
+
+    notifies: bool = False
+    """Whether `notify` wakes connections that `listen`. Receivers of other databases poll."""
+
+    listens: bool = False
+    """Whether `listen` works through what is between this process and the server. Known after `prepare`."""
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Create an engine. A statement waits `timeout` seconds for a lock.
@@ -287,6 +296,20 @@ class Dialect(Protocol):
 
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Let one transaction at a time create or upgrade the tables of this name. The lock ends with the transaction."""
+
+    async def notify(self, engine: AsyncEngine, channel: str, words: Iterable[str]) -> None:
+        """Send words to all that `listen` on a channel. Must not delay the commits of others. Raises the driver's errors.
+
+        Words and channel consist of lower-case letters, digits and underscores. Not called unless `notifies` is true.
+        """
+        raise SetupError(f"{self.name} has no notifications")
+
+    async def listen(self, engine: AsyncEngine, channel: str, heard: Callable[[str], None]) -> Listening:
+        """Open a connection that calls `heard` with each word sent from now on. Raises the driver's errors.
+
+        The connection is not one of the pool's. Not called unless `listens` is true.
+        """
+        raise SetupError(f"{self.name} has no notifications")
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
         """Return what an error means. Use a list of known codes. Every other error is NOTHING."""

@@ -1,16 +1,16 @@
 """The queue inside a SQL database: for applications that have a database anyway, and no broker.
 
-Every call is one database transaction. An empty queue is looked at without the write lock; how soon a message that another
-process sent is seen depends on how long this queue was empty, 5 to 100 ms. Nothing here is part of the store's transaction.
+Every call is one database transaction. An empty queue is looked at without the write lock. How soon a message that another
+process sent is received depends on the database. PostgreSQL notifies, which takes some milliseconds. Other databases are
+polled every 5 to 100 ms, the more seldom the longer the queue was empty. Nothing here is part of the store's transaction.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Struct
 from sqlalchemy import Delete, Update, select
@@ -34,6 +34,10 @@ AS_STORED = "onceonly-headers"
 """The header that keeps, as text, what was stored as a message's headers and could not be read."""
 
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _GROWTH = 0.005, 0.1, 1.5  # between two looks at an empty queue
+POLL_SECONDS = 5.0
+"""Seconds between two looks at an empty queue while notifications are received: a lost one delays a message by this much."""
+DISTRUST_SECONDS = 60.0
+"""Seconds for which a queue is polled as without notifications, after a look found a message that nobody had announced."""
 _Part = TypeVar("_Part")
 _MANY = 500  # numbers in one statement: every database takes that many parameters
 
@@ -65,28 +69,59 @@ class SqlTransport:
         self._endpoint = endpoint
         self._clock = clock
         self._sql = Statements(database, moves_time=clock is not None)
-        self._bell = _BELLS.setdefault(database, QueueNotifier())
+        self._notifications = database.notifications
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
+        self._heard: int | None = None
+        self._look_at = self._trusts_from = 0.0
+        self._due: float | None = None
+        """Seconds until the next message is due, as far as a look has asked for it."""
+
+    @property
+    def wake_up(self) -> str | None:
+        """How messages of other processes are noticed: "notifications" or "polling". Known after the first call.
+
+        None for a database that has no notifications.
+        """
+        dialect = self._database.dialect
+        return None if not dialect.notifies else "notifications" if dialect.listens else "polling"
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. Cancelled, it gives back what it has just taken."""
         clock = asyncio.get_running_loop().time
         end = clock() + wait
-        with self._bell.listening(self._endpoint) as rung:
+        with self._notifications.waiting(self._endpoint, remote=self._clock is None) as rung:
             while True:
                 rung.clear()
-                if taken := await self._look_and_take(limit):
-                    self._pause = _SHORTEST_PAUSE_SECONDS
-                    return taken
-                left = end - clock()
-                if left <= 0:
+                heard = self._notifications.count(self._endpoint)
+                if wait <= 0 or not self._is_quiet(heard, clock()):
+                    was_due = self._due
+                    if taken := await self._look_and_take(limit):
+                        if heard == self._heard and was_due == POLL_SECONDS:  # a sender of an earlier version
+                            self._trusts_from = clock() + DISTRUST_SECONDS
+                        self._pause, self._heard = _SHORTEST_PAUSE_SECONDS, None
+                        return taken
+                    self._heard, self._look_at = heard, clock() + self._rest()
+                if (left := end - clock()) <= 0:
                     return ()
-                try:
-                    async with asyncio.timeout(min(self._pause, left)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(self._look_at - clock(), left)):
                         await rung.wait()
-                except TimeoutError:
-                    self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
+
+    def _is_quiet(self, heard: int, now: float) -> bool:
+        """Tell whether a look would find nothing, as far as notifications can tell."""
+        return self._notifications.is_live and heard == self._heard and now < self._look_at
+
+    def _rest(self) -> float:
+        """Give how many seconds to wait for a notification until the next look."""
+        pause, self._pause = self._pause, min(self._pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
+        return pause if self._due is None else min(self._due, POLL_SECONDS)
+
+    @property
+    def _waits_long(self) -> bool:
+        if not self._notifications.is_live or self._pause < _LONGEST_PAUSE_SECONDS:
+            return False
+        return asyncio.get_running_loop().time() >= self._trusts_from
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Hand over messages, all in one database transaction; see the port. REFUSED also: a body over `max_body`."""
@@ -98,7 +133,7 @@ class SqlTransport:
             rows = [row for send in fitting for row in _rows(send, routes.queues(send), routes.now)]
             if rows:
                 await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
-        self._bell.ring({row["queue"] for row in rows})
+        self._tell({row["queue"] for row in rows})
         return tuple(Answer.TAKEN if self._fits(send) and routes.can_take(send) else Answer.REFUSED for send in sends)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -108,7 +143,8 @@ class SqlTransport:
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries back; one that another receiver holds by now is ignored."""
         await self._change(self._sql.give_back, deliveries, **self._moved())
-        self._bell.ring({self._endpoint})
+        if deliveries:
+            self._tell({self._endpoint})
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Renew leases; see the port."""
@@ -158,6 +194,10 @@ class SqlTransport:
         asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._moved()}
         async with self._database.writing() as connection:
             rows = await connection.run_sync(self._sql.take, asked)
+            self._due = None
+            if not rows and self._waits_long:
+                due = (await connection.execute(self._sql.next_due, asked)).scalar()
+                self._due = POLL_SECONDS if due is None else max(1, due) / 1000
         return tuple(
             arrival(QueueReceipt(token, seq), self._endpoint, *_content(headers, body), suspect=leases > 1)
             for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
@@ -204,6 +244,12 @@ class SqlTransport:
             gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
         )
 
+    def _tell(self, queues: Iterable[str]) -> None:
+        if self._clock is None:
+            self._notifications.tell(queues)
+        else:
+            self._notifications.ring(queues)
+
     def _lease(self) -> int:
         return int((self.traits.lease or LEASE_SECONDS) * 1000)
 
@@ -238,33 +284,6 @@ class Routes(Struct, frozen=True):
     def can_take(self, send: Send) -> bool:
         """Tell whether a message can be routed; an event always can."""
         return not send.to or send.to in self.known
-
-
-class QueueNotifier:
-    """Wakes the receivers of this process when something comes into their queue."""
-
-    def __init__(self) -> None:
-        self._listening: dict[str, set[asyncio.Event]] = defaultdict(set)
-
-    @contextmanager
-    def listening(self, queue: str) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever the bell of this queue rings."""
-        rung = asyncio.Event()
-        self._listening[queue].add(rung)
-        try:
-            yield rung
-        finally:
-            self._listening[queue].discard(rung)
-
-    def ring(self, queues: Iterable[str]) -> None:
-        """Wake whoever listens to these queues."""
-        for queue in queues:
-            for rung in self._listening.get(queue, ()):
-                rung.set()
-
-
-_BELLS: WeakKeyDictionary[Database, QueueNotifier] = WeakKeyDictionary()
-"""One bell for each database of this process; losing it costs time, never a message."""
 
 
 def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:

@@ -87,6 +87,13 @@ class Statements:
         return self._ready().limit(1)
 
     @cached_property
+    def next_due(self) -> Select[Any]:
+        """Give in how many milliseconds the next message `of` a queue becomes visible that is not; None for none."""
+        columns = self.messages.c
+        first = select(func.min(columns.visible_at)).where(columns.queue == bindparam("of"), columns.visible_at > self._now)
+        return select(first.scalar_subquery() - self._now)
+
+    @cached_property
     def take(self) -> QueueTaking:
         """Take at most `most` messages `of` a queue that are visible now, for `lease` milliseconds, for `by`."""
         columns = self.messages.c

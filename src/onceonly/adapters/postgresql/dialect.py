@@ -4,7 +4,8 @@ Both drivers run in autocommit, and `begin` says BEGIN itself: at once, with the
 own state tells at any time whether the transaction is still there.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -36,6 +37,7 @@ from sqlalchemy.util import await_only
 from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
 from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
 from onceonly.adapters.postgresql.maintenance import PostgreSQLMaintenance
+from onceonly.adapters.postgresql.notifications import PostgreSQLListening, notify_words
 from onceonly.adapters.postgresql.statements import InsertStatements, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
@@ -45,6 +47,7 @@ from onceonly.sql.dialect import (
     DatabaseFailure,
     Dialect,
     Limit,
+    Listening,
     Purpose,
     QueueTaking,
     SingleStatementTaking,
@@ -135,6 +138,7 @@ class PostgreSQL(Dialect):
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
+    notifies = True
     gapless: str | None = None
     maintenance: RingMaintenance = PostgreSQLMaintenance()
 
@@ -211,6 +215,38 @@ class PostgreSQL(Dialect):
 
     def _is_pooled(self) -> bool:
         return bool(self._pooled)
+
+    @property
+    def listens(self) -> bool:  # type: ignore[override]  # here it is found out
+        """Whether no pooler is between: LISTEN belongs to a session."""
+        return not self._pooled
+
+    async def notify(self, engine: AsyncEngine, channel: str, words: Iterable[str]) -> None:
+        """Send NOTIFY in a transaction of its own."""
+        said = notify_words(channel, words)
+        async with engine.connect() as connection:
+            try:
+                await connection.run_sync(self._driver.say, said)
+            except BaseException:
+                await connection.invalidate()  # it may have a transaction open
+                raise
+
+    async def listen(self, engine: AsyncEngine, channel: str, heard: Callable[[str], None]) -> Listening:
+        """Take a connection out of the pool, and LISTEN on it."""
+        connection = await engine.connect()
+        listening = PostgreSQLListening(connection, self._driver)
+        try:
+            await connection.run_sync(self._take_out)
+            await listening.open(channel, heard)
+        except BaseException:
+            await asyncio.shield(listening.close())
+            raise
+        return listening
+
+    def _take_out(self, connection: Connection) -> None:
+        if self._watching is not None:
+            self._watching.leave(connection.connection.dbapi_connection)  # it waits for the server all the time
+        connection.detach()
 
     def _adapt(self) -> None:
         """Behind a pooler each transaction may get another session; so what is said belongs to a transaction, always."""

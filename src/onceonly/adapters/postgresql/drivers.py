@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
@@ -69,6 +69,14 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
 
     def say(self, connection: Connection, words: str) -> str:
         """Say one or several statements in one round trip, past SQLAlchemy; gives how the server answered the last one."""
+
+    async def hear(
+        self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Listen on a connection of the driver's that has no other use. Gives the function that ends it.
+
+        `lost` is called when the connection ends.
+        """
 
     def begun(self, connection: Connection) -> None:
         """Take notice that a transaction has begun."""
@@ -207,6 +215,25 @@ class Asyncpg:
         """Look for an SQLSTATE."""
         return self.sqlstate(error) is not None
 
+    async def hear(
+        self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Add listeners, which asyncpg calls."""
+
+        def hear(_driver: object, _pid: int, _channel: str, word: str) -> None:
+            heard(word)
+
+        async def stop() -> None:
+            driver.remove_termination_listener(end)
+            await driver.remove_listener(channel, hear)
+
+        def end(_driver: object) -> None:
+            lost()
+
+        driver.add_termination_listener(end)
+        await driver.add_listener(channel, hear)
+        return stop
+
     def begun(self, connection: Connection) -> None:
         """Forget what was noted about the transaction before."""
         connection.info.pop(_ABORTED, None)
@@ -340,6 +367,29 @@ class Psycopg:
         """Use the simple query protocol."""
         adapted: Any = connection.connection.dbapi_connection
         return str(adapted.run_async(lambda driver: driver.execute(words)).statusmessage)
+
+    async def hear(
+        self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Read what psycopg generates, in a task."""
+        await driver.execute(f"LISTEN {channel}")
+
+        async def read() -> None:
+            try:
+                async for notify in driver.notifies():
+                    heard(notify.payload)
+            except self.errors:
+                pass  # the connection is lost
+            finally:
+                lost()
+
+        reading = asyncio.create_task(read())
+
+        async def stop() -> None:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+        return stop
 
     def begun(self, connection: Connection) -> None:
         """Note nothing."""

@@ -99,6 +99,10 @@ class ConnectionWatch:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look)
 
+    def leave(self, adapted: Any) -> None:
+        """Watch a connection no more."""
+        self._connections.pop(id(adapted), None)
+
     def drop_all(self) -> None:
         """Close all connections at once."""
         for adapted in self._connections.values():

@@ -1,0 +1,198 @@
+"""Wakes receivers that wait for something in a database: in this process at once, in others by the database's notifications.
+
+A notification saves looks at the database and is never needed: it may be lost, late or superfluous. It is sent outside of the
+transaction that it is about, after its commit. PostgreSQL commits transactions with NOTIFY one after another, so a sender
+sends at most one in `FIRST_INTERVAL_SECONDS`, and fewer while it has something to tell all the time.
+"""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from onceonly.formats.log_events import EventLogger
+
+__all__ = ["Listening", "Notifications", "NotifyingDialect"]
+
+FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.1
+"""Seconds between two notifications of one process: the interval doubles while each of them has something to tell."""
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
+NOTIFY_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+NAME_BYTES = 8
+POOLED = "notifications do not pass the connection pooler"
+
+_log = EventLogger(logging.getLogger("onceonly.queue"))
+
+
+class Listening(Protocol):
+    """A connection that receives notifications."""
+
+    ended: asyncio.Event
+    """Set when the connection is lost."""
+
+    async def close(self) -> None:
+        """Close the connection. Raises nothing."""
+
+
+class NotifyingDialect(Protocol):
+    """What a dialect offers; see `Dialect`."""
+
+    @property
+    def notifies(self) -> bool:
+        """See `Dialect.notifies`."""
+
+    @property
+    def listens(self) -> bool:
+        """See `Dialect.listens`."""
+
+    async def notify(self, engine: AsyncEngine, channel: str, words: Iterable[str]) -> None:
+        """See `Dialect.notify`."""
+
+    async def listen(self, engine: AsyncEngine, channel: str, heard: Callable[[str], None]) -> Listening:
+        """See `Dialect.listen`."""
+
+
+class Notifications:
+    """Those of one database and prefix in one process. `ready` connects to the server for the first time."""
+
+    def __init__(
+        self,
+        dialect: NotifyingDialect,
+        engine: AsyncEngine,
+        place: tuple[str | None, str],
+        ready: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._dialect = dialect
+        self._engine = engine
+        self._ready = ready
+        self._channel = f"onceonly_{_short('.'.join(map(str, place)))}"
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._counts: Counter[str] = Counter()
+        self._by_word: dict[str, str] = {}
+        self._untold: set[str] = set()
+        self._telling: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self.is_live = False
+        """Whether notifications of other processes are received."""
+
+    @contextmanager
+    def waiting(self, name: str, *, remote: bool) -> Iterator[asyncio.Event]:
+        """Give an event that is set when the name rings. With `remote`, listen for other processes from now on."""
+        if remote:
+            self._by_word.setdefault(_short(name), name)
+            if self._listening is None and self._dialect.notifies and not self._closing.is_set():
+                self._listening = asyncio.create_task(self._listen())
+        rung = asyncio.Event()
+        self._waiting[name].add(rung)
+        try:
+            yield rung
+        finally:
+            self._waiting[name].discard(rung)
+
+    def count(self, name: str) -> int:
+        """Give how often a name has rung."""
+        return self._counts[name]
+
+    def ring(self, names: Iterable[str]) -> None:
+        """Wake the receivers of these names in this process."""
+        for name in names:
+            self._counts[name] += 1
+            for rung in self._waiting.get(name, ()):
+                rung.set()
+
+    def tell(self, names: Iterable[str]) -> None:
+        """Wake the receivers of these names in all processes. Waits for nothing, raises nothing."""
+        told = set(names)
+        self.ring(told)
+        if told and self._dialect.notifies and not self._closing.is_set():
+            self._untold |= told
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.create_task(self._tell())
+
+    async def close(self) -> None:
+        """Send what is not sent yet, and stop listening."""
+        self._closing.set()
+        if tasks := [task for task in (self._telling, self._listening) if task is not None]:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)  # a connection that is cut off while it opens would leak
+            for task in late:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _tell(self) -> None:
+        interval = FIRST_INTERVAL_SECONDS
+        while self._untold:
+            words, self._untold = sorted(map(_short, self._untold)), set()
+            with suppress(Exception):  # whoever is not told looks after its polling interval
+                async with asyncio.timeout(NOTIFY_SECONDS):
+                    await self._dialect.notify(self._engine, self._channel, words)
+            await self._pause(interval)
+            interval = min(2 * interval, LONGEST_INTERVAL_SECONDS)
+
+    async def _listen(self) -> None:
+        """Keep a listening connection open until the end."""
+        seconds, reason = FIRST_RETRY_SECONDS, ""
+        while not self._closing.is_set():
+            try:
+                await self._ready()
+                if not self._dialect.listens:
+                    _log.info("queue polls the database", extra=self._extra(reason=POOLED))
+                    return
+                listening = await self._dialect.listen(self._engine, self._channel, self._hear)
+            except Exception as error:  # noqa: BLE001 - an outage, however a driver words it: the queue is polled meanwhile
+                self._report_loss(reason, f"{type(error).__name__}: {error}")
+                reason = reason or "cannot listen"
+            else:
+                if reason:
+                    _log.info("queue notifications restored", extra=self._extra())
+                else:
+                    _log.info("queue waits for notifications", extra=self._extra())
+                seconds, reason = FIRST_RETRY_SECONDS, ""
+                await self._hear_until_lost(listening)
+                if self._closing.is_set():
+                    return
+                reason = "the connection that listens was lost"
+                self._report_loss("", reason)
+            await self._pause(seconds)
+            seconds = min(2 * seconds, LONGEST_RETRY_SECONDS)
+
+    async def _hear_until_lost(self, listening: Listening) -> None:
+        self.is_live = True
+        try:
+            self.ring(self._by_word.values())  # for what was sent before
+            waiting = [asyncio.ensure_future(event.wait()) for event in (listening.ended, self._closing)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+        finally:
+            self.is_live = False
+            await asyncio.shield(listening.close())
+            self.ring(self._by_word.values())  # from now on they poll
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    def _hear(self, word: str) -> None:
+        name = self._by_word.get(word)
+        if name is not None:
+            self.ring([name])
+
+    def _report_loss(self, before: str, reason: str) -> None:
+        if not before:
+            _log.warning("queue notifications lost, polling the database", extra=self._extra(reason=reason))
+
+    def _extra(self, **fields: object) -> dict[str, object]:
+        return {"endpoint": ", ".join(sorted(self._by_word.values())), **fields}
+
+
+def _short(name: str) -> str:
+    """Give a word that needs no quotes for a name of any length and characters."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=NAME_BYTES).hexdigest()
