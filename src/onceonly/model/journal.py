@@ -42,7 +42,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all janitors of an endpoint know: the chores as they went last, by name; written by whoever leads.
 
     `interval` is how many milliseconds lie between two rounds, `retention` for how many the endpoint keeps what copies are
-    known by, `by` names the process.
+    known by, `by` names the process. `since` is when a janitor took over a journal that nobody had looked after for long.
     """
 
     at: int
@@ -51,6 +51,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     chores: dict[str, TaskRun] = {}
     late: tuple[LateBucket, ...] = ()
+    since: int = 0
 
     def is_due(self, chore: str, every: float, now: int) -> bool:
         """Tell whether a chore is to be done again, `every` so many seconds, and sooner if it failed.
@@ -64,17 +65,20 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Tell whether some chore failed when it was done last."""
         return any(done.failing_since for done in self.chores.values())
 
-    def overdue(self, now: int) -> int:
-        """Give for how many milliseconds nobody was at it, 0 while that is no matter."""
-        rested = now - self.at
+    def overdue(self, now: int, *, since: int = 0) -> int:
+        """Return for how many milliseconds nobody was at it, 0 while that is no matter.
+
+        Before `since`, and before a janitor took over, nobody had to be: nothing was running.
+        """
+        rested = now - max(self.at, self.since, since)
         return rested if rested > max(3 * self.interval, OVERDUE_MS) else 0
 
-    def troubles(self, now: int) -> Iterator[Trouble]:
-        """Say what is wrong. Only a bucket that messages are waiting for stops anything."""
+    def troubles(self, now: int, *, since: int = 0) -> Iterator[Trouble]:
+        """Say what is wrong. Only a bucket that messages are waiting for stops anything. `since` is as in `overdue`."""
         for name, done in sorted(self.chores.items()):
             if done.failing_since:
                 yield Trouble(part="janitor", reason=f"{name}: {done.reason}", since=done.failing_since, stops=False)
-        if overdue := self.overdue(now):
+        if overdue := self.overdue(now, since=since):
             words = f"it is due every {in_words(self.interval / 1000)}, and nobody was at it"
             yield Trouble(part="janitor", reason=words, since=now - overdue, stops=False)
         for bucket in self.late:

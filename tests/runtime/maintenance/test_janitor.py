@@ -5,18 +5,23 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import CommitFailed
 from onceonly.model.health import Trouble
 from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
 from onceonly.model.message import Send
 from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.transport import Topology
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
 from tests.log_events import event_in, events
 from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
 from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, JanitorHarness, OtherLeader, message
+from tests.runtime.relay.harness import StandingTimer
 
 
 async def test_a_bucket_is_rotated_as_soon_as_all_of_it_may_be_forgotten() -> None:
@@ -339,3 +344,84 @@ def test_a_janitor_that_has_not_come_for_long_is_told() -> None:
     assert "due every 1 min" in trouble.reason
     ahead = Journal(at=NOW, interval=60_000, chores={"any": TaskRun(at=NOW)})
     assert [ahead.is_due("any", 60.0, now) for now in (NOW - 1, NOW, NOW + 59_999, NOW + 60_000)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("since", [{"journal": NOW, "process": 0}, {"journal": 0, "process": NOW}])
+def test_a_janitor_is_not_overdue_before_there_was_one(since: dict[str, int]) -> None:
+    """Neither right after a long stop, nor where the process that asks has just begun."""
+    journal = Journal(at=NOW - WEEK, interval=60_000, since=since["journal"])
+    asked = since["process"]
+    assert (journal.overdue(NOW, since=asked), journal.overdue(NOW + OVERDUE_MS, since=asked)) == (0, 0)
+    assert journal.overdue(NOW + OVERDUE_MS + 1, since=asked) == OVERDUE_MS + 1
+
+
+class NotedJournals:
+    """Journals that show whether they were written."""
+
+    def __init__(self, inner: DocumentJournals) -> None:
+        self._inner = inner
+        self.read, self.longest_retention = inner.read, inner.longest_retention
+        self.is_written = False
+
+    async def write(self, journal: Journal) -> None:
+        """Write."""
+        await self._inner.write(journal)
+        self.is_written = True
+
+
+class FirstPause(StandingTimer):
+    """A timer that tells when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """Tell, and sleep until cancelled."""
+        self.begun.set()
+        await super().sleep(seconds)
+
+
+class LatestMoment:
+    """Chance that puts everything off for as long as it may."""
+
+    def fraction(self) -> float:
+        """Give nearly one."""
+        return 0.999
+
+
+async def waiting(harness: JanitorHarness, journal: Journal, **maintenance: object) -> NotedJournals:
+    """Start a janitor, and stop it while it waits for its first round."""
+    await harness.journals.write(journal)
+    journals, timer = NotedJournals(harness.journals), FirstPause()
+    environment = Environment(clock=harness.clock, chance=LatestMoment(), timer=timer)
+    janitor = MaintenanceLoop(harness.ports(journals=journals, **maintenance), grace=0, environment=environment)
+    running = asyncio.create_task(janitor.run(harness.stop))
+    async with asyncio.timeout(20):
+        await timer.begun.wait()
+        harness.stop.set()
+        await running
+    return journals
+
+
+async def test_a_janitor_that_starts_after_a_long_stop_is_not_overdue() -> None:
+    """Nor does `onceonly status` report it. It is overdue when it does not come in time after that."""
+    harness = JanitorHarness()
+    old = Journal(at=NOW - WEEK, interval=round(INTERVAL * 1000), by="an earlier process")
+    assert old.overdue(harness.clock.now())
+    await waiting(harness, old)
+    found = await harness.journals.read()
+    assert found == replace(old, since=harness.clock.now())
+    assert not found.overdue(harness.clock.now())
+    harness.clock.advance(OVERDUE_MS + 1)
+    assert found.overdue(harness.clock.now())
+    assert (await harness.round()).since == 0
+
+
+@pytest.mark.parametrize(
+    ("age", "maintenance"), [(OVERDUE_MS, {}), (WEEK, {"leads": False}), (WEEK, {"leader": OtherLeader()})]
+)
+async def test_a_janitor_takes_over_only_what_nobody_looks_after(age: int, maintenance: dict[str, object]) -> None:
+    """Not one that comes in time, nor where it is not to lead, nor while another process does a round."""
+    harness = JanitorHarness()
+    journals = await waiting(harness, Journal(at=NOW - age, interval=round(INTERVAL * 1000)), **maintenance)
+    assert not journals.is_written

@@ -8,7 +8,7 @@ import pytest
 from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.health import EndpointHealth, Trouble
-from onceonly.model.journal import Journal, TaskRun
+from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, HealthObserver, keep_written, read_health, write_health
 from onceonly.runtime.observe.observer import Observers, Point, PortCall
 from tests.runtime.harness import SimulatedEndpoint, StopWhen
@@ -142,6 +142,19 @@ async def test_what_the_journal_says_is_known_here_as_well() -> None:
     await called(health_observer, Point.JOURNAL, result=journal)
     ((found,),) = (health.troubles for health in health_observer.endpoints())
     assert found == Trouble(part="janitor", reason="recycling slots: CommitFailed: no", since=7, stops=False)
+
+
+async def test_a_janitor_is_not_overdue_before_this_process_began() -> None:
+    """After a long stop the journal is old, and nobody was to be at it. It is overdue when nobody comes from then on."""
+    clock = ManualClock()
+    clock.advance(10 * OVERDUE_MS)
+    health_observer = HealthObserver(clock=clock)
+    await called(health_observer, Point.JOURNAL, result=Journal(at=clock.now() - 9 * OVERDUE_MS, interval=60_000))
+    assert troubles(health_observer) == []
+    clock.advance(OVERDUE_MS)
+    assert troubles(health_observer) == []
+    clock.advance(1)
+    assert troubles(health_observer) == ["janitor"]
 
 
 async def test_the_parent_reads_what_a_process_writes(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class MaintenanceLoop:
 
     async def _turn_until(self, stop: asyncio.Event) -> None:
         timer, fraction = self._surroundings.timer, self._surroundings.chance.fraction
+        await self._take_over()
         await pause(self._rest * fraction(), timer, self._rung)  # not all processes at once
         while not stop.is_set():
             self._rung.clear()
@@ -77,6 +78,22 @@ class MaintenanceLoop:
             await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
             await pause(min(SHORTEST_INTERVAL_SECONDS, seconds), timer, stop)
             await pause(seconds - SHORTEST_INTERVAL_SECONDS, timer, self._rung)
+
+    async def _take_over(self) -> None:
+        """Note when this process began to look after what nobody had looked after for long: it is not overdue at once."""
+        journals, now = self._maintenance.journals, self._surroundings.clock.now
+        if journals is None or not self._maintenance.leads:
+            return
+        try:
+            journal = await journals.read()
+            if journal is None or not journal.overdue(now()):
+                return
+            async with self._leading() as is_leader:
+                journal = await journals.read() if is_leader else None
+                if journal is not None and journal.overdue(now()):
+                    await journals.write(replace(journal, since=now()))
+        except Exception as error:  # noqa: BLE001 - as in a round
+            self._went_bad(error)
 
     async def _turn(self) -> float:
         """Do what is due; gives how long to rest."""

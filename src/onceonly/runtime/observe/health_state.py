@@ -77,6 +77,7 @@ class HealthObserver:
         self._logs = logs or Logs()
         self._clock = clock
         self._first = first
+        self._since = clock.now()
         self._working: set[str] = set()
         self._troubles: dict[tuple[str, str, Point], Trouble] = {}
         self._journals: dict[str, Journal] = {}
@@ -135,7 +136,7 @@ class HealthObserver:
     def _troubles_of(self, endpoint: str, now: int) -> tuple[Trouble, ...]:
         calls = [trouble for key, trouble in self._troubles.items() if key[0] == endpoint]
         journal = self._journals.get(endpoint)
-        return (*calls, *(journal.troubles(now) if journal is not None else ()))
+        return (*calls, *(journal.troubles(now, since=self._since) if journal is not None else ()))
 
 
 class _HealthCall:
