@@ -54,7 +54,7 @@ async def test_a_key_that_the_service_cannot_hold_is_not_tried_again() -> None:
     """Shorter than what an endpoint takes, and longer than this service has room for."""
     counter = patient_bank()
     counter.documents.limits = NARROW
-    assert await counter.deliver(Deposit("a" * 40)) == BatchReport(dead=1)
+    assert await counter.deliver(Deposit("a" * 40)) == BatchReport(dead=1, failed=1)
     assert await counter.reason() == f"entity key 'entity/Account/{'a' * 40}'... is too long: a narrow service takes 30 bytes"
 
 

@@ -23,8 +23,20 @@ def test_an_isolated_unit_waits_as_long_as_the_one_that_it_repeats() -> None:
     """Also the last one that does not wait."""
     locks = LongLocks()
     locks.met()
-    for wait in waits(locks, FIRST - 1):
-        assert locks.wait(isolated=True) is wait is LockWait.NONE
+    locks.wait(isolated=True)
+    for _ in range(FIRST - 1):
+        assert waits(locks, 1) == [LockWait.NONE]
+        locks.met(waited=False)
+        assert locks.wait(isolated=True) is LockWait.NONE
+
+
+def test_units_that_are_isolated_from_the_start_are_counted() -> None:
+    """They repeat nothing, so they find out whether the row is still locked."""
+    locks = LongLocks()
+    locks.met(isolated=True)
+    assert [locks.wait(isolated=True) for _ in range(FIRST)] == [*[LockWait.NONE] * (FIRST - 1), LockWait.BRIEF]
+    locks.met(isolated=True)
+    assert [locks.wait(isolated=True) for _ in range(2 * FIRST)][-2:] == [LockWait.NONE, LockWait.BRIEF]
 
 
 def test_a_row_that_stays_locked_is_waited_for_less_and_less_often() -> None:

@@ -81,6 +81,8 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     """Those among the retried ones whose time bucket is not ready."""
     needs_upgrade: int = 0
     """Those among the unknown ones that only a newer version can read."""
+    failed: int = 0
+    """Messages that failed on their own account: each ends a unit of several messages that is not isolated."""
     trouble: tuple[str, ...] = ()
     """Errors of units that were not committed."""
 
@@ -129,11 +131,16 @@ async def one_after_another(works: Works) -> BatchReport:
 
 
 async def deliver(
-    deliveries: Sequence[Delivery], ports: Ports, do: Callable[[Works], Awaitable[BatchReport]] = one_after_another
+    deliveries: Sequence[Delivery],
+    ports: Ports,
+    do: Callable[[Works], Awaitable[BatchReport]] = one_after_another,
+    *,
+    isolated: bool = False,
 ) -> BatchReport:
     """Take a batch through. Returns when every delivery is settled or given back.
 
-    Its units have nothing to do with each other: `do` may do them side by side.
+    Its units have nothing to do with each other: `do` may do them side by side. `isolated` is for a batch in which a handler
+    is likely to fail: it is undone alone, and the others run once. So is a batch with a message that failed before.
     """
     report, controls = BatchReport(), ports.controls
     if controls:
@@ -143,7 +150,8 @@ async def deliver(
     await _release(intake.back, ports)
     report += await give_up(intake.letters, ports) + BatchReport(postponed=len(intake.back))
     report += await set_apart(intake.suspects, ports)
-    report += await do([partial(_take_through, unit, ports) for unit in intake.units])
+    isolated = isolated or any(delivery.attempts for delivery in deliveries)
+    report += await do([partial(_take_through, unit, ports, isolated=isolated) for unit in intake.units])
     for item in intake.alone:  # after all others: a process that dies then holds few other messages
         report += await _run_alone(item, ports)
     return report
@@ -164,8 +172,8 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Batc
     return BatchReport(known=1)
 
 
-async def _take_through(unit: Sequence[PendingMessage], ports: Ports) -> BatchReport:
-    return await settle(unit, await run(unit, ports), ports)
+async def _take_through(unit: Sequence[PendingMessage], ports: Ports, *, isolated: bool) -> BatchReport:
+    return await settle(unit, await run(unit, ports, isolated=isolated), ports)
 
 
 async def set_apart(suspects: Sequence[PendingMessage], ports: Ports) -> BatchReport:
@@ -236,16 +244,18 @@ async def _count_death(item: PendingMessage, attempts: int, ports: Ports) -> Bat
     return await settle([item], await run((item,), hopeless), hopeless)
 
 
-async def run(items: Sequence[PendingMessage], ports: Ports) -> RunResult:
+async def run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False) -> RunResult:
     """Run items as one unit, and find those to blame when it fails: any number of bad handlers costs one extra pass.
+
+    An isolated unit needs no extra pass for bad handlers.
 
     Those whose units failed before, perhaps because of them, run behind the others, each in a unit of its own.
     """
     doubted = [item for item in items if item.doubted] if len(items) > 1 else []
     if not doubted:
-        return await _run(items, ports)
+        return await _run(items, ports, isolated=isolated and len(items) > 1)
     others = [item for item in items if item not in doubted]
-    return await _each_alone(doubted, await _run(others, ports) if others else RunResult(), ports)
+    return await _each_alone(doubted, await run(others, ports, isolated=isolated) if others else RunResult(), ports)
 
 
 async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False, seen: bool = False) -> RunResult:
@@ -355,6 +365,7 @@ async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) 
     report = await _finish(done, of, ports)
     report += await _drop(done.dropped, of, ports)
     report += await _retry_or_give_up(_failures(done, of), ports)
+    report += BatchReport(failed=sum(failure.kind not in UNCOUNTED for _, failure in done.failed))
     report += await give_up(_mismatches(done, of, ports), ports)
     report += await _undecidable(
         [(of[undecidable.message.identity], undecidable.reason) for undecidable in done.undecidable], ports

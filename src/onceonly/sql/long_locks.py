@@ -28,12 +28,15 @@ class LongLocks:
         self._impatient = 0
         self._careful = 0
         self._next = FIRST
+        self._repeats = 0
 
     def wait(self, *, isolated: bool) -> LockWait:
-        """Return how long the next unit waits, and count it. An isolated unit repeats another one and is not counted."""
-        if self._impatient and not isolated:
+        """Return how long the next unit waits, and count it. An isolated unit that repeats another one is not counted."""
+        if isolated and self._repeats:
+            self._repeats -= 1
+        elif self._impatient:
             self._impatient -= 1
-        elif self._careful and not isolated:
+        elif self._careful:
             self._careful -= 1
         if self._impatient:
             return LockWait.NONE
@@ -42,8 +45,9 @@ class LongLocks:
         self._next = FIRST
         return LockWait.FULL
 
-    def met(self) -> None:
-        """Note a lock time-out of a handler's statement, in a unit that waited."""
-        if not self._impatient:  # else another unit met the same lock at the same time
+    def met(self, *, waited: bool = True, isolated: bool = False) -> None:
+        """Note a lock time-out of a handler's statement, in a unit that waited or did not. An isolated unit is not repeated."""
+        self._repeats += not isolated and self._repeats < MOST
+        if waited and not self._impatient:  # else another unit met the same lock at the same time
             self._impatient, self._careful = self._next, CAREFUL_FOR
             self._next = min(2 * self._next, MOST)

@@ -180,8 +180,9 @@ async def test_lock_time_outs_of_units_that_did_not_wait_do_not_keep_units_from_
     """Where many units change the same rows there is always one."""
     async with opened(place(url)) as other:
         holder = await meet_a_lock(store, other)
+        await wait_for_the_lock(store, HandlerFailed, isolated=True)
         for _ in range(FIRST - 1):
-            assert await wait_time_out(store, 1) == 0
+            await wait_for_the_lock(store, LockTimeout)
             await wait_for_the_lock(store, HandlerFailed, isolated=True)
         assert await wait_time_out(store, 1) == 1
         holder.abandon()

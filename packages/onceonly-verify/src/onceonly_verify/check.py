@@ -28,6 +28,8 @@ class Check(Struct, frozen=True, kw_only=True):
     older: tuple[CodeChange, ...] = ()
     """What makes an older version of the shipping code, which one more worker runs."""
     batch: int = 1
+    isolated: bool = False
+    """Whether units undo each failed handler alone from the start."""
     patience: int = 12
     reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
     """Calls that must occur, so that a check that does nothing fails."""
@@ -35,7 +37,8 @@ class Check(Struct, frozen=True, kw_only=True):
     @property
     def roles(self) -> tuple[Role, ...]:
         """Say what its workers do."""
-        workers = endpoint_roles(self.workload, workers=self.workers, batch=self.batch) if self.workers else ()
+        each = endpoint_roles(self.workload, workers=self.workers, batch=self.batch, isolated=self.isolated)
+        workers = each if self.workers else ()
         return (
             *workers,
             *older_roles(self.workload, self.older, batch=self.batch),
@@ -63,7 +66,8 @@ class Check(Struct, frozen=True, kw_only=True):
         where = " at each endpoint" if endpoints > 1 else ""
         each = f"{count(self.workers, 'worker', 'workers')}{where}"
         chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
-        busy = [each, f"batches of {self.batch}"] if self.workers else []
+        size = f"{'isolated ' if self.isolated else ''}batches of {self.batch}"
+        busy = [each, size] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         older = ["1 worker of an older version"] if self.older else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []

@@ -43,6 +43,12 @@ def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any,
     return work
 
 
+def delivering_isolated(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run it as a worker does in which a handler has failed lately."""
+    work: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports, isolated=True)
+    return work
+
+
 class Role(Struct, frozen=True, kw_only=True):
     """One kind of worker: `begins` gives what may set an idle one going, `program` is what it then does on `endpoint`.
 
@@ -96,11 +102,12 @@ def older_roles(workload: Workload, changes: tuple[CodeChange, ...], *, batch: i
     )
 
 
-def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+def endpoint_roles(workload: Workload, *, workers: int, batch: int, isolated: bool = False) -> tuple[Role, ...]:
     """Give each endpoint so many workers, of which each takes so many deliveries at once."""
     waits = is_to_come if workload.deduplication is DeduplicationMode.RING else None
+    program = delivering_isolated if isolated else delivering
     return tuple(
-        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits)
+        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits, program=program)
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
     )
 

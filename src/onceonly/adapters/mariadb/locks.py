@@ -14,7 +14,7 @@ from onceonly.sql.dialect import BATCH_LOCK_SECONDS, Purpose
 from onceonly.sql.long_locks import LockWait, LongLocks
 
 LOCK_TIMEOUT = 1205
-_WAITS, _TELLS = "onceonly_waits", "onceonly_lock_timeout_tells"
+_WAITS, _WAITED, _ISOLATED = "onceonly_waits", "onceonly_waited_for_locks", "onceonly_isolated"
 
 
 class Locks:
@@ -32,14 +32,14 @@ class Locks:
         """Return what is sent behind START TRANSACTION; empty when the session has this time-out already."""
         if self._waits is None:
             return ""
-        connection.info[_TELLS] = False
+        connection.info[_WAITED] = None
         words = self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if purpose is Purpose.BATCH else self._waits)
         return words and f"; {words}"
 
     def caution(self, connection: Connection, *, isolated: bool) -> str:
         """Return the statement that is sent before the handlers run; empty for none."""
         wait = self._long_locks.wait(isolated=isolated)
-        connection.info[_TELLS] = wait is not LockWait.NONE
+        connection.info[_WAITED], connection.info[_ISOLATED] = wait is not LockWait.NONE, isolated
         if self._waits is None or wait is LockWait.FULL:
             return ""
         return self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if wait is LockWait.BRIEF else 0)
@@ -52,5 +52,8 @@ class Locks:
 
     def _note(self, context: ExceptionContext) -> None:
         error: Any = context.original_exception
-        if context.connection is not None and error.args[:1] == (LOCK_TIMEOUT,) and context.connection.info.get(_TELLS):
-            self._long_locks.met()
+        if context.connection is None or error.args[:1] != (LOCK_TIMEOUT,):
+            return
+        info = context.connection.info
+        if (waited := info.get(_WAITED)) is not None:
+            self._long_locks.met(waited=waited, isolated=info[_ISOLATED])

@@ -29,7 +29,7 @@ BE_QUICK, BE_QUICKER, BE_BRIEF = (
     _BE_QUICK.format(f"{BATCH_LOCK_SECONDS:g}s"),
 )
 _CAUTIONS = {LockWait.NONE: BE_QUICKER, LockWait.BRIEF: BE_BRIEF, LockWait.FULL: ""}
-_TELLS = "onceonly_lock_timeout_tells"
+_WAITED, _ISOLATED = "onceonly_waited_for_locks", "onceonly_isolated"
 
 
 class Deadlocks:
@@ -46,7 +46,7 @@ class Deadlocks:
 
     def begun(self, connection: Connection) -> None:
         """Note that no handler works on this connection: a transaction has begun."""
-        connection.info[_TELLS] = False
+        connection.info[_WAITED] = None
 
     def caution(self, connection: Connection, *, of_messages: bool, isolated: bool) -> str:
         """Give the statement that makes the unit wary whose handlers run now, and count the unit; empty for none."""
@@ -54,7 +54,8 @@ class Deadlocks:
         wary = self._left > 0
         self._left -= wary
         # a unit that is wary, and gives up, may have met another deadlock
-        connection.info[_TELLS] = of_messages and wait is not LockWait.NONE and not wary
+        connection.info[_WAITED] = wait is not LockWait.NONE and not wary if of_messages else None
+        connection.info[_ISOLATED] = isolated
         return BE_QUICK if wary and wait is not LockWait.NONE else _CAUTIONS[wait]
 
     def _note(self, context: ExceptionContext) -> None:
@@ -62,5 +63,7 @@ class Deadlocks:
         state = self._driver.sqlstate(error) if isinstance(error, Exception) else None
         if state == DEADLOCK:
             self._left = WARY_FOR
-        elif state == LOCK_TIMEOUT and context.connection is not None and context.connection.info.get(_TELLS):
-            self._long_locks.met()
+        elif state == LOCK_TIMEOUT and context.connection is not None:
+            info = context.connection.info
+            if (waited := info.get(_WAITED)) is not None:
+                self._long_locks.met(waited=waited, isolated=info[_ISOLATED])

@@ -28,6 +28,7 @@ from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.batched_delete import BatchedDelete
 from onceonly.runtime.worker.concurrency import ConcurrencyLimit
 from onceonly.runtime.worker.handlers import LoopHandlers
+from onceonly.runtime.worker.isolation import RecentFailures
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.redelivery import PatientTransport
 
@@ -89,6 +90,7 @@ class Worker:
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
         self._backpressure = Backpressure(settings.batch_size, environment.chance)
+        self._recent_failures = RecentFailures(settings.batch_size)
         self._trouble: WorkerTrouble | None = None
         self.report = BatchReport()
 
@@ -171,7 +173,7 @@ class Worker:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
-            report = await deliver(loop.batch, loop.ports, loop.side_by_side)
+            report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(WorkerTrouble.FAULT, error)
@@ -186,6 +188,7 @@ class Worker:
 
     def _learn(self, report: BatchReport, taken: int) -> float:
         self.report += report
+        self._recent_failures.after(report, taken)
         if report.slot_not_ready:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)

@@ -51,6 +51,23 @@ CHECKS: tuple[Check, ...] = (
         batch=2,
     ),
     Check(
+        name="two messages in an isolated unit, one is unsteady",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
+        bounds=Bounds(failures=1, whims=2),
+        workers=1,
+        batch=2,
+        isolated=True,
+    ),
+    Check(
+        name="a message in an isolated unit, beside one that fails",
+        workload=Workload(arrivals=copies("b", "a"), behaviours=(("b", Behaviour.FAILS),), retry=HASTY, prompt=("a",)),
+        bounds=Bounds(),
+        workers=1,
+        batch=2,
+        isolated=True,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
         name="two messages in one unit, and a crash",
         workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
         bounds=Bounds(crashes=1, whims=1),

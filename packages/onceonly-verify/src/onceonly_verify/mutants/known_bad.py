@@ -7,6 +7,10 @@ from onceonly_verify.mutations import CodeChange, EditOperation, change
 ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
 DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
 UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
+ISOLATED, ISOLATED_FAILING = (
+    "two messages in an isolated unit, one is unsteady",
+    "a message in an isolated unit, beside one that fails",
+)
 FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
 FAILING_ALONE = "a handler that fails, and nothing else does"
 HASTY, BESIDE = (

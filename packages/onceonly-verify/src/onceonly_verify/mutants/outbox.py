@@ -1,14 +1,26 @@
 """Broken versions of the page itself."""
 
-from onceonly_verify.mutants.known_bad import COPIES, ONE, REFUSED, UNSTEADY, Mutant, outbox
+from onceonly_verify.mutants.known_bad import (
+    COPIES,
+    ISOLATED,
+    ISOLATED_FAILING,
+    ONE,
+    REFUSED,
+    UNSTEADY,
+    Mutant,
+    outbox,
+)
 from onceonly_verify.mutations.operations import (
     compare,
     define,
     drop,
+    drop_argument,
     imports,
+    insert_after,
     insert_before,
     insert_first,
     replace,
+    replace_statement,
     swallow,
 )
 from onceonly_verify.mutations.places import (
@@ -112,6 +124,31 @@ OUTBOX: tuple[Mutant, ...] = (
         "a failed handler committed with the others",
         (UNSTEADY,),
         (outbox("_handle", drop(branch(condition("isolated")))),),
+    ),
+    Mutant(
+        "an isolated unit begun without a savepoint for each handler",
+        (ISOLATED,),
+        (outbox("process", drop_argument(call("store.begin"), "isolated")),),
+    ),
+    Mutant(
+        "a failed handler of an isolated unit taken as handled",
+        (ISOLATED,),
+        (
+            outbox(
+                "_handle",
+                replace_statement(
+                    call("append", within=handler("HandlerFailed")),
+                    "records.append(Record(message.identity))",
+                    records=receiver(call("append", having="_record")),
+                    message=argument("_record", 0),
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "those beside a failed handler of an isolated unit left for later",
+        (ISOLATED_FAILING,),
+        (outbox("_handle", insert_after(call("append", within=handler("HandlerFailed")), "break")),),
     ),
     Mutant(
         "a failed handler takes the records of the others along",

@@ -1,0 +1,176 @@
+"""`python -m benchmarks.handlers`: what handlers that fail, or wait for something else than the database, cost.
+
+All messages wait in the queue when the endpoint starts. Its handler adds an ORM object and publishes an event. With `--bad` a
+share of the messages is rejected after that, chosen at random, and the runs of the others are counted: each run after the
+first is one too many. With `--waits` the handler also awaits `asyncio.sleep`. The time runs from the first handler's start to
+the last commit, and contains no start of a process.
+
+It needs a database and a broker, uses tables and queues with a prefix of their own there, and drops them.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+import typer
+from sqlalchemy import String, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from benchmarks.worker import new_event_loop
+from onceonly import Context, Endpoint, Reject, WorkerSettings
+from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
+from onceonly.model.message import Message, Send
+from onceonly.ports.transport import Topology
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, drop
+
+DATABASE, BROKER = "postgresql://postgres@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
+SEED, SENT_AT_ONCE, GLANCE = 1, 500, 0.02
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass
+class Place:
+    """A command."""
+
+    id: str
+    bad: bool = False
+
+
+@dataclass
+class Placed:
+    """What its handler publishes."""
+
+    id: str
+
+
+class Base(DeclarativeBase):
+    """The tables of the application."""
+
+
+class Order(Base):
+    """The row that every message writes."""
+
+    __tablename__ = f"handlers_{uuid4().hex[:8]}"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+
+
+@dataclass
+class Seen:
+    """What the handlers saw: runs by message, when the first began, and how many were in progress at once."""
+
+    runs: Counter[str]
+    began: float = 0.0
+    now: int = 0
+    most: int = 0
+
+
+@app.command()
+def main(
+    *,
+    database: Annotated[str, typer.Option(help="The store's URL.")] = DATABASE,
+    broker: Annotated[str, typer.Option(help="The transport's URL; empty for the queue in the store's database.")] = BROKER,
+    messages: Annotated[int, typer.Option(help="Number of messages.")] = 10_000,
+    bad: Annotated[float, typer.Option(help="Share of the messages that is rejected.")] = 0.0,
+    waits: Annotated[float, typer.Option(help="Seconds that each handler waits.")] = 0.0,
+    concurrency: Annotated[int, typer.Option(help="The worker's concurrency; 0 for the default.")] = 0,
+) -> None:
+    """Measure, and print one line of JSON."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        found = runner.run(measure(database, broker, messages, bad=bad, waits=waits, concurrency=concurrency))
+    print(msgspec.json.encode({**found, "load": round(os.getloadavg()[0], 1)}).decode())
+
+
+async def measure(database: str, broker: str, count: int, *, bad: float, waits: float, concurrency: int) -> dict[str, Any]:
+    """Make the tables and queues, and run the endpoint until all is handled."""
+    prefix = f"h{uuid4().hex[:8]}_"
+    store, transport = f"{database}?prefix={prefix}", f"{broker or database}?prefix={prefix}"
+    topology = [Topology(endpoint="shop", events=(Place.__name__,)), Topology(endpoint="web", events=(Placed.__name__,))]
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    places = [Place(f"m{number}", chance.random() < bad) for number in range(count)]
+    good = [place.id for place in places if not place.bad]
+    async with (
+        open_database(store) as opened,
+        _tables(opened),
+        temporary_transport(transport, topology),
+        open_transport(transport, "web") as web,
+    ):
+        await web.declare(topology)
+        for first in range(0, count, SENT_AT_ONCE):
+            await web.send([_sent(place) for place in places[first : first + SENT_AT_ONCE]])
+        seen = Seen(Counter())
+        worker = WorkerSettings(concurrency=concurrency) if concurrency else WorkerSettings()
+        shop = _shop(Endpoint("shop", store=store, transport=transport, worker=worker), seen, waits)
+        cpu = time.process_time()
+        async with shop.running():
+            while await _committed(opened) < len(good):  # noqa: ASYNC110 - the server has no event
+                await asyncio.sleep(GLANCE)
+            seconds, cpu = time.perf_counter() - seen.began, time.process_time() - cpu
+    again = sum(seen.runs[id_] - 1 for id_ in good)
+    return {
+        "messages": count,
+        "bad": count - len(good),
+        "good run again": again,
+        "share": round(again / len(good), 4),
+        "seconds": round(seconds, 3),
+        "messages a second": round(count / seconds),
+        "cpu seconds per 1,000": round(cpu / count * 1000, 3),
+        "most at once": seen.most,
+    }
+
+
+def _shop(shop: Endpoint, seen: Seen, waits: float) -> Endpoint:
+    @shop.handler
+    async def place(command: Place, session: AsyncSession, context: Context) -> None:
+        seen.began = seen.began or time.perf_counter()
+        seen.runs[command.id] += 1
+        seen.now += 1
+        seen.most = max(seen.most, seen.now)
+        session.add(Order(id=command.id))
+        context.publish(Placed(command.id))
+        if waits:
+            await asyncio.sleep(waits)
+        seen.now -= 1
+        if command.bad:
+            raise Reject("not for us")
+
+    return shop
+
+
+@asynccontextmanager
+async def _tables(database: Database) -> AsyncIterator[None]:
+    for schema in schemas("store", "transport"):
+        await create(database, schema)
+    async with database.engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    try:
+        yield
+    finally:
+        for schema in schemas("store", "transport"):
+            await drop(database, schema)
+        async with database.engine.begin() as connection:
+            await connection.run_sync(Base.metadata.drop_all)
+
+
+def _sent(place: Place) -> Send:
+    body = msgspec.json.encode(place)
+    return Send(message=Message(id=place.id, source="web", type=Place.__name__, body=body), to="shop")
+
+
+async def _committed(database: Database) -> int:
+    async with database.reading() as connection:
+        return int(await connection.scalar(select(func.count()).select_from(Order)) or 0)
+
+
+if __name__ == "__main__":
+    app()
