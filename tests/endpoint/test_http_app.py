@@ -70,9 +70,11 @@ def payments(store: str, runs: list[str]) -> Endpoint:
                 context.publish(Receipt("never"))
                 raise Reject("no money")
             case "bug" if len(runs) == 1:
-                raise ValueError("a bug")
+                raise ValueError("a secret bug")
             case "later" if len(runs) == 1:
                 raise RetryLater(1)
+            case "impossible" if len(runs) == 1:
+                context.publish(Receipt("secret"), delay=-1)
             case "nothing":
                 return None
             case "teapot":
@@ -167,7 +169,7 @@ async def test_a_body_that_cannot_be_read_is_an_answer(served: ServedResponder) 
     assert served.runs == []
 
 
-@pytest.mark.parametrize(("name", "status"), [("bug", 500), ("later", 503)])
+@pytest.mark.parametrize(("name", "status"), [("bug", 500), ("later", 503), ("impossible", 500)])
 async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(
     served: ServedResponder, name: str, status: int
 ) -> None:
@@ -177,14 +179,22 @@ async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(
     assert ((await served.ask("POST")).status, (await served.ask("GET")).status) == (200, 200)
 
 
-async def test_a_responder_that_fails_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """The caller only says that it was answered 500: what to mend stands in the log of the side that is asked."""
+@pytest.mark.parametrize(
+    ("name", "words"), [("bug", "ValueError: a secret bug"), ("impossible", "delay must be 0 or more, not -1")]
+)
+async def test_a_responder_that_fails_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture, name: str, words: str
+) -> None:
+    """Its caller receives nothing of the error: what to correct is in the log of the side that was asked."""
     async with opened("memory://payments") as served:
-        await served.put(body=b'{"name":"bug"}')
-        await served.ask("POST")
+        await served.put(body=f'{{"name":"{name}"}}'.encode())
+        got = await served.ask("POST")
+    assert (got.status, got.body) == (500, b"nothing happened; ask again\n")
+    assert not [value for value in got.headers.values() if "secret" in value or "delay" in value]
     (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
     assert "responder failed" in line.message
     assert vars(line)["request"] == "r1"
+    assert words in vars(line)["reason"]
     assert line.exc_info
     assert "in charge" in "".join(traceback.format_exception(line.exc_info[1]))
 

@@ -21,7 +21,7 @@ from onceonly.formats.remote import (
     decode_response,
     encode_response,
 )
-from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, RetryableError
+from onceonly.model.errors import ConflictError, HandlerFailed, InvalidEffect, OnceOnlyError, RetryableError
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
 from onceonly.model.sizes import too_long
@@ -223,8 +223,8 @@ async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
     try:
         answer = await execute(opening, run, here.requests, here.ports)
     except HandlerFailed as error:
-        if error.failure.kind is not FailureKind.REJECTED:
-            raise
+        if error.failure.kind is not FailureKind.REJECTED or isinstance(error.__cause__, InvalidEffect):
+            raise  # a responder's mistake is no answer, and nothing of it is for the caller
         answer = await execute(opening, _refusing(error.failure.reason), here.requests, here.ports)
     return HttpAnswer.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
 
