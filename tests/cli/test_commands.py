@@ -316,8 +316,8 @@ def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onc
     onceonly("run", "works:billing", "--drain")
     assert onceonly("status", "works:works", "--json").answer[0]["records"] == 0
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
-    assert "Its record stays in the store" in onceonly("dead", "purge", "--help").out
-    assert "Key of the letter" in onceonly("dead", "show", "--help").out
+    assert "Its record stays" in onceonly("dead", "purge", "--help").out
+    assert "Key of the dead letter" in onceonly("dead", "show", "--help").out
 
 
 def test_tables_are_printed_checked_and_created_on_command(onceonly: Terminal) -> None:

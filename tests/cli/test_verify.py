@@ -124,7 +124,7 @@ def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, ca
     ("found", "words"),
     [
         (VIOLATED, "=> a was handled twice"),
-        (STUCK, "nothing leads to rest"),
+        (STUCK, "no final state can be reached"),
         (CUT_OFF, "0 of 1 check complete"),
         (INCAPABLE, "never happened: commit: crash before"),
     ],
@@ -136,7 +136,7 @@ def test_a_finding_ends_with_exit_code_1_and_says_what_it_is(
     let_the_checker_find(monkeypatch, found, CAUGHT)
     done = onceonly("verify", "--no-mutants")
     assert done.code == 1
-    assert "the promise was not shown for: one message" in done.error
+    assert "checks failed: one message" in done.error
     assert words in done.out
     assert ("  2. worker A: commit: applied\n" in done.out) == bool(found.steps)
     saved = onceonly.folder / "counterexample-one-message.json"
@@ -150,7 +150,7 @@ def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: Terminal,
     let_the_checker_find(monkeypatch, VIOLATED, CAUGHT)
     done = onceonly("verify", "--no-mutants", "--save", "no/such/folder/found.json")
     assert done.code == 1
-    assert "was not saved in no/such/folder/found.json" in done.err
+    assert "cannot save the counterexample to no/such/folder/found.json" in done.err
     assert "=> a was handled twice" in done.out
 
 
@@ -159,7 +159,7 @@ def test_a_mutant_that_survives_is_a_no(onceonly: Terminal, monkeypatch: pytest.
     let_the_checker_find(monkeypatch, FINE, SURVIVED)
     done = onceonly("verify", "--json")
     assert done.code == 1
-    assert "the checker is blind to: nothing changed" in done.error
+    assert "mutants not caught: nothing changed" in done.error
     assert not done.answer["mutants"][0]["caught"]
 
 
@@ -193,7 +193,7 @@ def test_one_mutant_is_shown_saved_and_replayed(onceonly: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutant", "words"), [(ACKED_EARLY, "step 2 should be"), ("no version check", "all 4 steps happened as before")]
+    ("mutant", "words"), [(ACKED_EARLY, "step 2 should be"), ("no version check", "all 4 steps ran as saved")]
 )
 def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: Terminal, mutant: str, words: str) -> None:
     """The same history without the mutant: exit code 3, and why."""
@@ -209,10 +209,10 @@ def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: Terminal, mut
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--mutant", "nobody"), "nothing called 'nobody'"),
-        (("--check", "nothing"), "nothing called 'nothing'"),
+        (("--mutant", "nobody"), "unknown check or mutant 'nobody'"),
+        (("--check", "nothing"), "unknown check or mutant 'nothing'"),
         (("--replay", "nowhere.json"), "nowhere.json"),
-        (("--replay", "shop.py"), "shop.py is no counterexample"),
+        (("--replay", "shop.py"), "shop.py is not a counterexample"),
     ],
 )
 def test_what_is_not_there_is_refused(onceonly: Terminal, arguments: tuple[str, ...], words: str) -> None:
@@ -293,7 +293,7 @@ def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: Terminal, mon
     done = onceonly("verify", "--deep")
     assert done.code == 0
     assert "1,000,000 random schedules (seed 0), 40,000,000 steps, 0 violations; 1,000 schedules/s" in done.out
-    assert "walking: 1,000,000 of 1,000,000\n" in done.err
+    assert "running schedules: 1,000,000 of 1,000,000\n" in done.err
     assert "two copies" in done.out
     answer = onceonly("verify", "--deep", "--json").answer
     assert [each["complete"] for each in answer["deep"]] == [False] * len(DEEP)

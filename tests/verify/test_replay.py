@@ -136,8 +136,8 @@ def test_a_saved_counterexample_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{}", "is no counterexample"),
-        ("not JSON", "is no counterexample"),
+        ("{}", "is not a counterexample"),
+        ("not JSON", "is not a counterexample"),
         ('{"check": "one message", "violation": "x", "steps": [], "format": 9}', "has format 9"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_file_that_is_no_counterexample_is_refused(tmp_path: Path, text: str, 
 
 def test_a_counterexample_of_a_check_or_mutant_that_is_gone_is_refused() -> None:
     """The names are looked up in this version's lists."""
-    with pytest.raises(SetupError, match="no check called 'gone'"):
+    with pytest.raises(SetupError, match="unknown check 'gone'"):
         opening_of(Counterexample(check="gone", violation="x", steps=()))
-    with pytest.raises(SetupError, match="no mutant called 'gone'"):
+    with pytest.raises(SetupError, match="unknown mutant 'gone'"):
         opening_of(Counterexample(check="one message", violation="x", steps=(), mutant="gone"))

@@ -1,4 +1,4 @@
-"""`onceonly verify`: the model checker's findings, for people and for programs."""
+"""`onceonly verify`: run the model checker and report what it finds."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -63,28 +63,32 @@ class VerifyFindings(Struct):
 
 def verify(  # noqa: PLR0913 - one parameter for each option
     *,
-    mutants: Annotated[bool, typer.Option(help="Also break the algorithms on purpose: each mutant must be caught.")] = True,
-    check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this check; may be repeated.")] = None,
+    mutants: Annotated[
+        bool, typer.Option(help="Also check broken versions of the algorithms. Each of these mutants must be caught.")
+    ] = True,
+    check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this check; repeatable.")] = None,
     mutant: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this mutant, with its counterexample; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this mutant and print its counterexample; repeatable.")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List checks and mutants, and run nothing.")] = False,
-    save: Annotated[str | None, typer.Option(metavar="FILE", help="Save the counterexample in this file.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List checks and mutants without running them.")] = False,
+    save: Annotated[str | None, typer.Option(metavar="FILE", help="Save the counterexample to this file.")] = None,
     replay: Annotated[
         str | None, typer.Option(metavar="FILE", help="Replay a saved counterexample on an asyncio event loop.")
     ] = None,
-    deep: Annotated[bool, typer.Option(help="Also explore larger worlds, and walk a million random schedules.")] = False,
-    minutes: Annotated[float, typer.Option(min=0, help="How long --deep explores, without the schedules.")] = 15,
-    gigabytes: Annotated[float, typer.Option(min=0.1, help="How much memory --deep may use.")] = 8,
-    schedules: Annotated[int | None, typer.Option(min=0, help="Walk so many random schedules; alone: nothing else.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random schedules.")] = 0,
-    jobs: Annotated[int, typer.Option(min=0, help="How many processes work at once; 0: one for each core.")] = 0,
+    deep: Annotated[bool, typer.Option(help="Also explore larger worlds and a million random schedules.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="Time limit of --deep, without the random schedules.")] = 15,
+    gigabytes: Annotated[float, typer.Option(min=0.1, help="Memory limit of --deep.")] = 8,
+    schedules: Annotated[
+        int | None, typer.Option(min=0, help="Number of random schedules. Skips all other checks unless --deep is given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random schedules.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Explore every interleaving of the shipping algorithms in small worlds: duplicates, crashes, lost answers, ended leases.
+    """Explore every interleaving of the shipping algorithms in small worlds, with crashes, duplicates and lost answers.
 
-    Exit code 1 on a violation, a stuck state, a world that was not explored completely (larger worlds of --deep may be cut
-    off), or a mutant that survives. --replay: 1 when the violation is reproduced, 3 when it is not.
+    Exits with code 1 on a violation, a stuck state, an incomplete check, or a mutant that survives. The larger worlds of --deep
+    may stay incomplete. With --replay, exits with code 1 if the violation is reproduced and 3 if it is not.
     """
     if list_:
         _list(as_json=as_json)
@@ -126,7 +130,7 @@ def _carry_out(plan: VerifyPlan) -> None:
     if bad:
         raise typer.Exit(NEGATIVE)
     if found.interrupted:
-        refuse("interrupted: this is what was done so far", INTERRUPTED)
+        refuse("interrupted: the results above are incomplete", INTERRUPTED)
 
 
 def _work(plan: VerifyPlan, found: VerifyFindings) -> None:
@@ -157,7 +161,7 @@ def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
 
 
 def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("hunting mutants", len(plan.mutants), quiet=plan.as_json) as watch:
+    with watching("checking mutants", len(plan.mutants), quiet=plan.as_json) as watch:
 
         def hunted(each: MutantResult) -> None:
             found.hunted.append(each)
@@ -182,7 +186,7 @@ def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:
 
 
 def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("walking", plan.schedules, quiet=plan.as_json) as watch:
+    with watching("running schedules", plan.schedules, quiet=plan.as_json) as watch:
 
         def tick(walked: WalkResult) -> None:
             watch.reach(walked.schedules)
@@ -194,9 +198,9 @@ def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
 
 def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
     if found.checked:
-        show_checks("The shipping algorithms, explored", found.checked)
+        show_checks("Checks of the shipping algorithms", found.checked)
     if found.deep:
-        show_checks("Larger worlds, explored as far as the budget goes", found.deep)
+        show_checks("Checks of larger worlds, within the limits of time and memory", found.deep)
     if found.hunted and not plan.telling:
         show_mutants(found.hunted)
     for each in (*found.checked, *found.deep):
@@ -204,11 +208,12 @@ def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
             show(f"\n{each.algorithm}:\n{render(each)}")
     words = {each.name: each.words for each in plan.mutants}
     for mutant in found.hunted if plan.telling else ():
-        show(f"The mutant {mutant.name!r} {words[mutant.name]}.\nIn the check {mutant.check!r}:\n{render(mutant)}")
+        show(f"Mutant {mutant.name!r} {words[mutant.name]}.\nCounterexample in check {mutant.check!r}:\n{render(mutant)}")
     if found.walked:
         show(walked_text(found.walked))
         if found.walked.history:
-            show(f"schedule {found.walked.number} of seed {found.walked.seed}, in {found.walked.history.check!r}:")
+            where = f"schedule {found.walked.number} of seed {found.walked.seed}"
+            show(f"Counterexample in check {found.walked.history.check!r}, {where}:")
             steps = found.walked.history.steps
             show("\n".join(f"{number:3}. {line.who}: {line.what}: {line.outcome}" for number, line in enumerate(steps, 1)))
             show(f"     => {found.walked.history.violation}")
@@ -228,7 +233,7 @@ def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
     for number, history in enumerate(histories):
         keep(history, plan.save if not number else None)
     if plan.save and not histories and not found.interrupted:
-        complain(f"nothing was saved in {plan.save}: there is no counterexample")
+        complain(f"{plan.save} was not written: no check found a counterexample")
 
 
 def _complaints(found: VerifyFindings) -> list[str]:
@@ -237,8 +242,8 @@ def _complaints(found: VerifyFindings) -> list[str]:
     if found.walked and not found.walked.passed:
         bad.append(f"random schedule {found.walked.number} of seed {found.walked.seed}")
     survivors = [each.name for each in found.hunted if not each.passed]
-    texts = [f"the promise was not shown for: {', '.join(bad)}"] if bad else []
-    return texts + ([f"the checker is blind to: {', '.join(survivors)}"] if survivors else [])
+    texts = [f"checks failed: {', '.join(bad)}"] if bad else []
+    return texts + ([f"mutants not caught: {', '.join(survivors)}"] if survivors else [])
 
 
 def _document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
@@ -257,7 +262,7 @@ def _chosen(names: Iterable[str], known: Sequence[_Named]) -> list[_Named]:
     by_name = {each.name: each for each in known}
     missing = [name for name in names if name not in by_name]
     if missing:
-        refuse(f"there is nothing called {', '.join(map(repr, missing))}; `onceonly verify --list` lists the names", SETUP)
+        refuse(f"unknown check or mutant {', '.join(map(repr, missing))}: `onceonly verify --list` lists the names", SETUP)
     return [by_name[name] for name in names]
 
 
@@ -267,9 +272,9 @@ def _list(*, as_json: bool) -> None:
         listed = {kind: [{"name": each.name, "bound": each.bound} for each in checks] for kind, checks in kinds.items()}
         show_json(listed | {"mutants": [_mutant(each) for each in MUTANTS]})
         return
-    for title, checks in zip(("Checks", "Checks of --deep", "Worlds of --schedules"), kinds.values(), strict=True):
+    for title, checks in zip(("Checks", "Checks of --deep", "Checks of --schedules"), kinds.values(), strict=True):
         show_table(title, ("name", "bound"), [(each.name, each.bound) for each in checks])
-    show("Mutants, what each does, and the checks that may catch it")
+    show("Mutants: the change of each, and the checks that can catch it")
     for mutant in MUTANTS:
         show(f"* {mutant.name}: {mutant.words} ({'; '.join(mutant.checks)})")
 
@@ -279,5 +284,5 @@ def _mutant(each: Mutant) -> dict[str, object]:
 
 
 def _line(each: CheckResult) -> str:
-    end = each.violation or ("stuck" if each.stuck else "complete" if each.complete else "not complete")
+    end = each.violation or ("stuck" if each.stuck else "complete" if each.complete else "incomplete")
     return f"{each.algorithm}: {each.states:,} states in {each.seconds:.1f} s, {end}"

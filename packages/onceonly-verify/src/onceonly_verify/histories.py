@@ -71,7 +71,7 @@ def load(file: str) -> Counterexample:
     try:
         history = msgspec.json.decode(Path(file).read_bytes(), type=Counterexample)
     except msgspec.DecodeError as error:
-        raise SetupError(f"{file} is no counterexample of `onceonly verify`: {error}") from error
+        raise SetupError(f"{file} is not a counterexample saved by `onceonly verify`: {error}") from error
     if history.format != FORMAT:
         raise SetupError(f"{file} has format {history.format}, this version reads format {FORMAT}: save it again")
     return history
@@ -81,7 +81,7 @@ def opening_of(history: Counterexample) -> InitialState:
     """Set up the check and the programs of a history. Raises SetupError when there are none of these names any more."""
     check = next((check for check in (*CHECKS, *DEEP, *LARGE) if check.name == history.check), None)
     if check is None:
-        raise SetupError(f"there is no check called {history.check!r}; `onceonly verify --list` lists them")
+        raise SetupError(f"unknown check {history.check!r}: `onceonly verify --list` lists the checks")
     return InitialState(check, programs_of(history.mutant))
 
 
@@ -91,11 +91,11 @@ def programs_of(mutant: str) -> Programs:
         return shipped()
     found = next((each for each in MUTANTS if each.name == mutant), None)
     if found is None:
-        raise SetupError(f"there is no mutant called {mutant!r}; `onceonly verify --list` lists them")
+        raise SetupError(f"unknown mutant {mutant!r}: `onceonly verify --list` lists the mutants")
     try:
         return changed(found.changes)
     except DoesNotApply as error:
-        raise SetupError(f"the mutant {mutant!r} does not apply any more: {error}") from error
+        raise SetupError(f"mutant {mutant!r} no longer applies to the code: {error}") from error
 
 
 def option_for(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option, int]:
@@ -186,7 +186,7 @@ async def final(simulation: Simulation, wanted: str) -> str:
             return found
     if simulation.is_at_rest():
         return ""
-    return f"{STUCK}: after {number} more steps without a fault there is still no rest"
+    return f"{STUCK}: no final state after {number} more steps without a fault"
 
 
 def calm_option(simulation: Simulation, number: int) -> Option | None:

@@ -1,4 +1,4 @@
-"""What `onceonly verify` prints: tables for people, one document for programs, and progress for whoever waits."""
+"""The output of `onceonly verify`: tables, JSON and progress."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _BROKEN = {
 
 
 class ProgressOutput:
-    """Tells how far a phase is: a bar on a terminal, else a line for each thing that is done, else (quiet) nothing."""
+    """Progress of a phase: a bar on a terminal, otherwise one line for each finished step."""
 
     def __init__(self, bar: Progress, what: str, total: int, *, plain: bool) -> None:
         """Move this bar; with `plain`, print lines."""
@@ -85,7 +85,7 @@ def show_checks(title: str, checked: Sequence[CheckResult]) -> None:
 def show_mutants(hunted: Sequence[MutantResult]) -> None:
     """Print the table of mutants."""
     columns = ("mutant", "caught", "violation", "steps", "states")
-    show_table("Broken on purpose", columns, [tuple(mutant_json(each).values()) for each in hunted])
+    show_table("Mutants: deliberately broken algorithms", columns, [tuple(mutant_json(each).values()) for each in hunted])
 
 
 def summary(checked: Sequence[CheckResult], hunted: Sequence[MutantResult], seconds: float) -> str:

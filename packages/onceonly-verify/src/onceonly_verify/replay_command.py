@@ -20,9 +20,9 @@ def keep(history: Counterexample, file: str | None) -> None:
     try:
         save(history, name)
     except OSError as error:
-        complain(f"the counterexample was not saved in {name}: {error.strerror or error}")
+        complain(f"cannot save the counterexample to {name}: {error.strerror or error}")
     else:
-        say(f"saved in {name}; replay it on an asyncio event loop: onceonly verify --replay {name}")
+        say(f"counterexample saved to {name}. Replay it on an asyncio event loop: onceonly verify --replay {name}")
 
 
 def replay_file(file: str, *, as_json: bool) -> None:
@@ -36,8 +36,8 @@ def replay_file(file: str, *, as_json: bool) -> None:
             show(f"{number:3}. {step.who}: {step.what}: {step.outcome}")
 
     if not as_json:
-        whose = f"the mutant {history.mutant!r}" if history.mutant else "the shipping code"
-        show(f"Replaying {whose} in the check {history.check!r}: its workers are tasks of an asyncio event loop.")
+        version = f"mutant {history.mutant!r}" if history.mutant else "the shipping code"
+        show(f"Replaying {version} in check {history.check!r}. The workers are asyncio tasks.")
     found = asyncio.run(replay(history, tell))
     if as_json:
         told = [{"who": step.who, "what": step.what, "outcome": step.outcome} for step in steps]
@@ -53,13 +53,13 @@ def _conclude(found: ReplayResult) -> None:
         show(
             f"Reproduced in {found.steps} steps."
             if found.is_the_same
-            else f"Another violation than was saved: {found.expected}"
+            else f"Reproduced with another violation. The saved one is: {found.expected}"
         )
     elif found.diverged:
-        complain(f"not reproduced: the programs did not do what the counterexample says: {found.diverged}")
+        complain(f"not reproduced: the code differs from the counterexample: {found.diverged}")
     else:
         complain(
-            f"not reproduced: all {found.steps} steps happened as before, and nothing is wrong; saved was: {found.expected}"
+            f"not reproduced: all {found.steps} steps ran as saved, without a violation. The saved one is: {found.expected}"
         )
 
 

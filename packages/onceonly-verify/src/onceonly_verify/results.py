@@ -66,7 +66,7 @@ def render(result: CheckResult | MutantResult) -> str:
     if result.violation:
         lines.append(f"     => {result.violation}")
     elif isinstance(result, CheckResult) and result.stuck:
-        lines.append("     => stuck: from here, nothing leads to rest")
+        lines.append("     => stuck: no final state can be reached from here")
     if isinstance(result, CheckResult):
         lines += [f"     never happened: {kind}" for kind in result.missing]
     return "\n".join(lines)

@@ -118,7 +118,7 @@ class Walk:
                 if violation := simulation.violation():
                     return violation
                 if self.steps >= LONGEST:
-                    return f"stuck: after {LONGEST} steps there is still no rest"
+                    return f"stuck: no final state after {LONGEST} steps"
             return ""
         finally:
             await simulation.close()
