@@ -257,10 +257,38 @@ class FaithfulTransport(WrappedTransports):
 class RoughDepthTransport(WrappedTransports):
     """Counts everything as waiting."""
 
-    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
         """Add up."""
-        depth = await inner.depth(endpoint)
+        depth = await inner.depth(endpoint, events)
         return Depth(waiting=depth.waiting + depth.held + depth.delayed, held=0, delayed=0)
+
+
+class SharedDelayTransport(WrappedTransports):
+    """Counts what is delayed for all endpoints, as if they shared one queue for it."""
+
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
+        """Add up what is delayed."""
+        depth = await inner.depth(endpoint, events)
+        depths = [await inner.depth(each, events) for each in sorted(self.declared)]
+        return replace(depth, delayed=sum(each.delayed for each in depths))
+
+
+class CommandDelayTransport(WrappedTransports):
+    """Counts no delayed event."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._events = 0
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Count the delayed events."""
+        self._events += sum(1 for send in sends if send.due and not send.to)
+        return await inner.send(sends)
+
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
+        """Leave them out."""
+        depth = await inner.depth(endpoint, events)
+        return replace(depth, delayed=max(0, depth.delayed - self._events))
 
 
 class PessimisticDepthTransport(WrappedTransports):
@@ -281,9 +309,9 @@ class PessimisticDepthTransport(WrappedTransports):
         self._held.subtract(delivery.queue for delivery in deliveries)
         await inner.ack(deliveries)
 
-    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
         """Trust the own count."""
-        depth = await inner.depth(endpoint)
+        depth = await inner.depth(endpoint, events)
         held = self._held[endpoint]
         return Depth(waiting=depth.waiting + depth.held - held, held=held, delayed=depth.delayed)
 
@@ -291,9 +319,9 @@ class PessimisticDepthTransport(WrappedTransports):
 class ZeroDepthTransport(WrappedTransports):
     """Takes an unknown queue for an empty one."""
 
-    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
         """Hide the error."""
         try:
-            return await inner.depth(endpoint)
+            return await inner.depth(endpoint, events)
         except SetupError:
             return Depth(waiting=0, held=0, delayed=0)

@@ -45,9 +45,9 @@ class WrappedTransport:
         self._owner.declared |= {topology.endpoint for topology in topologies}
         self._owner.wanted |= {(event, topology.endpoint) for topology in topologies for event in topology.events}
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count, as the wrapper does it."""
-        return await self._owner.depth(self._inner, endpoint)
+        return await self._owner.depth(self._inner, endpoint, events)
 
 
 class WrappedTransports:
@@ -122,9 +122,9 @@ class WrappedTransports:
         """Declare."""
         await inner.declare(topologies)
 
-    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
         """Count."""
-        return await inner.depth(endpoint)
+        return await inner.depth(endpoint, events)
 
 
 def _copy(delivery: Delivery) -> tuple[object, bytes]:

@@ -1,12 +1,20 @@
 """What `--drain` says while it waits, and what is left when it ends."""
 
+import asyncio
 import os
+from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
+from onceonly.assembly import open_transport, temporary_transport
 from onceonly.cli.drain import HeldElsewhereNotice
-from onceonly.ports.transport import Depth
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Depth, Topology
+from onceonly.runtime.environment import LIVE
 from tests.cli.terminal import Terminal
+from tests.servers.available import RABBITMQ, need
 from tests.servers.redis import own_redis
 
 LATER = """
@@ -64,6 +72,59 @@ def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: Terminal)
         assert done.error == (
             "error: not all is done: 1 not yet due, as retries and messages for later are: drain again when they are"
         )
+
+
+TWO = """
+from onceonly import Endpoint
+
+mine = Endpoint("mine", store="sqlite:///mine.db", transport="{url}")
+other = Endpoint("other", store="sqlite:///other.db", transport="{url}")
+
+
+@mine.handler(type="Work")
+async def work(message: dict) -> None:
+    pass
+
+
+@other.handler(type="Else")
+async def work_elsewhere(message: dict) -> None:
+    pass
+"""
+
+
+@pytest.fixture(name="shared_broker")
+def url_of_a_shared_broker() -> Iterator[str]:
+    """Use one prefix on RabbitMQ for two endpoints; delete what is behind it at the end."""
+    url = f"{need(RABBITMQ)}?prefix=d{uuid4().hex[:8]}."
+    yield url
+
+    async def remove() -> None:
+        topologies = [Topology(endpoint=name, events=("Work", "Else")) for name in ("mine", "other")]
+        async with temporary_transport(url, topologies):
+            pass
+
+    asyncio.run(remove())
+
+
+@pytest.mark.parametrize("sent", ["command", "event"])
+def test_only_delayed_messages_of_the_endpoint_count(onceonly: Terminal, shared_broker: str, sent: str) -> None:
+    """`--drain` ignores a command or an event for another endpoint of the same virtual host, and ends with 0."""
+
+    async def send(to: str, kind: str) -> None:
+        message = Message(id="a", source="till", type=kind, body=b"{}")
+        delayed = Send(message=message, to=to if sent == "command" else "", due=LIVE.clock.now() + 3_600_000)
+        async with open_transport(shared_broker, "till") as transport:
+            assert await transport.send([delayed]) == (Answer.TAKEN,)
+
+    (onceonly.folder / "two.py").write_text(TWO.replace("{url}", shared_broker))
+    assert onceonly("topology", "create", "two:mine", "two:other").code == 0
+    asyncio.run(send("other", "Else"))
+    done = onceonly("run", "two:mine", "--drain")
+    assert done.code == 0, done.err
+    asyncio.run(send("mine", "Work"))
+    done = onceonly("run", "two:mine", "--drain")
+    assert (done.code, "1 not yet due" in done.error) == (1, True)
+    assert [each["delayed"] for each in onceonly("status", "two:mine", "--json").answer] == [1]
 
 
 @pytest.mark.parametrize(("options", "lines"), [((), 0), (("--log-level", "debug"), 1), (("--log-level", "error"), 0)])

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link
-from onceonly.adapters.rabbitmq.topology import TopologyNames
+from onceonly.adapters.rabbitmq.names import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.suite import ENDPOINT, OTHER

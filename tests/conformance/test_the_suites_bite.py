@@ -150,6 +150,11 @@ TRANSPORTS = {
     receiving.TrustingTransport: ["a_delivery_whose_lease_ended_comes_again_as_a_suspect"],
     receiving.UnextendingTransport: ["extending_keeps_a_delivery"],
     receiving.UnsettlingTransport: ["a_message_arrives_once_when_it_is_acked"],
+    sending.SharedDelayTransport: [
+        "depth_counts_what_waits_is_held_and_is_delayed",
+        "depth_counts_delayed_events_of_the_endpoint_alone",
+    ],
+    sending.CommandDelayTransport: ["depth_counts_delayed_events_of_the_endpoint_alone"],
     sending.ZeroDepthTransport: ["the_depth_of_an_unknown_queue_is_a_setup_error"],
 }
 

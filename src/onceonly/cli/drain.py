@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from time import monotonic
+from typing import NamedTuple
 
 from onceonly.assembly import open_store, open_transport
 from onceonly.cli.output import say
@@ -44,13 +45,20 @@ class HeldElsewhereNotice:
             say(f"waiting for {messages} that another process holds")
 
 
-async def stop_when_drained(found: Sequence[Settings], stop: asyncio.Event, row: CounterRow) -> int:
-    """Set `stop` once nothing waits and nothing is held in all these queues; gives how many messages are not due yet.
+class DrainedQueue(NamedTuple):
+    """An endpoint whose queue is to be empty, with the types of events that it subscribes to."""
+
+    settings: Settings
+    events: tuple[str, ...]
+
+
+async def stop_when_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, row: CounterRow) -> int:
+    """Set `stop` when no message waits or is held in any of these queues. Return how many of their messages are not due yet.
 
     Sets it also when it fails itself.
     """
     try:
-        return await _until_drained(found, stop, row)
+        return await _until_drained(queues, stop, row)
     finally:
         stop.set()
 
@@ -65,17 +73,17 @@ async def unsent_records(found: Sequence[Settings]) -> int:
     return count
 
 
-async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: CounterRow) -> int:
+async def _until_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, row: CounterRow) -> int:
     async with AsyncExitStack() as stack:
-        queues = [
-            (settings.name, await stack.enter_async_context(open_transport(settings.transport, settings.name)))
-            for settings in found
+        opened = [
+            (queue, await stack.enter_async_context(open_transport(queue.settings.transport, queue.settings.name)))
+            for queue in queues
         ]
         elsewhere = HeldElsewhereNotice()
         before = -1  # an empty look counts only if nothing was received since the one before it: one queue fills another
         while not stop.is_set():
             received = row.get(Column.RECEIVED)
-            depth = await _together(queues)
+            depth = await _together(opened)
             elsewhere.look(depth, row.get(Column.HELD))
             if depth is None or depth.waiting or depth.held:
                 before = -1
@@ -87,10 +95,10 @@ async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Co
     return 0
 
 
-async def _together(queues: Sequence[tuple[str, Transport]]) -> Depth | None:
+async def _together(opened: Sequence[tuple[DrainedQueue, Transport]]) -> Depth | None:
     """Add the depths up; None while one cannot be told."""
     try:
-        depths = [await transport.depth(name) for name, transport in queues]
+        depths = [await transport.depth(queue.settings.name, queue.events) for queue, transport in opened]
     except RetryableError:
         return None
     return Depth(

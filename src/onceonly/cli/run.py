@@ -14,7 +14,7 @@ import typer
 
 from onceonly.assembly.documents import TOLD
 from onceonly.cli.child import ChildPlan, check, opened, work
-from onceonly.cli.drain import stop_when_drained, unsent_records
+from onceonly.cli.drain import DrainedQueue, stop_when_drained, unsent_records
 from onceonly.cli.health import HealthOption, HealthSource, address_of, vitals_in
 from onceonly.cli.output import SETUP, refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
@@ -183,7 +183,7 @@ async def _change() -> None:
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
     """Work until the queues are empty; adds what is left all the same, in words."""
     loaded, row = plan.load(), counters.row(0)
-    queues = [settings for _, settings in loaded]
+    queues = [DrainedQueue(settings, endpoint.topology().events) for endpoint, settings in loaded]
     # checked in the event loop that does the work: an engine of the user's belongs to one loop
     if not await check(loaded, stop):
         return
@@ -192,7 +192,7 @@ async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters,
         try:
             await run_all(runners, stop)
             delayed = await drained
-            unsent = await unsent_records(queues)
+            unsent = await unsent_records([settings for _, settings in loaded])
         finally:
             drained.cancel()
     counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}

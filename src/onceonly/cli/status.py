@@ -1,6 +1,7 @@
 """`onceonly status`: what waits, what is pending, and what was given up."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -84,10 +85,12 @@ def status(
 
     With --watch and --json each look is one line; one that fails is a line with "error".
     """
-    found = [UrlOverrides(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
+    found = [
+        (UrlOverrides(store, transport).settings(endpoint), endpoint.topology().events) for endpoint in load_all(endpoints)
+    ]
 
     async def look() -> list[Status]:
-        return [await _look_at_one(settings) for settings in found]
+        return [await _look_at_one(settings, events) for settings, events in found]
 
     if watch:
         watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
@@ -135,17 +138,17 @@ def _cell(status: Status, name: str) -> object:
     return f"more than {value}" if name in status.more else value
 
 
-async def _look_at_one(settings: Settings) -> Status:
+async def _look_at_one(settings: Settings, events: Sequence[str]) -> Status:
     try:
-        return await _look_at(settings)
+        return await _look_at(settings, events)
     except SetupError as error:
         raise type(error)(f"endpoint {settings.name!r}: {error}") from error
 
 
-async def _look_at(settings: Settings) -> Status:
+async def _look_at(settings: Settings, events: Sequence[str]) -> Status:
     where = looked_at(settings.transport)
     async with answering("transport", where), open_transport(where, settings.name) as transport:
-        depth = await _depth(transport, settings.name)
+        depth = await _depth(transport, settings.name, events)
         wake_up: str | None = getattr(transport, "wake_up", None)
     records, late, oldest = await _look_at_records(settings)
     numbers = Status(
@@ -193,8 +196,8 @@ async def _count_letters(settings: Settings) -> int:
         return await letters.count(Filter(endpoint=settings.name))
 
 
-async def _depth(transport: Transport, name: str) -> Depth | None:
+async def _depth(transport: Transport, name: str, events: Sequence[str]) -> Depth | None:
     try:
-        return await transport.depth(name)
+        return await transport.depth(name, events)
     except QueueMissing:  # no queue yet: it never ran, and that is an answer
         return None

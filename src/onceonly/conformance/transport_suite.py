@@ -549,11 +549,22 @@ class TransportSuite(Suite):
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER))
             await _put(subject, "m1", "m2", "m3", "m4", "m5", "m6")
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 5_000))
-            await _send(subject, Send(message=message(), to=OTHER))
+            await _send(
+                subject, Send(message=message(), to=OTHER), Send(message=message(), to=OTHER, due=subject.now() + 5_000)
+            )
             receiver = await subject.transport()
             held = await self._drained(receiver, 3)
             await receiver.ack(held[:1])
             assert await (await subject.transport()).depth(ENDPOINT) == Depth(waiting=3, held=2, delayed=1)
+
+    async def test_depth_counts_delayed_events_of_the_endpoint_alone(self) -> None:
+        """`depth` counts a delayed event for its subscribers, not for other endpoints."""
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=("other",)))
+            await _send(subject, Send(message=message(), due=subject.now() + 5_000))
+            transport = await subject.transport()
+            assert await transport.depth(ENDPOINT, (EVENT,)) == Depth(waiting=0, held=0, delayed=1)
+            assert await transport.depth(OTHER, ("other",)) == Depth(waiting=0, held=0, delayed=0)
 
     async def test_depth_counts_what_came_back_as_waiting(self) -> None:
         """Released deliveries, deliveries whose lease ended, and delayed messages that are due count as waiting."""

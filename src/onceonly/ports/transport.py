@@ -78,5 +78,9 @@ class Transport(Protocol):
     async def declare(self, topologies: Sequence[Topology]) -> None:
         """Create queues and subscriptions that are missing, and delete the subscriptions to types that are `gone`."""
 
-    async def depth(self, endpoint: str) -> Depth:
-        """Count the messages in the queue of an endpoint. Raises QueueMissing if it was never declared."""
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
+        """Count the messages in the queue of an endpoint. Raises QueueMissing if it was never declared.
+
+        `delayed` counts no message of another endpoint. A broker that chooses the queues of a delayed event when it is due
+        counts those of the types `events`, which the endpoint subscribes to.
+        """

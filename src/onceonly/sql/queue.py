@@ -162,7 +162,7 @@ class SqlTransport:
                 if changes.gone:
                     await connection.execute(self._sql.unsubscribe, changes.gone)
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count a queue; see the port."""
         asked = {"of": endpoint, **self._moved()}
         async with self._database.reading() as connection:

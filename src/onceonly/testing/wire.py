@@ -78,9 +78,9 @@ class TapedTransport:
         """Declare."""
         await self._inner.declare(topologies)
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count what waits."""
-        return await self._inner.depth(endpoint)
+        return await self._inner.depth(endpoint, events)
 
 
 def put(world: BrokerWorld, queue: str, headers: Headers, body: bytes) -> tuple[BrokerWorld, None]:

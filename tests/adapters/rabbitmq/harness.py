@@ -16,7 +16,7 @@ from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link
-from onceonly.adapters.rabbitmq.topology import TopologyNames
+from onceonly.adapters.rabbitmq.names import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock

@@ -42,7 +42,7 @@ async def test_a_delayed_message_comes_once_though_an_earlier_version_bound_the_
     async with opened(TOPOLOGY, levels=2, tick=200) as broker:
         transport = await broker.transport()
         async with broker.plain() as channel:
-            await channel.queue_bind(broker.names.queue("shop"), broker.names.level(-1), f"#.{topology.command('shop')}")
+            await channel.queue_bind(broker.names.queue("shop"), broker.names.due, f"#.{topology.command('shop')}")
         due = SystemClock().now() + 100
         await transport.send([*commands("a", due=due), Send(message=message("b"), due=due)])
         got = await take(transport, 2)
@@ -56,10 +56,10 @@ async def test_a_level_of_delay_that_was_deleted_is_made_again() -> None:
     """By the next send, which is asked for again: what is delayed must not count as heard by nobody."""
     async with opened(TOPOLOGY, levels=2, tick=200) as broker:
         transport = await broker.transport()
-        await transport.send(commands("first", due=SystemClock().now() + 100))
+        await transport.send([Send(message=message("first"), due=SystemClock().now() + 100)])
         assert ids(await take(transport, 1)) == ["first"]
         async with broker.plain() as channel:
-            await channel.queue_delete(broker.names.level(0))
+            await channel.queue_delete(broker.names.level(topology.event(EVENT), 0))
         sends = [Send(message=message("again"), due=SystemClock().now() + 100)]
         assert await transport.send(sends) == (Answer.UNKNOWN,)
         assert await transport.send(sends) == (Answer.TAKEN,)

@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
 from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link
-from onceonly.adapters.rabbitmq.topology import TopologyNames
+from onceonly.adapters.rabbitmq.names import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.model.message import Failure, FailureKind, Send
@@ -385,10 +385,10 @@ async def test_a_message_that_moves_between_two_levels_is_still_counted(
     await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
     looks = 0
 
-    async def count_delayed(link: Link, names: TopologyNames) -> int:
+    async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) -> int:
         nonlocal looks
         looks += 1
-        return 0 if looks == 1 else await topology.count_delayed(link, names)
+        return 0 if looks == 1 else await topology.count_delayed(link, names, words)
 
     monkeypatch.setattr(rabbitmq_census, "count_delayed", count_delayed)
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=1)

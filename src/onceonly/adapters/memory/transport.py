@@ -240,7 +240,7 @@ class MemoryTransport:
         """Make queues and subscriptions; see the port."""
         await self._perform("declare", declare, (tuple(topologies),))
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count a queue; see the port."""
         operation = PortOperation("depth", PLACE, depth, (endpoint, self._clock.now()))
         counted: Depth = await self._driver.perform(operation)

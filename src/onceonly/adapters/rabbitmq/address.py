@@ -12,7 +12,7 @@ DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
-_OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
+_OPTIONS = ("prefix", "previous", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
 _FILES = ("cafile", "capath", "certfile", "keyfile")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -22,12 +22,13 @@ class RabbitMQAddress(Struct, frozen=True, kw_only=True):
 
     `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
     many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
-    an answer of the server is waited for, `max_body` in bytes.
+    an answer of the server is waited for, `max_body` in bytes. `previous`: whether objects of the previous version are served.
     """
 
     url: str
     place: str
     prefix: str = ""
+    previous: bool = True
     lease: float = 30.0
     max_body: int = DEFAULT_MAX_BODY
     timeout: float = 30.0
@@ -53,6 +54,7 @@ def read_address(url: str) -> RabbitMQAddress:
         url=parts._replace(query=urlencode(driver), fragment="").geturl(),
         place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
         prefix=_prefix(options.get("prefix", "")),
+        previous=_truth("previous", options.get("previous", "true")),
         lease=lease,
         max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
         timeout=timeout,

@@ -24,8 +24,10 @@ from onceonly.adapters.rabbitmq.link import (
     shielded,
     translated,
 )
+from onceonly.adapters.rabbitmq.names import TopologyNames, command, event
+from onceonly.adapters.rabbitmq.previous import count_previous
 from onceonly.adapters.rabbitmq.publishing import PublishOutcome, PublishRequest
-from onceonly.adapters.rabbitmq.topology import TopologyNames, count, count_delayed
+from onceonly.adapters.rabbitmq.topology import count, count_delayed, exists
 from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.ports.transport import Depth
 
@@ -69,18 +71,21 @@ class InboxCensus:
         if not is_open(self._channel):
             await shielded(self._attend())
 
-    async def take(self, endpoint: str) -> Depth:
-        """Count what waits, is held and is delayed of an endpoint. Raises SetupError when it has no queue.
+    async def take(self, endpoint: str, events: Sequence[str]) -> Depth:
+        """Count what waits, is held and is delayed for an endpoint, with delayed events of these types.
+
+        Raises SetupError when it has no queue.
 
         Messages move while they are counted. That nothing waits and nothing is held is said only when two looks agree and
         nothing moved between them; one that was on its way from level to level, or to the queue, during both is missed.
         """
         before = None
-        look = await self._look(endpoint)
+        words = [command(endpoint), *map(event, events)]
+        look = await self._look(endpoint, words)
         for _ in range(MOST_LOOKS - 1):
             if look.waiting or look.held or look == before:
                 break
-            before, look = look, await self._look(endpoint)
+            before, look = look, await self._look(endpoint, words)
         return Depth(waiting=look.waiting, held=look.held, delayed=look.delayed)
 
     async def close(self) -> None:
@@ -90,9 +95,10 @@ class InboxCensus:
                 async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(self._channel.close())
 
-    async def _look(self, endpoint: str) -> "CensusRound":
+    async def _look(self, endpoint: str, words: Sequence[str]) -> "CensusRound":
         queue = self._names.queue(endpoint)
-        delayed = await count_delayed(self._link, self._names)  # first: what falls due meanwhile is counted below
+        delayed = await count_previous(self._link, self._names, words)  # first: what falls due meanwhile is counted below
+        delayed += await count_delayed(self._link, self._names, words)
         ready, consumers = await self._count(queue)
         replies: list[CensusReply] = []
         if consumers:  # one counts as long as it holds any
@@ -120,11 +126,10 @@ class InboxCensus:
         """
         queue, clock = self._names.queue(endpoint), asyncio.get_running_loop().time
         end = clock() + ANSWER_SECONDS
+        place = await self._asked_at()
         async with self._link.errand(confirms=True) as channel, translated("ask the receivers", definite=True):
             answers = await _Answers.listening(channel)
-            question = PublishRequest(
-                exchange=self._names.census, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b""
-            )
+            question = PublishRequest(exchange=place, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b"")
             heard = False
             while True:
                 if not heard:  # returned when nobody was there to hear it: somebody may have come
@@ -134,6 +139,10 @@ class InboxCensus:
                 if _answered(answers.replies) >= consumers or clock() >= end:
                     return ready, consumers, answers.replies
 
+    async def _asked_at(self) -> str:
+        """Give the exchange of the census; that of the previous version where nothing of this one was declared."""
+        return self._names.census if await exists(self._link, self._names.census) else self._names.previous.census
+
     async def _attend(self) -> None:
         async with self._attending:
             if is_open(self._channel):
@@ -142,6 +151,8 @@ class InboxCensus:
             async with translated("answer the census", definite=True):
                 own = await channel.queue_declare("", exclusive=True, auto_delete=True)
                 await channel.queue_bind(own.queue or "", self._names.census, self._endpoint)
+                if self._names.serves_previous:
+                    await channel.queue_bind(own.queue or "", self._names.previous.census, self._endpoint)
                 await channel.basic_consume(own.queue or "", self._replier(channel), no_ack=True)
             self._channel = channel
 

@@ -76,6 +76,8 @@ class Link:
         self._chance = chance
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
+        self.looking = asyncio.Lock()
+        """Held while this process looks into the queues of the previous version (`previous`)."""
         self._failures = 0
         self._not_before = 0.0
         self._last: OnceOnlyError | None = None

@@ -1,134 +1,123 @@
-"""What stands in RabbitMQ: one queue for each endpoint, one exchange for each event type, and the levels of delay.
+"""The objects in RabbitMQ: a queue for each endpoint, an exchange for each event type, and levels of delay.
 
-A delay is written in binary, in ticks of a second. Level n is a queue that keeps a message for 2^n ticks; a message passes
-the levels of its ones, the greatest first, and then goes to its destination. Its routing key says all that: one word for
-each digit, then the destination.
+Each destination of delayed messages, an endpoint or an event type, has levels of its own, so that its messages can be counted.
+They are declared when the first message to it is delayed.
 
-    delay:05 (exchange) --1--> delay:05 (queue, 32 s) --expired--+
-            |                                                    v
-            +-------------------0--------------------> delay:04 (exchange) ... --> delay:due (exchange) --> destination
+A delay is written in binary, in ticks of a second. Level n is a queue that keeps a message for 2^n ticks. A message passes
+the levels of its ones, the greatest first, and then goes to its destination. Its routing key has one word for each digit, then
+the destination:
+
+    shop.command:05 (exchange) --1--> shop.command:05 (queue, 32 s) --expired--+
+            |                                                                  v
+            +--------------------0----------------> shop.command:04 (exchange) ... --> delay:due (exchange) --> destination
 
 Each endpoint has an exchange of its own behind `delay:due`, which stays when its queue is deleted. What is due then waits in a
-queue beside it, until the endpoint's queue is there again:
+second queue until the endpoint's queue is declared again:
 
     delay:due --> inbox:shop (exchange) --> shop (queue)
                        | no such queue       ^
                        v                     | expired, at least once
                   inbox:shop:missing (exchange and queue)
+
+All these names but the endpoint's begin with `onceonly:`. The previous version used other names, and one set of levels for
+all endpoints. Its exchanges and these are bound to each other both ways, so processes of both versions reach each other.
+RabbitMQ puts one message into one queue once, however many ways lead there (decision 0026).
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
-from msgspec import Struct
-
 from onceonly.adapters.rabbitmq.link import MANY_ANSWERS_SECONDS, Channel, Link, attempt, shielded, translated
+from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS, TopologyNames, command, event
 from onceonly.ports.transport import Topology
 
-LEVELS = 17  # one pass keeps a message for 36 hours; whoever must wait longer goes round again
-TICK_MS = 1000
+__all__ = [
+    "LEVELS",
+    "TICK_MS",
+    "TopologyNames",
+    "command",
+    "count",
+    "count_delayed",
+    "declare",
+    "declare_event",
+    "declare_levels",
+    "declare_shared",
+    "event",
+    "exists",
+    "remove",
+]
+
 NEVER = 1_000_000_000  # deliveries: a limit would count conflicts; RabbitMQ 4 has one of 20 unless told otherwise
-_LONGEST = 80  # of the 127 bytes of an exchange's name, and the 255 of a routing key
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-_WITH_DOTS = _PLAIN | {"."}
-DELAYS = "delays"
 BACK = 5  # ticks after which what is due for a missing queue is tried again, once; after that RabbitMQ tries every 3 minutes
 _QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 _AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": NEVER}
 
 
-class TopologyNames(Struct, frozen=True):
-    """The names of everything, behind a prefix. A colon keeps our own apart from endpoints: their names have none."""
-
-    prefix: str = ""
-    levels: int = LEVELS
-    tick: int = TICK_MS
-
-    def queue(self, endpoint: str) -> str:
-        """Name an endpoint's input queue."""
-        return self.prefix + endpoint
-
-    def exchange(self, event: str) -> str:
-        """Name the exchange of an event type: plain where AMQP allows it, else escaped, and hashed when it is long."""
-        return f"{self.prefix}event:{_written(event, _WITH_DOTS)}"
-
-    def level(self, number: int) -> str:
-        """Name the queue and the exchange of a level; below the lowest is the exchange of what is due."""
-        return f"{self.levels_begin}{number:02}" if number >= 0 else f"{self.levels_begin}due"
-
-    @property
-    def levels_begin(self) -> str:
-        """Give what the names of all levels begin with."""
-        return f"{self.prefix}delay:"
-
-    def inbox(self, endpoint: str) -> str:
-        """Name the exchange that leads to an endpoint's queue whatever becomes of it."""
-        return f"{self.prefix}inbox:{endpoint}"
-
-    def missing(self, endpoint: str) -> str:
-        """Name the exchange and the queue for what is due while an endpoint's queue is not there."""
-        return f"{self.inbox(endpoint)}:missing"
-
-    @property
-    def unheard(self) -> str:
-        """Name the queue where every delayed event goes as well, and is dropped: one without subscribers must not wait."""
-        return f"{self.prefix}delay:unheard"
-
-    @property
-    def census(self) -> str:
-        """Name the exchange through which receivers are asked what they hold."""
-        return f"{self.prefix}census:ask"
-
-    def route(self, destination: str, milliseconds: int) -> tuple[str, str]:
-        """Give the exchange and the routing key of a message that is to wait; late by less than a tick, never early."""
-        ticks = min(max(1, -(-milliseconds // self.tick)), 2**self.levels - 1)
-        digits = f"{ticks:0{self.levels}b}"
-        return self.level(ticks.bit_length() - 1), ".".join((*digits, destination))
-
-
-def command(endpoint: str) -> str:
-    """Give the last words of a delayed command's routing key."""
-    return f"{_written(endpoint, _PLAIN)}.command"
-
-
-def event(kind: str, *, waits: bool) -> str:
-    """Give the last words of a delayed event's routing key, and how a prompt one is remembered."""
-    return f"{_written(kind, _PLAIN)}.{'event' if waits else 'prompt'}"
-
-
 async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
-    """Make what is missing, and unbind what is gone; harmless when all is so already, also when several processes do it.
+    """Create what is missing, and unbind what is gone. Harmless when several processes do it at once.
 
     Raises SetupError, CommitFailed.
     """
-    await declare_delays(link, names)
+    await declare_shared(link, names)
     async with link.errand() as channel:
         for topology in topologies:
             await _declare_endpoint(channel, names, topology)
 
 
+async def declare_shared(link: Link, names: TopologyNames) -> None:
+    """Create what all endpoints share: the exchange of what is due, and that of the census."""
+    async with link.errand() as channel, translated("declare the shared exchanges", definite=True):
+        await _declare_exchange(channel, names.due, "topic", names.previous.due if names.serves_previous else "", key="#")
+        await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
+        await shielded(channel.queue_bind(names.unheard, names.due, "#.event"))
+        await shielded(channel.exchange_declare(names.census, exchange_type="topic", durable=True))
+        if names.serves_previous:  # one way: a direct exchange has no binding for all keys, so receivers listen at both
+            await shielded(channel.exchange_declare(names.previous.census, exchange_type="direct", durable=True))
+            await shielded(channel.exchange_bind(names.previous.census, names.census, "#"))
+
+
 async def declare_event(channel: Channel, names: TopologyNames, kind: str, *, delayed: bool) -> None:
-    """Make the exchange of an event type: whoever publishes first may come before all subscribers."""
+    """Create the exchange of an event type: the first publisher may be earlier than all subscribers."""
     exchange = names.exchange(kind)
     async with translated(f"declare exchange {exchange!r}", definite=True):
-        await shielded(channel.exchange_declare(exchange, exchange_type="fanout", durable=True))
+        await _declare_exchange(channel, exchange, "fanout", names.previous.exchange(kind) if names.serves_previous else "")
         if delayed:
-            await shielded(channel.exchange_bind(exchange, names.level(-1), f"#.{event(kind, waits=True)}"))
+            await shielded(channel.exchange_bind(exchange, names.due, f"#.{event(kind)}"))
+
+
+async def declare_levels(link: Link, names: TopologyNames, words: str, *, again: bool = False) -> None:
+    """Create the levels of delay of one destination, from the lowest up, unless the highest is there. `again`: in any case."""
+    highest = names.level(words, names.levels - 1)
+
+    async def look(channel: Channel) -> Any:
+        await channel.queue_declare(highest, passive=True)
+        return await channel.exchange_declare(highest, passive=True)
+
+    if not again and await attempt(link, f"look at {highest!r}", look) is not None:
+        return
+    async with link.errand() as channel, translated("declare levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
+        for number in range(names.levels):
+            await _declare_level(channel, names, words, number)
 
 
 async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
-    """Delete everything behind a prefix: these queues with what is in them, their events, the delays."""
-    levels = [names.level(number) for number in range(names.levels)]
+    """Delete everything behind a prefix: these queues with their messages, their events, all delays; of both versions."""
     endpoints = [topology.endpoint for topology in topologies]
-    queues = [*map(names.queue, endpoints), *map(names.missing, endpoints), *levels, names.unheard]
-    events = {names.exchange(kind) for topology in topologies for kind in topology.events}
+    kinds = sorted({kind for topology in topologies for kind in topology.events})
+    words = [*map(command, endpoints), *map(event, kinds)]
+    previous = names.previous
+    numbers = range(names.levels)
+    levels = [names.level(each, number) for each in words for number in numbers] + [
+        previous.level(number) for number in numbers
+    ]
+    missing = [*map(names.missing, endpoints), *map(previous.missing, endpoints)]
+    inboxes = [*map(names.inbox, endpoints), *map(previous.inbox, endpoints)]
+    events = [*map(names.exchange, kinds), *map(previous.exchange, kinds)]
+    shared = [names.due, names.census, previous.due, previous.census]
     async with link.errand() as channel, translated("delete queues and exchanges", within=MANY_ANSWERS_SECONDS):
-        for queue in queues:
+        for queue in (*map(names.queue, endpoints), *missing, *levels, names.unheard, previous.unheard):
             await shielded(channel.queue_delete(queue))
-        inboxes = [*map(names.inbox, endpoints), *map(names.missing, endpoints)]
-        for exchange in (*sorted(events), *inboxes, *levels, names.level(-1), names.census):
+        for exchange in (*events, *inboxes, *missing, *levels, *shared):
             await shielded(channel.exchange_delete(exchange))
 
 
@@ -138,14 +127,36 @@ async def count(link: Link, queue: str) -> tuple[int, int] | None:
     return None if found is None else (found.message_count or 0, found.consumer_count or 0)
 
 
-async def count_delayed(link: Link, names: TopologyNames) -> int:
-    """Count what the levels keep, for whomever: they are shared."""
+async def exists(link: Link, exchange: str) -> bool:
+    """Report whether there is an exchange of this name."""
+    look = await attempt(link, f"look at {exchange!r}", lambda channel: channel.exchange_declare(exchange, passive=True))
+    return look is not None
+
+
+async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) -> int:
+    """Count what the levels of these destinations keep."""
     total = 0
-    async with link.errand() as channel, translated("look at the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
-        for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
-            found = await shielded(channel.queue_declare(names.level(number), passive=True))
-            total += found.message_count or 0
+    for each in words:
+        if await count(link, names.level(each, names.levels - 1)) is None:
+            continue  # nothing to it was ever delayed
+        async with (
+            link.errand() as channel,
+            translated("look at the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS),
+        ):
+            for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
+                found = await shielded(channel.queue_declare(names.level(each, number), passive=True))
+                total += found.message_count or 0
     return total
+
+
+async def _declare_exchange(channel: Channel, name: str, kind: str, previous: str, *, key: str = "") -> None:
+    """Create an exchange. Bind it and that of the previous version to each other, which is created first if it is missing."""
+    if previous:
+        await shielded(channel.exchange_declare(previous, exchange_type=kind, durable=True))
+    await shielded(channel.exchange_declare(name, exchange_type=kind, durable=True))
+    if previous:
+        await shielded(channel.exchange_bind(previous, name, key))
+        await shielded(channel.exchange_bind(name, previous, key))
 
 
 async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: Topology) -> None:
@@ -157,18 +168,21 @@ async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: To
         await declare_event(channel, names, kind, delayed=True)
         async with translated(f"bind queue {queue!r} to events {kind!r}", definite=True):
             await shielded(channel.queue_bind(queue, names.exchange(kind)))
-            await shielded(channel.exchange_bind(inbox, names.level(-1), f"#.{event(kind, waits=True)}"))
+            await shielded(channel.exchange_bind(inbox, names.due, f"#.{event(kind)}"))
     for kind in topology.gone:
         async with translated(f"unbind queue {queue!r} from events {kind!r}", definite=True):
             await shielded(channel.queue_unbind(queue, names.exchange(kind)))
-            await shielded(channel.exchange_unbind(inbox, names.level(-1), f"#.{event(kind, waits=True)}"))
+            await shielded(channel.exchange_unbind(inbox, names.due, f"#.{event(kind)}"))
+            await shielded(channel.queue_unbind(queue, names.previous.exchange(kind)))
+    if names.serves_previous:
+        async with translated(f"delete exchange {names.previous.inbox(topology.endpoint)!r}", definite=True):
+            # The exchanges of what is due are bound to each other, so the new inbox gets all that this one did. When the
+            # queue is missing, each inbox would keep a copy. What waits in its queue for the missing still goes to the queue.
+            await shielded(channel.exchange_delete(names.previous.inbox(topology.endpoint)))
 
 
 async def _declare_inbox(channel: Channel, names: TopologyNames, endpoint: str) -> str:
-    """Make what keeps delayed messages that are due while the endpoint's queue is not there; gives its exchange.
-
-    Bindings that an earlier version made straight to the queue stay: the server puts a message into a queue once.
-    """
+    """Create what keeps delayed messages that are due while the endpoint's queue is missing; returns its exchange."""
     queue, inbox, missing = names.queue(endpoint), names.inbox(endpoint), names.missing(endpoint)
     back = {"x-message-ttl": BACK * names.tick, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
     async with translated(f"declare exchange {inbox!r}", definite=True):
@@ -178,51 +192,20 @@ async def _declare_inbox(channel: Channel, names: TopologyNames, endpoint: str) 
         instead = {"alternate-exchange": missing}
         await shielded(channel.exchange_declare(inbox, exchange_type="fanout", durable=True, arguments=instead))
         await shielded(channel.queue_bind(queue, inbox))
-        await shielded(channel.exchange_bind(inbox, names.level(-1), f"#.{command(endpoint)}"))
+        await shielded(channel.exchange_bind(inbox, names.due, f"#.{command(endpoint)}"))
     return inbox
 
 
-async def declare_delays(link: Link, names: TopologyNames) -> None:
-    """Make the levels of delay, from the lowest up, unless all are there."""
-    last = names.census
-
-    async def look(channel: Channel) -> Any:
-        for number in range(names.levels):
-            await channel.queue_declare(names.level(number), passive=True)
-            await channel.exchange_declare(names.level(number), passive=True)
-        await channel.exchange_declare(names.level(-1), passive=True)
-        await channel.queue_declare(names.unheard, passive=True)
-        return await channel.exchange_declare(last, passive=True)
-
-    if await attempt(link, "look at the levels of delay", look) is not None:
-        return
-    async with link.errand() as channel, translated("declare the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
-        await shielded(channel.exchange_declare(names.level(-1), exchange_type="topic", durable=True))
-        await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
-        await shielded(channel.queue_bind(names.unheard, names.level(-1), "#.event"))
-        for number in range(names.levels):
-            await _declare_level(channel, names, number)
-        await shielded(channel.exchange_declare(last, exchange_type="direct", durable=True))
-
-
-async def _declare_level(channel: Channel, names: TopologyNames, number: int) -> None:
-    here, below = names.level(number), names.level(number - 1)
+async def _declare_level(channel: Channel, names: TopologyNames, words: str, number: int) -> None:
+    here, below = names.level(words, number), names.level(words, number - 1)
     before = "*." * (names.levels - 1 - number)
-    await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, number)))
+    await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, words, number)))
     await shielded(channel.exchange_declare(here, exchange_type="topic", durable=True))
     await shielded(channel.queue_bind(here, here, f"{before}1.#"))
     await shielded(channel.exchange_bind(below, here, f"{before}0.#"))
 
 
-def _level_arguments(names: TopologyNames, number: int) -> dict[str, Any]:
+def _level_arguments(names: TopologyNames, words: str, number: int) -> dict[str, Any]:
     """Dead-letter at least once: by default a message vanishes when its next place is not there at the moment."""
-    here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(number - 1)}
+    here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(words, number - 1)}
     return _QUORUM | _AT_LEAST_ONCE | here
-
-
-@lru_cache(1000)
-def _written(name: str, plain: frozenset[str]) -> str:
-    """Write a name in these characters, every other byte as a colon and two digits; no two names become one."""
-    parts = (letter if letter in plain else "".join(f":{byte:02x}" for byte in letter.encode()) for letter in name)
-    written = "".join(parts)
-    return written if len(written) <= _LONGEST else ":hash:" + blake2b(name.encode(), digest_size=16).hexdigest()

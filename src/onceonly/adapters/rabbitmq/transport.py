@@ -68,11 +68,12 @@ class RabbitMQTransport:
         self._link = link
         self._endpoint = endpoint
         self._clock = clock
-        self._names = names or TopologyNames(link.address.prefix)
+        self._names = names or TopologyNames(link.address.prefix, serves_previous=link.address.previous)
         self._queue = self._names.queue(endpoint)
         self._publisher: Channel | None = None
         self._opening = asyncio.Lock()
         self._known: set[str] = set()
+        self._doubted: set[str] = set()
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
         self._census = InboxCensus(link, self._names, endpoint, self._inbox)
 
@@ -127,19 +128,18 @@ class RabbitMQTransport:
         """Make queues, exchanges and bindings; see the port. Raises SetupError when one is there with other arguments."""
         await topology.declare(self._link, self._names, topologies)
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count a queue; see the port.
 
         RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
-        does not answer counts as holding a delivery. The levels of delay are shared, so `delayed` counts those of all
-        endpoints behind the same prefix, events too. RabbitMQ counts a message nowhere while it moves from level to level,
+        does not answer counts as holding a delivery. RabbitMQ counts a message nowhere while it moves from level to level,
         some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
             raise QueueMissing(
                 f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
             )
-        return await self._census.take(endpoint)
+        return await self._census.take(endpoint, events)
 
     async def remove(self, topologies: Sequence[Topology]) -> None:
         """Delete these queues with all that is in them, their events' exchanges, and the delays: for demos and tests."""
@@ -169,10 +169,13 @@ class RabbitMQTransport:
 
     async def _put_off(self, messages: list[ConsumedMessage]) -> None:
         """Send what came too early round again."""
-        now = self._clock.now()
+        now, words = self._clock.now(), topology.command(self._endpoint)
         try:
+            await self._levels(words)
             await self._exchange([(message, self._again(message, now)) for message in messages])
         except (RetryableError, SetupError):
+            self._known.discard(words)  # a level may have been deleted
+            self._doubted.add(words)
             self._inbox.put_back(messages)
             raise
 
@@ -252,8 +255,7 @@ class RabbitMQTransport:
         if known is None or not await self._is_routable(send, waits=waits):
             return None
         if waits:
-            words = topology.command(send.to) if send.to else topology.event(send.message.type, waits=True)
-            exchange, key = self._names.route(words, send.due - now)
+            exchange, key = self._names.route(_words(send), send.due - now)
         elif send.to:
             exchange, key = "", self._names.queue(send.to)
         else:
@@ -264,27 +266,50 @@ class RabbitMQTransport:
         """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
         if send.to and not waits:
             return True
-        if waits and topology.DELAYS not in self._known:
-            await topology.declare_delays(self._link, self._names)
-            self._known.add(topology.DELAYS)
-        place = topology.command(send.to) if send.to else topology.event(send.message.type, waits=waits)
-        if place not in self._known and not await self._is_there(send, waits=waits):
-            return False
+        place = _words(send) if waits else self._names.exchange(send.message.type)
+        if place in self._known:
+            return True
+        if send.to:
+            if await topology.count(self._link, self._names.queue(send.to)) is None:
+                return False
+        else:
+            await self._event(send.message.type, delayed=waits)
+        if waits:
+            await self._levels(place)
         self._known.add(place)
         return True
 
-    async def _is_there(self, send: Send, *, waits: bool) -> bool:
-        if send.to:
-            return await topology.count(self._link, self._names.queue(send.to)) is not None
+    async def _event(self, kind: str, *, delayed: bool) -> None:
+        """Create the exchange of an event type; with a binding for what is due, where one is delayed."""
+        if delayed:
+            await self._shared()
         async with self._link.errand() as channel:
-            await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
-        return True
+            await topology.declare_event(channel, self._names, kind, delayed=delayed)
+
+    async def _shared(self) -> None:
+        if self._names.due not in self._known:
+            await topology.declare_shared(self._link, self._names)
+            self._known.add(self._names.due)
+
+    async def _levels(self, words: str) -> None:
+        """Create the levels of delay of one destination, once for each connection, and after one was found missing."""
+        if words in self._known:
+            return
+        await self._shared()
+        await topology.declare_levels(self._link, self._names, words, again=words in self._doubted)
+        self._doubted.discard(words)
+        self._known.add(words)
 
     def _answer(self, send: Send, parcel: PublishRequest, outcome: PublishOutcome) -> Answer:
         if outcome is PublishOutcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
-            self._known.discard(topology.DELAYS)  # a level was deleted: make it again, and send again
+            self._known.discard(_words(send))  # a level was deleted: create it again, and send again
+            self._doubted.add(_words(send))
             return Answer.UNKNOWN
         if outcome is PublishOutcome.RETURNED and not send.to:
             self.unsubscribed += 1
             return Answer.TAKEN
         return _ANSWERS[outcome]
+
+
+def _words(send: Send) -> str:
+    return topology.command(send.to) if send.to else topology.event(send.message.type)

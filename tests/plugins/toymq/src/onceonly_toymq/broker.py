@@ -92,7 +92,7 @@ class ToyTransport:
             self._broker.subscriptions |= {(event, each.endpoint) for event in each.events}
             self._broker.subscriptions -= {(event, each.endpoint) for event in each.gone}
 
-    async def depth(self, endpoint: str) -> Depth:
+    async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count; see the port. Raises QueueMissing."""
         if endpoint not in self._broker.queues:
             raise QueueMissing(f"there is no queue {endpoint!r}. Start the endpoint, or run `onceonly topology create`.")
