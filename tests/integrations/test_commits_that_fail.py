@@ -1,6 +1,7 @@
 """Requests whose COMMIT is held up, cut or too late: nothing is promised to a client before the database has promised it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,13 +9,17 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from onceonly import Endpoint
+from onceonly import Endpoint, Transaction
 from onceonly.assembly import open_store
 from onceonly.errors import CommitRefused
-from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, ServedApplication, serving, two_with_one_key
+from onceonly.integrations.starlette import once
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, Line, ServedApplication, serving, two_with_one_key
+from tests.log_events import event_in
 from tests.servers.available import free_port
 from tests.servers.cutting_commits import Cutter, cutting
 
@@ -119,6 +124,26 @@ async def test_what_the_database_refuses_at_the_commit_is_a_500(postgresql_url: 
         assert (said["status"], said["code"], said["title"]) == (500, "commit-refused", "Commit Refused")
         assert "created" not in refused.text
         assert await served.lines() == ["created"]
+
+
+async def test_what_the_database_refuses_is_logged_in_a_few_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With the request, the error and its statement: the endpoint had returned, so a traceback shows nothing of it."""
+
+    def make(shop: Endpoint, _behave: Behaviour, **terms: Any) -> Starlette:
+        @once(shop, **terms)
+        async def twice(_request: Request, tx: Transaction) -> Response:
+            tx.sql.add_all([Line(number=1, item="a"), Line(number=1, item="b")])
+            return Response("done")
+
+        return Starlette(routes=[Route("/lines/{what}", twice, methods=["POST"])])
+
+    async with serving(f"sqlite:///{tmp_path}/shop.db", make=make) as served:
+        assert (await served.post("twice")).json()["code"] == "commit-refused"
+    (record,) = [each for each in caplog.records if event_in(each) == "request commit refused"]
+    assert vars(record)["request"] == "POST /lines/twice"
+    assert "UNIQUE constraint failed" in vars(record)["reason"]
+    assert "INSERT INTO request_lines" in vars(record)["traceback"]
+    assert len(logging.Formatter().format(record).splitlines()) < 10
 
 
 async def test_an_application_may_say_itself_what_a_refused_commit_means(postgresql_url: str, framework: str) -> None:

@@ -12,6 +12,7 @@ served anew.
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -205,14 +206,17 @@ class RequestAttempt:
 
     def _refused(self, error: CommitRefused) -> RequestProblem:
         """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
-        _log.error("request commit refused", extra=self._told(error), exc_info=error)
+        cause = error.__cause__ or error  # no line of the application is in its traceback: it had returned
+        told = "".join(traceback.format_exception_only(cause))
+        _log.error("request commit refused", extra=self._told(error) | {"traceback": told})
         detail = (
             "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
         )
         return RequestProblem("commit-refused", detail)
 
     def _told(self, error: Exception) -> dict[str, str]:
-        return {"endpoint": self._terms.endpoint.name, "reason": f"{type(error).__name__}: {error}"}
+        request = f"{self._request.method} {self._request.url.path}"
+        return {"endpoint": self._terms.endpoint.name, "request": request, "reason": f"{type(error).__name__}: {error}"}
 
     def _same_key(self) -> str:
         return "" if self._key is None else f", with the same {NAME}"
