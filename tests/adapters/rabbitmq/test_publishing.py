@@ -61,6 +61,15 @@ async def test_a_return_is_matched_to_its_own_copy(first: str) -> None:
         assert sorted(ids(taken)) == (["m1", "m2"] if first == "shop" else ["m1"])
 
 
+async def test_a_return_is_matched_although_an_earlier_version_kept_the_private_header() -> None:
+    """It shows the header to handlers, and stores it with dead letters, which this version sends again."""
+    async with opened() as broker:
+        sender = await broker.transport()
+        (lost,) = commands("m1", to="nobody")
+        kept = replace(lost, message=replace(lost.message, headers=((PUBLISH, "earlier"), ("a", "b"))))
+        assert await sender.send([kept, *commands("m2")]) == (Answer.REFUSED, Answer.TAKEN)
+
+
 async def test_the_properties_tell_other_programs_what_the_message_is() -> None:
     """The message id is the CloudEvents id. Each of its copies has it; only the private header differs."""
     first = Message(id="m1", source="till", type=EVENT, body=b"{}", time="2026-02-28T23:59:59.999Z")

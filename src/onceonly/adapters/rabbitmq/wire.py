@@ -35,6 +35,7 @@ _BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x
 _ROUTES = frozenset(
     {"CC", "BCC"}
 )  # the server sends a copy to every queue that they name, and closes a channel for a wrong type
+_NOT_SENT = _ROUTES | {PUBLISH}  # a dead letter of an earlier version may have the name of an earlier publish
 _USER_ID = 1 << 4  # flag of a property that the server compares with the name of whoever publishes
 _BROKERS_OWN = ""
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
@@ -53,7 +54,7 @@ def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProp
     for name, value in headers:
         if name == _CONTENT_TYPE and content_type is None:
             content_type = value
-        elif name in _ROUTES:
+        elif name in _NOT_SENT:
             continue
         elif name in table:
             table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
