@@ -32,6 +32,7 @@ from onceonly.adapters.rabbitmq.decoding import HEAD
 
 PUBLISH = "x-onceonly-publish"
 """The header with the name of one publish of one message. Only the connection that published it uses it."""
+_PUBLISH_NAMED = short_string(PUBLISH) + b"S"
 _CONTENT = struct.Struct(">HxxQ")  # class, weight, size of the body
 _PERSISTENT = 2
 _FLAGS = spec.Basic.Properties.flags
@@ -61,21 +62,20 @@ class ShownProperties(NamedTuple):
     sent_at: int = 0
 
 
-class OwnProperties(spec.Basic.Properties):
-    """The properties of a persistent message of this library's: these few are written straight, others it cannot have."""
+NOTHING_SHOWN = ShownProperties()
 
-    def __init__(
-        self,
-        *,
-        app_id: str,
-        content_type: str | None,
-        headers: dict[str, Any],
-        shown: ShownProperties = ShownProperties(),  # noqa: B008 - immutable
-    ) -> None:
-        """Take what the message has; `publish` is named when it is published."""
-        super().__init__(app_id=app_id, content_type=content_type, delivery_mode=_PERSISTENT, headers=headers)
-        self.shown = shown
-        self.publish = ""
+
+class OwnProperties(Struct, kw_only=True):
+    """The properties of a persistent message of this library's: these few are written straight, others it cannot have.
+
+    `publish` is named when the message is published.
+    """
+
+    app_id: str
+    content_type: str | None
+    headers: dict[str, Any]
+    shown: ShownProperties = NOTHING_SHOWN
+    publish: str = ""
 
     def marshal(self) -> bytes:
         """Give the flags and the values, in the order of AMQP 0-9-1, section 4.2.6.1; headers in their own order."""
@@ -84,15 +84,17 @@ class OwnProperties(spec.Basic.Properties):
             flags, first = flags | _TYPED, _short(self.content_type)
         message_id, message_type, correlation_id, sent_at = self.shown
         if correlation_id:
-            flags, rest = flags | _CORRELATED, short_string(correlation_id)
+            text = correlation_id.encode()
+            flags, rest = flags | _CORRELATED, len(text).to_bytes(1) + text
         if message_id:
-            flags, rest = flags | _NAMED, rest + short_string(message_id)
+            text = message_id.encode()
+            flags, rest = flags | _NAMED, rest + len(text).to_bytes(1) + text
         if sent_at:
             flags, rest = flags | _DATED, rest + sent_at.to_bytes(8)
         if message_type:
             flags, rest = flags | _KIND, rest + _short(message_type)
-        headers, mode = _table(self.headers or {}, self.publish), _PERSISTENT.to_bytes(1)
-        return b"".join((flags.to_bytes(2), first, headers, mode, rest, _short(self.app_id or "")))
+        headers, mode = _table(self.headers, self.publish), _PERSISTENT.to_bytes(1)
+        return b"".join((flags.to_bytes(2), first, headers, mode, rest, _short(self.app_id)))
 
 
 class RawProperties(spec.Basic.Properties):
@@ -116,7 +118,7 @@ class PublishRequest(Struct, frozen=True, kw_only=True):
 
     exchange: str = ""
     routing_key: str
-    properties: spec.Basic.Properties
+    properties: "spec.Basic.Properties | OwnProperties"
     body: bytes
 
 
@@ -246,7 +248,7 @@ def _addressed(exchange: str, routing_key: str, channel: int, *, mandatory: bool
 
 def _table(headers: Mapping[str, Any], publish: str) -> bytes:
     """Give a header table as AMQP writes it (0-9-1, section 4.2.5.5): the publish, then the mapping in its order."""
-    parts: list[bytes] = [_text_named(PUBLISH), len(publish).to_bytes(4), publish.encode()] if publish else []
+    parts: list[bytes] = [_PUBLISH_NAMED, len(publish).to_bytes(4), publish.encode()] if publish else []
     for name, value in headers.items():
         if isinstance(value, str):
             words = value.encode()

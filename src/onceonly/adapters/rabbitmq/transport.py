@@ -28,7 +28,7 @@ from onceonly.adapters.rabbitmq.link import (
     publish,
     shielded,
 )
-from onceonly.adapters.rabbitmq.publishing import PublishOutcome, PublishRequest
+from onceonly.adapters.rabbitmq.publishing import OwnProperties, PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
@@ -194,11 +194,11 @@ class RabbitMQTransport:
             copies.append((message, parcel))
         await self._exchange(copies)
 
-    def _carried(self, message: ConsumedMessage, headers: Headers, due: int) -> Properties | None:
+    def _carried(self, message: ConsumedMessage, headers: Headers, due: int) -> OwnProperties | Properties | None:
         """Give the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None where neither."""
         return self._written(headers, due) or as_it_came(message, self._link.frame)
 
-    def _written(self, headers: Headers, due: int) -> Properties | None:
+    def _written(self, headers: Headers, due: int) -> OwnProperties | None:
         is_readable = not (headers and headers[0][0] == UNREADABLE)
         return properties(headers, due=due, frame=self._link.frame) if is_readable else None
 

@@ -30,6 +30,7 @@ _AROUND = 300  # bytes of a frame that are not headers: its ends, the instant it
 _AROUND_NAMED = _AROUND + 3 * 256 + 8  # the same with the properties for other programs
 _AROUND_RAW = 20  # the same of a copy whose properties are as they came
 _LONGEST_NAME = 255  # bytes, as of a content type
+_SURELY_SHORT = _LONGEST_NAME // 4  # characters: UTF-8 takes 4 bytes for one at most
 _CONTENT_TYPE = "content-type"
 _BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE, PUBLISH)
 _ROUTES = frozenset(
@@ -64,10 +65,7 @@ def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProp
         return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
     id_ = _short(table.get(_ID))
     shown = ShownProperties(
-        message_id=id_,
-        message_type=_short(table.get(_TYPE)),
-        correlation_id=_short(table.get(_CONVERSATION)) or id_,
-        sent_at=_timestamp(table.get(_SENT_AT)),
+        id_, _short(table.get(_TYPE)), _short(table.get(_CONVERSATION)) or id_, _timestamp(table.get(_SENT_AT))
     )
     return OwnProperties(app_id=OURS, content_type=content_type, headers=table, shown=shown)
 
@@ -169,6 +167,8 @@ def _short(value: object) -> str:
     """Return a text that is short enough for a property of its own, else an empty one."""
     if type(value) is not str:  # there is none, or there are several
         return ""
+    if len(value) <= _SURELY_SHORT:
+        return value
     return value if (len(value) if value.isascii() else len(value.encode())) <= _LONGEST_NAME else ""
 
 
