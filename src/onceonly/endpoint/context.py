@@ -129,18 +129,20 @@ class Context(Sending):
 
     def _cause(self, wish: SendOptions) -> Headers:
         incoming = self._message
-        conversation, trace = incoming.id, ""
+        conversation, trace, hops = incoming.id, "", 0
         for name, value in incoming.extensions:
             if name == "conversationid":
                 conversation = value or conversation
             elif name == "traceparent":
                 trace = value
+            elif name == HOPS:
+                hops = incoming.hops
         return (
             ("causationid", incoming.id),
             ("conversationid", conversation),
             ("replyto", self._endpoint if wish.to else ""),
             ("traceparent", trace),
-            (HOPS, str(min(incoming.hops + 1, MOST_HOPS))),
+            (HOPS, str(hops + (hops < MOST_HOPS))),
         )
 
 

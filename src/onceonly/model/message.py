@@ -72,14 +72,16 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     def _own_instant(self) -> int | None:
         return instant_in(self.identity)
 
-    @cached_property
+    @property
     def hops(self) -> int:
         """The number of handlers that the chain of messages before this one has passed. Retries do not count.
 
         0 for a message that no handler sent, and for one of a version that did not count.
         """
-        text = self.extension(HOPS)
-        return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else 0
+        for name, text in self.extensions:  # a loop: this is on the hot path
+            if name == HOPS:
+                return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else 0
+        return 0
 
     @cached_property
     def expires(self) -> int:
