@@ -219,9 +219,9 @@ async def test_what_cannot_be_used_is_told_with_its_setting(changed: dict[str, A
     ("changed", "complaint"),
     [
         ({"store": "redis://h"}, "enlist needs a SQL store"),
-        ({"store": "sqlite:///a.db", "deduplication": Tokens()}, "cannot give messages the tokens"),
-        ({"store": "sqlite:///a.db", "deduplication": Tokens("memory://b")}, "cannot give messages the tokens"),
-        ({"store": "sqlite:///a.db", "deduplication": Off()}, "no record is kept"),
+        ({"store": "sqlite:///a.db", "deduplication": Tokens()}, "cannot issue the tokens"),
+        ({"store": "sqlite:///a.db", "deduplication": Tokens("memory://b")}, "cannot issue the tokens"),
+        ({"store": "sqlite:///a.db", "deduplication": Off()}, "which stores no records"),
     ],
 )
 def test_enlisting_is_refused_where_a_message_would_be_lost(changed: dict[str, Any], complaint: str) -> None:

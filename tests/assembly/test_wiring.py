@@ -137,7 +137,7 @@ def test_a_retention_must_be_longer_than_nothing() -> None:
 def test_tokens_without_a_url_need_a_database_to_be_kept_in() -> None:
     """Told with what to write instead."""
     assert settings(store="sqlite:///a.db", deduplication=Tokens()).deduplication == Tokens()
-    with pytest.raises(SetupError, match=r"write Tokens\(url\)"):
+    with pytest.raises(SetupError, match=r"use Tokens\(url\)"):
         settings(store="memory://a", deduplication=Tokens())
 
 
@@ -252,7 +252,7 @@ async def test_the_memory_store_cannot_do_without_its_claims() -> None:
 
 def test_memory_has_no_tables_to_look_after() -> None:
     """For `onceonly schema`."""
-    with pytest.raises(SetupError, match="no database"):
+    with pytest.raises(SetupError, match="not a SQL database"):
         open_database("memory://a")
 
 

@@ -106,7 +106,7 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: Terminal) ->
         (("run", "shop:shop", "--drain", "-p", "2"), "--drain runs in one process"),
         (("send", "orders.jsonl"), "--to ENDPOINT"),
         (("send", "orders.jsonl", "--to", "shop"), "--transport URL"),
-        (("send", "orders.jsonl", "--to", "Shop!", "--transport", "sqlite:///queue.db"), "an endpoint's name is"),
+        (("send", "orders.jsonl", "--to", "Shop!", "--transport", "sqlite:///queue.db"), "an endpoint name is"),
         (("send", "missing.jsonl", "--to", "shop:shop"), "file missing.jsonl does not exist"),
         (("dead", "retry", "shop:shop"), "no dead letters selected"),
         (("dead", "retry", "sqlite:///shop.db", "--all"), "--transport URL"),

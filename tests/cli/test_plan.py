@@ -198,4 +198,4 @@ def test_what_a_start_with_the_retention_asked_for_would_refuse_is_refused(onceo
     change(onceonly, asking_for(7, ', janitor_interval=__import__("datetime").timedelta(hours=1)'))
     done = onceonly("plan", "shop:shop", *SMALL, "--retention", "6h")
     assert (done.code, done.out) == (2, "")
-    assert "janitor_interval of 1 h is longer than one slice of time, retention / 12 = 6 h / 12 = 30 min" in done.err
+    assert "janitor_interval of 1 h is longer than one time bucket, retention / 12 = 6 h / 12 = 30 min" in done.err

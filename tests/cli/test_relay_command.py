@@ -164,10 +164,10 @@ def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -
 DESK = "endpoint desk, process 0"
 
 WRONG = {
-    "off": (("office:off",), "with deduplication=Off() no record is kept"),
-    "memory": (("office:desk", "--store", "memory://"), "its store memory:// is in the memory of one process"),
-    "queue": (("office:desk", "--transport", "memory://"), "its transport memory:// is in the memory of one process"),
-    "documents": (("office:desk", "--store", "redis://127.0.0.1"), "keeps documents, which are not searched"),
+    "off": (("office:off",), "deduplication=Off() stores no records"),
+    "memory": (("office:desk", "--store", "memory://"), "its store memory:// exists only in the memory of one process"),
+    "queue": (("office:desk", "--transport", "memory://"), "its transport memory:// exists only in the memory of one process"),
+    "documents": (("office:desk", "--store", "redis://127.0.0.1"), "holds documents, which are not searched"),
     "nothing": (("office:nothing",), "'office:nothing' does not exist in module 'office'"),
 }
 

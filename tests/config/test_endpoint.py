@@ -13,7 +13,7 @@ SECRET = "pa55word"  # noqa: S105 - what no message may show
 @pytest.mark.parametrize("url", ["", "dynamodb", "://table", f"user:{SECRET}@host", 5])
 def test_a_dedup_store_needs_the_url_of_a_place(url: Any) -> None:
     """Its text is not repeated: a password may be in it."""
-    with pytest.raises(SetupError, match="DedupStore: url must name a place") as caught:
+    with pytest.raises(SetupError, match="DedupStore: url must be a URL") as caught:
         DedupStore(url)
     assert SECRET not in str(caught.value)
 
@@ -31,14 +31,14 @@ def test_all_that_is_wrong_with_tokens_is_told_at_once() -> None:
         Tokens("here", subscribers=wrong, sweep_after=timedelta(seconds=-1))
     told = str(caught.value)
     assert told.count("Tokens: ") == 5
-    for words in ("url must", "sweep_after must", "must be a list", "'' is no type", "'No Name': an endpoint's name"):
+    for words in ("url must", "sweep_after must", "must be a list", "'' is not an event type", "'No Name': an endpoint name"):
         assert words in told
 
 
 def test_subscribers_must_be_a_mapping() -> None:
     """From types of events to endpoints."""
     wrong: Any = ["order-placed"]
-    with pytest.raises(SetupError, match="must map types"):
+    with pytest.raises(SetupError, match="must map event types"):
         Tokens(subscribers=wrong)
 
 

@@ -64,7 +64,7 @@ def made(place: str) -> Any:
         ),
         (
             lambda: Elsewhere(f"mysql+aiomysql://{PLACE}"),
-            "='Elsewhere(mysql+aiomysql://db.example:5432/shop)': there is no adapter for this driver of MariaDB; write",
+            "='Elsewhere(mysql+aiomysql://db.example:5432/shop)': no adapter for this driver of MariaDB; use",
         ),
         (async_sessionmaker, " is an async_sessionmaker without an engine. Bind it: async_sessionmaker(engine)"),
     ],

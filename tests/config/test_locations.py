@@ -18,10 +18,10 @@ WRONG = [
     (
         "store",
         "postgresql+psycopg2://h/shop",
-        "no adapter for this driver of PostgreSQL; write postgresql://, postgresql+asyncpg://",
+        "no adapter for this driver of PostgreSQL; use postgresql://, postgresql+asyncpg://",
     ),
     ("store", "postgres://h/shop", "unknown URL scheme 'postgres', did you mean postgresql://. Supported: azure-blob://"),
-    ("store", "mysql+pymysql://h/shop", "no adapter for this driver of MariaDB; write mysql://, mysql+asyncmy://"),
+    ("store", "mysql+pymysql://h/shop", "no adapter for this driver of MariaDB; use mysql://, mysql+asyncmy://"),
     ("store", "mariadb+asyncmy://h/shop?pgbouncer=true", "option pgbouncer is for PostgreSQL only"),
     ("store", "mysql://h/shop?schema=shop", "schema='shop': mysql has no schemas; use ?prefix="),
     ("store", "sqlite:///shop.db?schema=shop", "schema='shop': sqlite has no schemas; use ?prefix="),
@@ -53,7 +53,7 @@ WRONG = [
     ("store", "azure-blob://me:no-base64@account/shop", "the key of the Azure account account is no Base64"),
     ("blobs", "folder://shop", "a folder's URL has three slashes and the whole path"),
     ("store", "folder:///var/lib/shop", "this version of onceonly has no store for folder://"),
-    ("store", "shop.db", "this is not a URL. Supported: azure-blob://"),
+    ("store", "shop.db", "not a URL. Supported: azure-blob://"),
 ]
 USABLE = [
     "mysql+asyncmy://h/shop",

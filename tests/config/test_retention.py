@@ -40,7 +40,8 @@ def test_a_retention_must_be_longer_than_all_retries_together(kept: Deduplicatio
     """Attempts, delays and a person's: the sum is in the message."""
     assert told(deduplication=kept) == (
         f"{name}: retention of 10 min is not longer than the longest span of retries, 8 attempts (3 at once, 5 delayed) of "
-        "30 s + delays of 13 min 38 s + manual_retry of 0 s = 17 min 38 s: have a longer retention, or less of the others"
+        "30 s + delays of 13 min 38 s + manual_retry of 0 s = 17 min 38 s. Make the retention "
+        "longer, or reduce attempts, timeout, delays or manual_retry"
     )
 
 
@@ -63,8 +64,8 @@ def test_tokens_elsewhere_are_not_swept_while_their_transaction_may_be_at_work()
     second, hour = timedelta(seconds=1), timedelta(hours=1)
     given: dict[str, Any] = {"store": "sqlite:///a.db", "max_commit": hour}
     assert told(deduplication=Tokens("sqlite:///t.db", sweep_after=second), **given).endswith(
-        "Tokens: sweep_after of 1 s is not longer than the longest commit of a transaction, max_commit=1 h: a sweeper would "
-        "end transactions that are still at work; have a longer sweep_after, or a shorter max_commit"
+        "Tokens: sweep_after of 1 s is not longer than max_commit=1 h, the longest duration of a transaction: running "
+        "transactions would be cancelled. Make sweep_after longer, or max_commit shorter"
     )
     assert settings(deduplication=Tokens("sqlite:///t.db", sweep_after=hour + second), **given)
     assert settings(deduplication=Tokens(sweep_after=second), **given)  # beside the store nothing is swept
@@ -79,8 +80,8 @@ def test_a_retention_must_be_longer_than_the_longest_commit(kept: Any) -> None:
         max_commit=timedelta(minutes=30),
     )
     assert problem.endswith(
-        "retention of 30 min is not longer than the longest commit of a transaction, max_commit=30 min: "
-        "have a longer retention, or a shorter max_commit"
+        "retention of 30 min is not longer than max_commit=30 min, the longest duration of a transaction. "
+        "Make the retention longer, or max_commit shorter"
     )
 
 
@@ -90,9 +91,8 @@ SERVICE = "dynamodb://eu-central-1/shop"
 def test_a_commit_may_not_come_later_than_control_messages_look_for_it() -> None:
     """Where a store cannot be searched: found where the endpoint is made, not in the first transaction."""
     assert told(store=SERVICE, max_commit=timedelta(minutes=6)) == (
-        "max_commit of 6 min is longer than control messages give a transaction, ControlMessages(max_commit=) of 5 min: "
-        "have a shorter max_commit, or a longer one there, where delays (42 min 40 s together) must be longer than it, and "
-        "retention (1 d) at least delays + max_commit"
+        "max_commit of 6 min is longer than ControlMessages(max_commit=5 min). Make it shorter, or make the other one longer; "
+        "its delays (42 min 40 s in total) must be longer than it, and its retention (1 d) at least delays + max_commit"
     )
     assert settings(store=SERVICE, max_commit=timedelta(minutes=5))
     longer = ControlMessages(max_commit=timedelta(minutes=6))
@@ -119,7 +119,7 @@ async def test_entities_in_memory_are_finished_by_control_messages_so_they_limit
     async def deposit(body: dict[str, str], account: Account) -> None:
         """Do nothing."""
 
-    with pytest.raises(SetupError, match=r"max_commit of 6 min is longer than control messages give a transaction"):
+    with pytest.raises(SetupError, match=r"max_commit of 6 min is longer than ControlMessages"):
         async with shop.opened():
             pass
 
@@ -146,8 +146,8 @@ def test_a_janitor_comes_at_least_once_in_a_slice() -> None:
     """A day has twelve slices of two hours."""
     day = History(retention=timedelta(days=1))
     assert told(deduplication=day, janitor_interval=timedelta(hours=3)) == (
-        "janitor_interval of 3 h is longer than one slice of time, retention / 12 = 1 d / 12 = 2 h: "
-        "messages would wait for a janitor that has not come yet"
+        "janitor_interval of 3 h is longer than one time bucket, retention / 12 = 1 d / 12 = 2 h: "
+        "messages would wait for the janitor. Make the interval shorter, or the retention longer"
     )
     assert settings(deduplication=day, janitor_interval=timedelta(hours=2)).interval == timedelta(hours=2)
 

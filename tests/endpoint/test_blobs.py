@@ -157,7 +157,7 @@ async def test_data_must_be_bytes_of_a_size_that_can_be_held(monkeypatch: pytest
     assert "data must be bytes, not a str" in (await refused(shop(lambda place: place.create("a", text)))).reason
     monkeypatch.setattr(blobs, "MAX_DATA", 3)
     assert (await decided(shop(lambda place: place.create("a", b"123")))).artifacts[0].data == b"123"
-    assert "4 bytes, and 3 is the limit" in (await refused(shop(lambda place: place.create("a", b"1234")))).reason
+    assert "its data has 4 bytes; the limit is 3" in (await refused(shop(lambda place: place.create("a", b"1234")))).reason
 
 
 async def test_one_message_can_have_so_many_blobs_and_no_more() -> None:
@@ -169,7 +169,7 @@ async def test_one_message_can_have_so_many_blobs_and_no_more() -> None:
 
     most = blobs.MAX_BLOBS
     assert len((await decided(shop(lambda place: work(place, most)))).artifacts) == most
-    assert "are the most" in (await refused(shop(lambda place: work(place, most + 1)))).reason
+    assert "at most" in (await refused(shop(lambda place: work(place, most + 1)))).reason
 
 
 @pytest.mark.parametrize("content_type", ["", "pdf", "a/b\r\nx: y", "text/plain; charset=ü", None])
@@ -197,7 +197,7 @@ async def test_without_a_place_nothing_can_be_created_or_read() -> None:
 async def test_without_a_register_nothing_can_be_created() -> None:
     """Nobody could clean up after it."""
     failed = await refused(shop(lambda place: place.create("a", b"")), attempt="")
-    assert "no register" in failed.reason
+    assert "no reservation" in failed.reason
 
 
 async def test_nothing_can_be_created_after_the_handler_has_ended() -> None:
@@ -208,7 +208,7 @@ async def test_nothing_can_be_created_after_the_handler_has_ended() -> None:
         kept.append(place)
 
     await decided(shop(work))
-    with pytest.raises(InvalidEffect, match="had ended"):
+    with pytest.raises(InvalidEffect, match="handler ended"):
         await kept[0].create("a", b"")
 
 

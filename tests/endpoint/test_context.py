@@ -186,7 +186,7 @@ def test_what_is_too_large_for_the_transport_is_refused_at_capture() -> None:
     """With both numbers."""
     used = context(max_body=10)
     used.publish(b"x" * 10, type="fits")
-    with pytest.raises(InvalidEffect, match="11 bytes, and this transport takes 10"):
+    with pytest.raises(InvalidEffect, match="11 bytes long; the limit of this transport is 10"):
         used.publish(b"x" * 11, type="too.large")
 
 
@@ -231,5 +231,5 @@ async def test_a_context_that_outlives_its_handler_is_an_error() -> None:
         kept.append(context)
 
     await host_of(shop).handlers(STILL).handle(incoming(), await resources())
-    with pytest.raises(InvalidEffect, match="after its handler had ended"):
+    with pytest.raises(InvalidEffect, match="after its handler ended"):
         kept[0].publish(Placed("1"))

@@ -156,18 +156,18 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     day = timedelta(days=1)
     for settings, words in (
         ({"delays": ()}, "delays must be a list of timedeltas longer than 0"),
-        ({"delays": (day, timedelta(hours=1))}, "delays must grow"),
-        ({"delays": (timedelta(minutes=1),)}, "it would be given up before"),
-        ({"retention": timedelta(minutes=30)}, "what it looks for must still be there"),
-        ({"retention": 31 * day}, "30 days at most"),
+        ({"delays": (day, timedelta(hours=1))}, "sort them"),
+        ({"delays": (timedelta(minutes=1),)}, "would be given up before"),
+        ({"retention": timedelta(minutes=30)}, "the record must still exist"),
+        ({"retention": 31 * day}, "at most 30 days"),
         ({"max_commit": timedelta()}, "must be timedeltas longer than 0"),
-        ({"processed_by": "No Name"}, "an endpoint's name is"),
+        ({"processed_by": "No Name"}, "an endpoint name is"),
     ):
         with pytest.raises(SetupError, match=words):
             ControlMessages(**settings)  # type: ignore[arg-type]
-    with pytest.raises(SetupError, match="own worker has to look"):
+    with pytest.raises(SetupError, match="only a worker of this endpoint"):
         SimulatedEndpoint(control=ControlMessages(processed_by="bank"), deduplication=Tokens("memory://tokens"))
     with pytest.raises(SetupError, match="control must be ControlMessages"):
         SimulatedEndpoint(control=None)
-    with pytest.raises(SetupError, match="its records are found"):
+    with pytest.raises(SetupError, match="of this endpoint finds the records"):
         SimulatedEndpoint(store="sqlite:///nowhere.db", control=ControlMessages(processed_by="bank"))

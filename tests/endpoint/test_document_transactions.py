@@ -64,7 +64,7 @@ async def test_the_same_entity_is_the_same_object(simulated: SimulatedEndpoint) 
             """Another class of this name."""
 
         Account2.__name__ = "Account"
-        with pytest.raises(TransactionMisused, match="is a Account in this transaction already"):
+        with pytest.raises(TransactionMisused, match="is already loaded as a Account in this transaction"):
             await tx.entity(Account2, "A")
 
 
@@ -97,7 +97,7 @@ async def test_an_entity_can_be_deleted(simulated: SimulatedEndpoint) -> None:
     async with simulated.bank.transaction() as tx:
         (await tx.entity(Account, "A")).balance = 1
     async with simulated.bank.transaction() as tx:
-        with pytest.raises(TransactionMisused, match=r"takes what tx\.entity"):
+        with pytest.raises(TransactionMisused, match=r"needs an object that tx\.entity"):
             tx.delete(Account("A"))
         tx.delete(await tx.entity(Account, "A"))
     assert await simulated.balance() == 0
@@ -115,12 +115,12 @@ async def test_what_can_be_no_entity_is_refused(simulated: SimulatedEndpoint, ki
 
 
 async def test_an_entity_belongs_to_the_blocks_task_and_time(simulated: SimulatedEndpoint) -> None:
-    """Before it, after it, and in another task it is refused."""
+    """Before it, after it, and in only in the task that opened it it is refused."""
     tx = simulated.bank.transaction()
-    with pytest.raises(TransactionMisused, match="not entered yet"):
+    with pytest.raises(TransactionMisused, match="not open yet"):
         await tx.entity(Account, "A")
     async with tx:
-        with pytest.raises(TransactionMisused, match="another task"):
+        with pytest.raises(TransactionMisused, match="only in the task that opened it"):
             await asyncio.create_task(tx.entity(Account, "A"))
     with pytest.raises(TransactionMisused, match="has ended"):
         await tx.entity(Account, "A")
@@ -240,6 +240,6 @@ async def test_a_commit_that_is_late_fails(simulated: SimulatedEndpoint) -> None
 
 async def test_a_limit_longer_than_control_messages_wait_is_refused(simulated: SimulatedEndpoint) -> None:
     """An attempt must not be given up while it may still be committed."""
-    with pytest.raises(TransactionMisused, match="make it shorter, or change control="):
+    with pytest.raises(TransactionMisused, match="Make it shorter, or raise control="):
         async with simulated.bank.transaction(max_commit=timedelta(seconds=61)):
             pass

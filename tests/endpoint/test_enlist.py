@@ -127,11 +127,11 @@ async def test_ids_are_derived_from_records_whose_identity_is_nobodys_message(fi
     ("act", "complaint"),
     [
         (lambda o: o.send(Placed("1"), to="No Name"), "cannot send to 'No Name'"),
-        (lambda o: o.publish({"a": 1}), "does not know its message type"),
+        (lambda o: o.publish({"a": 1}), "is unknown: pass type="),
         (lambda o: o.publish(object(), type="x"), "cannot send x"),
         (lambda o: o.publish(Placed("1"), delay=timedelta(seconds=-1)), "delay must be 0 or more"),
         (lambda o: o.publish(Placed("1"), at=datetime(2100, 1, 1)), "aware datetime"),  # noqa: DTZ001 - that is the mistake
-        (lambda o: o.publish(b"x" * (MAX_BODY + 1), type="x"), f"takes {MAX_BODY} at most"),
+        (lambda o: o.publish(b"x" * (MAX_BODY + 1), type="x"), f"limit of this transport is {MAX_BODY}"),
     ],
 )
 async def test_what_can_never_be_sent_is_refused_at_once(file: str, engine: AsyncEngine, act: Any, complaint: str) -> None:
@@ -152,7 +152,7 @@ async def test_where_the_endpoint_runs_its_transport_says_what_is_too_large(file
     async with AsyncSession(engine) as session, host_of(shop).opened(settings=settings), session.begin():
         outgoing = shop.enlist(session)
         outgoing.publish(b"x" * QUEUE_TAKES, type="x")
-        with pytest.raises(InvalidEffect, match=f"takes {QUEUE_TAKES} at most"):
+        with pytest.raises(InvalidEffect, match=f"limit of this transport is {QUEUE_TAKES}"):
             outgoing.publish(b"x" * (QUEUE_TAKES + 1), type="x")
     assert QUEUE_TAKES > MAX_BODY
     with pytest.raises(SetupError, match=r"elsewhere\.db"):
@@ -311,7 +311,7 @@ def test_a_database_in_memory_is_nowhere(url: str) -> None:
     ("settings", "complaint"),
     [
         ({"store": "memory://a"}, "enlist needs a SQL store"),
-        ({"store": "sqlite:///shop.db", "deduplication": Off()}, "with Off\\(\\) no record is kept"),
+        ({"store": "sqlite:///shop.db", "deduplication": Off()}, "Off\\(\\), which stores no records"),
     ],
 )
 def test_an_endpoint_that_keeps_no_records_cannot_enlist(settings: dict[str, Any], complaint: str) -> None:

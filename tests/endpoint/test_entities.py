@@ -220,7 +220,7 @@ async def test_a_state_that_was_spoilt_by_hand_fails_its_messages_until_it_is_me
     await counter.put("Account/a", {"account_id": "a", "balance": "much"})
     await counter.deliver(Deposit("a"))
     reason = await counter.reason()
-    assert "the state that is kept of Account/a cannot be used" in reason
+    assert "the stored state of Account/a cannot be read" in reason
     assert "balance" in reason
     await counter.put("Account/a", {"account_id": "a", "balance": 1})
     assert (await counter.deliver(Deposit("a"))).handled == 1
@@ -240,7 +240,7 @@ async def test_a_key_that_the_fresh_entity_cannot_have_is_the_messages_fault() -
 
     counter = Counter(bank(take, entity=Numbered))
     await counter.deliver(Deposit("a"))
-    assert (await counter.reason()).startswith("no fresh Numbered can be made for Numbered/a: ")
+    assert (await counter.reason()).startswith("cannot create a new Numbered for Numbered/a: ")
 
 
 async def test_a_failing_message_is_left_out_and_undone() -> None:
@@ -409,7 +409,7 @@ def test_a_function_that_fails_makes_its_message_unreadable() -> None:
 
     found = read_dict({}, key=key)
     assert isinstance(found, Unreadable)
-    assert found.reason == "the key of its Account cannot be told: RuntimeError: no\\0key"
+    assert found.reason == "cannot determine the key of its Account: RuntimeError: no\\0key"
 
 
 async def test_a_message_without_a_key_is_a_dead_letter() -> None:

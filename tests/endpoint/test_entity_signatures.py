@@ -62,10 +62,10 @@ async def deposit(order: Deposit, account: Account) -> None:
 
 async def test_entity_and_key_belong_together() -> None:
     """One without the other means nothing."""
-    assert "belong together" in problem_of(deposit, key=None)
+    assert "must be used together" in problem_of(deposit, key=None)
     made = endpoint()
     made.handler(entity=None, key="account_id")(deposit)
-    assert "belong together" in problems(made)[0]
+    assert "must be used together" in problems(made)[0]
 
 
 @pytest.mark.parametrize("kind", [dict, bytes, str, list[Account], object])
@@ -102,7 +102,7 @@ async def test_a_key_names_a_field_of_the_message_or_is_a_function() -> None:
     async def take(order: bytes, account: Account) -> None:
         """Do nothing."""
 
-    assert "a message of bytes has no fields" in problem_of(take, type="x")
+    assert "a message of type bytes has no fields" in problem_of(take, type="x")
 
 
 async def test_a_property_of_the_message_can_be_the_key() -> None:
@@ -148,12 +148,12 @@ async def test_an_entity_that_cannot_be_made_afresh_is_refused_unless_none_will_
     async def take(order: Deposit, account: Owned) -> None:
         """Do nothing."""
 
-    assert "account: no fresh Owned can be made, for owner has no default" in problem_of(take, entity=Owned)
+    assert "account: a new Owned cannot be created, because owner has no default" in problem_of(take, entity=Owned)
 
     async def by_function(order: Deposit, account: Account) -> None:
         """Do nothing."""
 
-    assert "for account_id has no default" in problem_of(by_function, key=lambda order: order.account_id)
+    assert "because account_id has no default" in problem_of(by_function, key=lambda order: order.account_id)
 
     async def optional(order: Deposit, account: Optional[Owned]) -> None:  # noqa: UP045 - the older way to say so
         """Do nothing."""
@@ -192,7 +192,7 @@ async def test_fields_without_defaults_are_found_in_every_kind_of_class(kind: An
     async def take(order: Deposit, account: kind) -> None:
         """Do nothing."""
 
-    assert "for owner has no default and is not the key" in problem_of(take, entity=kind)
+    assert "because owner has no default and is not the key" in problem_of(take, entity=kind)
 
 
 async def test_two_classes_of_one_name_are_refused() -> None:
@@ -217,12 +217,12 @@ async def test_two_classes_of_one_name_are_refused() -> None:
     host_of(made).handlers(STILL)
     made.handler(entity=Other, key="account_id", type="other")(other)
     (problem,) = problems(made)
-    assert "two classes of entities are called 'Account'" in problem
+    assert "two entity classes are named 'Account'" in problem
 
 
 async def test_a_store_without_entities_is_told_at_start() -> None:
     """By what it offers."""
-    assert "this one keeps none" in problem_of(deposit, Offer())
+    assert "this one stores none" in problem_of(deposit, Offer())
 
 
 @pytest.mark.parametrize("kind", [AsyncSession, Session])
@@ -233,7 +233,7 @@ async def test_a_session_is_there_on_sql_stores_only(kind: Any) -> None:
         """Do nothing."""
 
     told = problem_of(take)
-    assert f"session: {kind.__name__} is there on SQL stores only; work on an entity: @handler(entity=" in told
+    assert f"session: {kind.__name__} is available on SQL stores only; work on an entity: @handler(entity=" in told
     assert "SQL stores only; here ask for Notebook; work on" in problem_of(take, MEMORY)
 
 
@@ -250,7 +250,7 @@ async def test_a_name_that_is_too_long_is_refused() -> None:
     async def take(order: Deposit, long: Long) -> None:
         """Do nothing."""
 
-    assert "is too long: 127 bytes is the limit" in problem_of(take, entity=Long)
+    assert "is too long; the limit is 127 bytes" in problem_of(take, entity=Long)
 
 
 async def test_entities_go_together_with_what_else_handlers_ask_for() -> None:

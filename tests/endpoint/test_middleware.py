@@ -345,12 +345,12 @@ def test_what_is_wrong_with_it_is_reported_at_start() -> None:
         ("blocking", "it must be an `async def` function"),
         ("short", own),
         ("swapped", own),
-        ("wishing", "wish: nothing gives"),
+        ("wishing", "wish: Account cannot be injected"),
     ]
     assert len(problems) == len(expected)
     for problem, (name, words) in zip(problems, expected, strict=True):
         assert f".{name}: {words}" in problem
-    with pytest.raises(InvalidHandler, match="is no function"):
+    with pytest.raises(InvalidHandler, match="is not a function"):
         shop.middleware(object())  # type: ignore[type-var] # what the test is about
 
 

@@ -125,7 +125,7 @@ def test_a_message_without_a_type_is_the_only_handlers() -> None:
 def test_an_oversize_message_is_unreadable_but_known() -> None:
     """So that its dead letter carries its identity."""
     found = unreadable(shop(), delivery(b"x" * 11, **CLOUD), max_body=10)
-    assert "11 bytes, and 10 is the limit" in found.reason
+    assert "11 bytes; the limit is 10" in found.reason
     assert found.message is not None
     assert found.message.identity == ("web", "1")
 

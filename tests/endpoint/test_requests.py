@@ -170,13 +170,13 @@ def requests(place: RequestPlace | None = None, attempt: str = "attempt") -> Req
 @pytest.mark.parametrize(
     ("url", "body", "then", "headers", "words"),
     [
-        ("http://elsewhere/x/Charge", {}, Follow("a"), {}, "the services that this endpoint may ask are at"),
-        (f"{URL}/a/b", {}, Follow("a"), {}, "the services that this endpoint may ask are at"),
-        (f"{URL}/", {}, Follow("a"), {}, "the services that this endpoint may ask are at"),
-        (17, {}, Follow("a"), {}, "the services that this endpoint may ask are at"),
-        (f"{URL}/Charge", bytes(LARGEST + 1), Follow("a"), {}, "is the limit"),
+        ("http://elsewhere/x/Charge", {}, Follow("a"), {}, "it is not one of the peers of this endpoint"),
+        (f"{URL}/a/b", {}, Follow("a"), {}, "it is not one of the peers of this endpoint"),
+        (f"{URL}/", {}, Follow("a"), {}, "it is not one of the peers of this endpoint"),
+        (17, {}, Follow("a"), {}, "it is not one of the peers of this endpoint"),
+        (f"{URL}/Charge", bytes(LARGEST + 1), Follow("a"), {}, "the limit is"),
         (f"{URL}/Charge", object(), Follow("a"), {}, "a body must be"),
-        (f"{URL}/Charge", {}, Order("a"), {}, "no handler of this endpoint takes a Order afterwards"),
+        (f"{URL}/Charge", {}, Order("a"), {}, "no handler of this endpoint handles Order"),
         (f"{URL}/Charge", {}, Follow("a"), {"a": "b\r\nc: d"}, "must be a text of one line"),
         (f"{URL}/Charge", {}, Follow("a"), {"onceonly-operation": "x"}, "is no header of yours"),
     ],
@@ -195,23 +195,23 @@ async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
     """Each under a name of its own; what they come to is made after the commit."""
     made = requests()
     urls = [await made.post(f"{URL}/Charge", {}, then=Follow("a")) for _ in range(MOST)]
-    with pytest.raises(InvalidEffect, match="are the most for one handler"):
+    with pytest.raises(InvalidEffect, match="a handler can send at most"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
     artifacts, calls = decided_requests(made)
     assert urls == [f"{URL}/attempt.{index}" for index in range(MOST)]
     assert [(call.verb, call.url) for call in calls] == [(Verb.POST, url) for url in urls]
     assert len({artifact.name for artifact in artifacts}) == MOST
-    with pytest.raises(InvalidEffect, match="after its handler had ended"):
+    with pytest.raises(InvalidEffect, match="after the handler ended"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
 
 
 async def test_requests_need_an_attempt_a_peer_and_something_to_follow_up() -> None:
     """Each says what is missing."""
-    with pytest.raises(InvalidEffect, match="knows no other service"):
+    with pytest.raises(InvalidEffect, match="has no peers"):
         await Requests(None, "attempt", None, lambda *_: None).post(f"{URL}/Charge", {}, then=Follow("a"))
-    with pytest.raises(InvalidEffect, match="no register has this attempt"):
+    with pytest.raises(InvalidEffect, match="this attempt has no reservation"):
         await requests(attempt="").post(f"{URL}/Charge", {}, then=Follow("a"))
-    with pytest.raises(InvalidEffect, match="this message follows up no request"):
+    with pytest.raises(InvalidEffect, match="this message has no response"):
         _ = requests().response
 
 

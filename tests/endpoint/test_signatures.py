@@ -113,19 +113,19 @@ async def of_dictionaries(order: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
-        (without_parameters, "it has no parameters; the first one takes the message"),
+        (without_parameters, "it has no parameters: the first one receives the message"),
         (unannotated, "order, has no annotation"),
         (number, "must be a dataclass, a msgspec struct, a pydantic model, an attrs class, dict or bytes, not int"),
-        (variadic, "*args: object cannot be filled"),
-        (variadic_names, "**kwargs: object cannot be filled"),
-        (unknown_type, "bank: nothing gives a Bank; there is AsyncConnection or AsyncSession, Context"),
-        (unannotated_second, "bank has no annotation, so nothing can be injected"),
+        (variadic, "*args: object cannot be injected"),
+        (variadic_names, "**kwargs: object cannot be injected"),
+        (unknown_type, "bank: Bank cannot be injected; available are AsyncConnection or AsyncSession, Context"),
+        (unannotated_second, "bank has no annotation, so it cannot be injected"),
         (wants_session, "Session is for def handlers; here ask for AsyncConnection or AsyncSession"),
         (wants_async_session, "AsyncSession is for async def handlers; here ask for Connection or Session"),
         (positional_only, "context is positional-only"),
         (unresolvable, "an annotation cannot be resolved: name 'Odrer' is not defined"),
         (generator, "a handler must not `yield`"),
-        (of_dictionaries, 'does not know its message type; write @handler(type="...")'),
+        (of_dictionaries, 'is unknown: set @handler(type="...")'),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -176,7 +176,7 @@ def test_two_handlers_for_one_type_are_refused() -> None:
 
     (problem,) = problems(shop)
     assert ".one and " in problem
-    assert ".two both take 'Order'" in problem
+    assert ".two both handle 'Order'" in problem
 
 
 def test_an_endpoint_without_handlers_cannot_start() -> None:
@@ -187,7 +187,7 @@ def test_an_endpoint_without_handlers_cannot_start() -> None:
 @pytest.mark.parametrize("registered", [Order, functools.partial(number, 1), None.__class__, "place", 5])
 def test_only_functions_and_methods_can_be_registered(registered: Any) -> None:
     """Told where it is registered."""
-    with pytest.raises(InvalidHandler, match="is no function"):
+    with pytest.raises(InvalidHandler, match="is not a function"):
         sql_endpoint().handler(registered)
 
 
@@ -320,12 +320,12 @@ def makes_a_session() -> AsyncSession:
     ("factories", "told"),
     [
         ((bank, another_bank), "bank and another_bank both provide Bank"),
-        ((bank_from_mailer, mailer_from_bank), "in a circle, or need one that does: bank_from_mailer, mailer_from_bank"),
-        ((bank_from_mailer,), "mailer: nothing gives a Mailer"),
-        ((bank_for_a_message,), 'session: AsyncSession is there for each message only; write @provide(scope="message")'),
-        ((unannotated_factory,), "annotate what it makes"),
+        ((bank_from_mailer, mailer_from_bank), "circular dependency of providers: bank_from_mailer, mailer_from_bank"),
+        ((bank_from_mailer,), "mailer: Mailer cannot be injected"),
+        ((bank_for_a_message,), 'session: AsyncSession exists for each message only: use @provide(scope="message")'),
+        ((unannotated_factory,), "annotate its return type"),
         ((badly_annotated_generator,), "as Iterator[...] or AsyncIterator[...]"),
-        ((makes_a_session,), "AsyncSession is there already"),
+        ((makes_a_session,), "AsyncSession is already provided"),
     ],
 )
 def test_a_wrong_provider_is_told(factories: tuple[Callable[..., Any], ...], told: str) -> None:
@@ -343,7 +343,7 @@ def test_a_process_provider_cannot_need_one_for_each_message() -> None:
     shop = one_handler(sql_endpoint())
     shop.provide(mailer_from_bank)
     shop.provide(scope="message")(bank)
-    assert "Bank is there for each message only" in problems(shop)[0]
+    assert "Bank exists for each message only" in problems(shop)[0]
 
 
 def test_generators_provide_what_they_yield() -> None:

@@ -152,7 +152,7 @@ try:
 except SetupError as error:
     print(error)
 """
-    assert "it is the file of the store" in sql_shell.python(program)
+    assert "it is the SQLite file of the store" in sql_shell.python(program)
 
 
 def test_a_database_without_a_clock_is_an_error_that_names_it(sql_shell: Shell) -> None:

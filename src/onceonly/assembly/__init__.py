@@ -190,7 +190,8 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
     with named(settings, "blobs", place):
         if register is None:
             raise SetupError(
-                f"the store {settings.places.store} has no register, so what handlers make could not be kept track of"
+                f"the store {settings.places.store} cannot track blobs and requests, so handlers cannot "
+                "create them: use another store"
             )
         return await stack.enter_async_context(open_blobs(place))
 
@@ -255,15 +256,17 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     store = settings.places.store
     store.require_driver("store")
     if not store.is_sql:
-        raise SetupError(f"enlist needs a SQL store: the endpoint's is {store}, which no session writes to")
+        raise SetupError(f"enlist needs a SQL store, and the store of this endpoint is {store}: use transact(...)")
     if settings.plan.tokens is not None:
         raise SetupError(
-            "enlist cannot give messages the tokens that deduplication=Tokens(...) asks for: enlist at an endpoint with "
-            "History() or DedupStore(url), or send to this one (`onceonly send` issues tokens) and let its handler send"
+            "enlist cannot issue the tokens that deduplication=Tokens(...) requires. Use enlist on an "
+            "endpoint with History() or DedupStore(url), or send a command to this endpoint with "
+            "`onceonly send` and publish in its handler"
         )
     if not settings.plan.records:
         raise SetupError(
-            "enlist needs deduplication=History() or another: with Off() no record is kept, so a crash would lose what it sends"
+            "enlist cannot be used with deduplication=Off(), which stores no records: a crash would lose "
+            "the messages. Use History()"
         )
     enlisted: EnlistedTransaction = _sql().enlist(settings.store, settings.name, session, committed)
     return enlisted
@@ -299,7 +302,7 @@ def open_database(
     found = locate(place, role)
     found.require_driver(role)
     if not found.is_sql:
-        raise SetupError(f"{role}={str(found)!r} is no database: it has no tables to look after")
+        raise SetupError(f"{role}={str(found)!r} is not a SQL database, so it has no tables")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(found.setting, clock=environment.clock)
     return opened
 

@@ -50,8 +50,9 @@ def _refuse_own_lock(settings: Settings, place: Location) -> None:
 
     if sql.are_one_file(store.setting, place.setting):
         raise SetupError(
-            "it is the file of the store, by another name or with other options, so no unit could write to it: leave url "
-            "empty, for tokens in the store's own tables, or name another file"
+            "it is the SQLite file of the store, under another name or with other options, so units "
+            "could not write to it: leave url empty to store tokens in the store's own tables, or use "
+            "another file"
         )
 
 

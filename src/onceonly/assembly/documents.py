@@ -101,7 +101,7 @@ async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[D
 def store_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentStore:
     """Make an endpoint's store. What is done stays known in it where its history is the rule, and nowhere else."""
     if settings.isolation is not None:
-        raise SetupError(f"isolation= needs a SQL store; a unit in {settings.places.store} is one document")
+        raise SetupError(f"isolation= needs a SQL store; in {settings.places.store} each unit is one document. Remove it")
     return DocumentStore(documents, settings.name, clock=clock, history=settings.plan.history)
 
 
@@ -121,5 +121,5 @@ def tell(place: Location, warnings: Sequence[str]) -> None:
 
 def _service(place: Location) -> DocumentService:
     if place.system.documents is None:
-        raise SetupError(f"{place} does not keep documents")
+        raise SetupError(f"{place} does not store documents")
     return place.system.documents()

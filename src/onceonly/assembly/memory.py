@@ -27,9 +27,9 @@ from onceonly.ports.starts import Starts
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store and the dead letters beside it."""
     if settings.plan.history is None:
-        raise SetupError("deduplication=Off() needs a SQL store; the memory store always keeps its claims")
+        raise SetupError("deduplication=Off() needs a SQL store: the memory store always stores its claims")
     if settings.isolation is not None:
-        raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
+        raise SetupError("isolation= needs a SQL store: units of the memory store never overlap")
     async with open_world(str(settings.store)) as world:
         store, letters = MemoryStore(world, settings.name, clock=clock), MemoryDeadLetters(world, clock=clock)
         yield OpenedStore(store, store, store, letters, starts=_starts(world, settings, clock))

@@ -8,28 +8,26 @@ from onceonly.ports.store import PendingRecords
 def require_records(settings: Settings) -> None:
     """Make sure that a relay in a process of its own has something to find, and somewhere to send it. Raises SetupError."""
     if reason := _reason(settings):
-        raise SetupError(f"nothing can be relayed for endpoint {settings.name!r}: {reason}")
+        raise SetupError(f"endpoint {settings.name!r} needs no relay: {reason}")
 
 
 def required_records(settings: Settings, pending: PendingRecords | None) -> PendingRecords:
     """Return what finds the records of an opened store. Raises SetupError for a store that cannot be searched."""
     if pending is None:
-        raise SetupError(
-            f"nothing can be relayed for endpoint {settings.name!r}: its store {settings.places.store} cannot be searched"
-        )
+        raise SetupError(f"endpoint {settings.name!r} needs no relay: its store {settings.places.store} cannot be searched")
     return pending
 
 
 def _reason(settings: Settings) -> str:
     store, transport = settings.places.store, settings.places.transport
     if not settings.plan.records:
-        return "with deduplication=Off() no record is kept of what it sends; use History() or another"
+        return "deduplication=Off() stores no records of unsent messages: use History()"
     if store.keeps_documents:
         return (
-            f"its store {store} keeps documents, which are not searched; what a handler left there is sent when its"
-            " message comes again, so it needs no relay"
+            f"its store {store} holds documents, which are not searched. Unsent messages are sent when "
+            "the message that caused them is delivered again"
         )
     for role, place in (("store", store), ("transport", transport)):
         if place.in_process:
-            return f"its {role} {place} is in the memory of one process; name a database or a broker, or use --{role}"
+            return f"its {role} {place} exists only in the memory of one process: use a database or a broker, or set --{role}"
     return ""

@@ -40,7 +40,7 @@ async def open_peers(
     if find_spec("httpx") is None:
         raise DriverMissing("peers: the HTTP client is not installed: pip install 'onceonly[http]'")
     if register is None:
-        raise SetupError(f"the store {settings.places.store} has no register, so requests to peers could not be kept track of")
+        raise SetupError(f"the store {settings.places.store} cannot track requests to peers: use another store")
     from onceonly.adapters.http.remote import open_remote  # noqa: PLC0415 - imports the client, so only when it is needed
 
     return await stack.enter_async_context(open_remote(settings.all_peers, clock=environment.clock, tell=_Told(settings.name)))

@@ -137,8 +137,8 @@ async def measure_in(database: Database, rows: int, rate: float, *, name: str, s
         found = await measure(database, sample, name=name, seconds=seconds)
     except CommitFailed as error:
         if database.is_refused(error):
-            words = f"the sample needs tables of its own, and this user may not make them ({error})"
-            raise SetupError(f"{words}: name a user who may, with --store") from error
+            words = f"the sample needs temporary tables, and this user may not create them ({error})"
+            raise SetupError(f"{words}: use a user with that right, with --store") from error
         raise
     return SampleResult(found, whole=not database.dialect.embedded)
 

@@ -36,7 +36,7 @@ async def open_token_issuer(settings: Settings, *, environment: Environment = LI
     """Open the place where an endpoint looks for its tokens. Raises SetupError, RetryableError."""
     place, clock = settings.plan.tokens, environment.clock
     if place is None:
-        raise SetupError(f"endpoint {settings.name!r} asks for no tokens")
+        raise SetupError(f"endpoint {settings.name!r} does not use tokens")
     if settings.plan.tokens_in_store:
         from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 

@@ -133,9 +133,9 @@ def check_processed(settings: Settings, has: EndpointTraits) -> None:
     """Make sure that somebody gets the control messages. Raises SetupError."""
     if not has.handlers and not settings.control.processed_by:
         raise SetupError(
-            f"endpoint {settings.name!r} has no handlers, so nobody runs it, and nobody would look after its transactions "
-            f"when this process dies: name an endpoint that runs on the same store ({settings.places.store}) and transport: "
-            'control=ControlMessages(processed_by="...")'
+            f"endpoint {settings.name!r} has no handlers, so no worker finishes its transactions if this "
+            f"process dies: name an endpoint that runs on the same store ({settings.places.store}) and "
+            'transport, control=ControlMessages(processed_by="...")'
         )
 
 
@@ -145,10 +145,10 @@ def required(transactions: Transactions | None, settings: Settings) -> Transacti
         return transactions
     if not settings.plan.records:
         raise SetupError(
-            f"transactions of endpoint {settings.name!r} need deduplication=History() or another: with Off() no record is kept,"
-            " so a crash would lose what they send"
+            f"transactions of endpoint {settings.name!r} cannot be used with deduplication=Off(), which "
+            "stores no records: a crash would lose their messages. Use History()"
         )
-    raise SetupError(f"the store of endpoint {settings.name!r}, {settings.places.store}, has no transactions")
+    raise SetupError(f"the store of endpoint {settings.name!r}, {settings.places.store}, does not support transactions")
 
 
 @asynccontextmanager

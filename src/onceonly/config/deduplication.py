@@ -14,7 +14,7 @@ from onceonly.config.location import Location, locate
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import an
 
-NAME_RULE = "an endpoint's name is a lower-case letter, then at most 62 lower-case letters, digits, '-', '_' or '.'"
+NAME_RULE = "an endpoint name is a lower-case letter, then at most 62 lower-case letters, digits, '-', '_' or '.'"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
@@ -58,7 +58,7 @@ class DedupStore:
 
     def _problems(self) -> Iterator[str]:
         if not is_url(self.url):
-            yield f'url must name a place, such as "dynamodb://region/table", not {_safely(self.url)}'
+            yield f'url must be a URL, such as "dynamodb://region/table", not {_safely(self.url)}'
         if not _is_longer_than_nothing(self.retention):
             yield f"retention must be a timedelta longer than 0, not {self.retention!r}"
 
@@ -86,7 +86,7 @@ class Tokens:
 
     def _problems(self) -> Iterator[str]:
         if self.url != "" and not is_url(self.url):
-            yield f'url must name a place, such as "dynamodb://region/table", or be empty, not {_safely(self.url)}'
+            yield f'url must be a URL, such as "dynamodb://region/table", or empty, not {_safely(self.url)}'
         if not _is_longer_than_nothing(self.sweep_after):
             yield f"sweep_after must be a timedelta longer than 0, not {self.sweep_after!r}"
         if not _is_longer_than_nothing(self.retention):
@@ -95,7 +95,7 @@ class Tokens:
             yield from _subscriber_problems(self.subscribers)
         else:
             found = an(type(self.subscribers).__name__)
-            yield f"subscribers must map types of events to the names of endpoints, not be {found}"
+            yield f"subscribers must map event types to lists of endpoint names, not be {found}"
 
 
 LONGEST_ANSWERS = timedelta(days=30)
@@ -145,19 +145,21 @@ class ControlMessages:
             yield "max_commit and retention must be timedeltas longer than 0"
             return
         if any(later < earlier for earlier, later in pairwise(self.delays)):
-            yield f"delays must grow, and {', '.join(map(str, self.delays))} do not"
+            yield f"delays are {', '.join(map(str, self.delays))}: sort them, shortest first"
         if self.span <= self.max_commit:
             yield (
-                f"the delays are {self.span} together, and a commit may come {self.max_commit} after the beginning: it would "
-                "be given up before; make the delays longer, or max_commit shorter"
+                f"the delays total {self.span}, which is not longer than max_commit={self.max_commit}: the "
+                "transaction would be given up before its latest commit. Make the delays longer or "
+                "max_commit shorter"
             )
         if self.retention < self.span + self.max_commit:
             yield (
-                f"retention is {self.retention}, and the last look comes {self.span + self.max_commit} after the beginning "
-                "(delays and max_commit together): what it looks for must still be there"
+                f"retention is {self.retention}, which is shorter than delays + max_commit = "
+                f"{self.span + self.max_commit}: the record must still exist at the last check. Make "
+                "retention longer"
             )
         if self.retention > LONGEST_ANSWERS:
-            yield f"retention must be {LONGEST_ANSWERS.days} days at most, not {self.retention}"
+            yield f"retention must be at most {LONGEST_ANSWERS.days} days, not {self.retention}"
 
 
 Deduplication = History | DedupStore | Tokens | Off
@@ -218,7 +220,7 @@ def plan_deduplication(chosen: Deduplication, store: Location) -> DeduplicationP
 def _plan_tokens(chosen: Tokens, store: Location) -> DeduplicationPlan:
     inside = store.is_sql and (not chosen.url or chosen.url == store.setting)
     if not chosen.url and not store.is_sql:
-        raise SetupError(f"Tokens() keeps them in the store's own SQL database; {store} is none, so write Tokens(url)")
+        raise SetupError(f"Tokens() without a URL needs a SQL store, and {store} is not a SQL database: use Tokens(url)")
     return DeduplicationPlan(
         claims=ClaimMode.TOKENS if inside else ClaimMode.UNTIL_FORGOTTEN,
         retention=chosen.retention,
@@ -247,9 +249,9 @@ def is_endpoint_name(name: object) -> bool:
 def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:
     for type_, endpoints in subscribers.items():
         if not isinstance(type_, str) or not type_.strip():
-            yield f"subscribers: {type_!r} is no type of event"
+            yield f"subscribers: {type_!r} is not an event type: use a string that is not blank"
         if isinstance(endpoints, str | bytes) or not isinstance(endpoints, Sequence):
-            yield f"subscribers[{type_!r}] must be a list of the names of endpoints, not {endpoints!r}"
+            yield f"subscribers[{type_!r}] must be a list of endpoint names, not {endpoints!r}"
             continue
         if wrong := [name for name in endpoints if not is_endpoint_name(name)]:
             yield f"subscribers[{type_!r}]: {', '.join(map(repr, wrong))}: {NAME_RULE}"

@@ -119,7 +119,7 @@ class Settings:
         """Check everything."""
         if problems := tuple(dict.fromkeys(self._problems())):
             lines = "".join(f"\n  * {problem}" for problem in problems)
-            raise SetupError(f"endpoint {self.name!r} cannot work with these settings:{lines}")
+            raise SetupError(f"endpoint {self.name!r} has invalid settings:{lines}")
 
     def keeps_documents(self, *, entities: bool) -> bool:
         """Tell whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
@@ -189,13 +189,13 @@ class Settings:
         else:
             yield f"retry must be a Retry(...), not {self.retry!r}"
         if not 0 < self.timeout <= DAY_SECONDS:
-            yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
+            yield f"timeout must be a number of seconds above 0, at most a day, not {self.timeout!r}"
         if self.max_hops is not None and not (type(self.max_hops) is int and 1 <= self.max_hops <= MOST_HOPS):
             yield f"max_hops must be a whole number from 1 to {MOST_HOPS:,}, or None for no limit, not {self.max_hops!r}"
         if problem := names_problem(self.carry_headers):
             yield f"carry_headers: {problem}"
         if not 0 < self.relay_after <= DAY_SECONDS:
-            yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
+            yield f"relay_after must be a number of seconds above 0, at most a day, not {self.relay_after!r}"
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
@@ -221,7 +221,7 @@ class Settings:
 
     def _maintenance_problems(self) -> Iterator[str]:
         if not is_duration(self.max_commit) or not timedelta() < self.max_commit <= LONGEST_COMMIT:
-            yield f"max_commit must be a timedelta above 0, an hour at most, not {self.max_commit!r}"
+            yield f"max_commit must be a timedelta above 0, at most an hour, not {self.max_commit!r}"
         if not is_duration(self.manual_retry) or self.manual_retry < timedelta():
             yield f"manual_retry must be a timedelta, 0 or longer, not {self.manual_retry!r}"
         if not isinstance(self.janitor, bool):
@@ -253,18 +253,18 @@ class Settings:
             return
         elif self.control.processed_by and not self.plan.records:
             yield (
-                "control: processed_by names who looks after transactions, and with deduplication=Off() there are none: "
-                "use History() or another, or leave out processed_by"
+                "control: processed_by cannot be used with deduplication=Off(), which stores no "
+                "transactions: remove processed_by, or use History()"
             )
         elif self.control.processed_by and self.places.store.is_sql:
             yield (
-                "control: processed_by is for stores that cannot be searched; in a SQL store its records are found by a relay "
-                "of this very endpoint, so run it somewhere"
+                "control: processed_by is for stores that cannot be searched. In a SQL store the relay of "
+                "this endpoint finds the records: remove processed_by, and run the endpoint"
             )
         elif self.control.processed_by and self.plan.tokens is not None:
             yield (
-                "control: with Tokens(...) the endpoint's own worker has to look after its transactions, for it alone sweeps "
-                f"their tokens: run one, and leave out processed_by={self.control.processed_by!r}"
+                f"control: processed_by={self.control.processed_by!r} cannot be used with Tokens(...): only a "
+                "worker of this endpoint can clean up its tokens. Remove processed_by, and run the endpoint"
             )
         elif is_duration(self.max_commit) and (problem := self.control_problem(entities=False)):
             yield problem
@@ -279,7 +279,7 @@ class Settings:
             yield f"peers: {error}"
             return
         if len(set(urls)) < len(urls):
-            yield "peers: a service is named twice"
+            yield "peers: a URL is listed twice. Remove one of them"
 
     def _sql_problems(self) -> Iterator[str]:
         if self.metadata is not None and not hasattr(self.metadata, "create_all"):

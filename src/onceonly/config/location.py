@@ -146,11 +146,11 @@ def _url_of(engine: Any) -> str:
 
 def _unknown(scheme: str) -> str:
     if not scheme:
-        return "this is not a URL"
+        return "not a URL"
     if system := system_of(scheme):
         base = scheme.partition("+")[0]
         drivers = ", ".join(f"{base}+{driver}://" if driver else f"{base}://" for driver in system.drivers)
-        return f"there is no adapter for this driver of {system.name}; write {drivers}"
+        return f"no adapter for this driver of {system.name}; use {drivers}"
     from difflib import get_close_matches  # noqa: PLC0415 - for an error only
 
     close = get_close_matches(scheme.partition("+")[0], schemes(), n=1, cutoff=0.8)

@@ -27,8 +27,9 @@ class RetentionPromise(Struct, frozen=True, kw_only=True):
         span = self.retry_span()
         if retention.total_seconds() <= span:
             yield (
-                f"{kept_by}: retention of {in_words(retention)} is not longer than the longest span of retries, "
-                f"{self._arithmetic()} = {in_words(span)}: have a longer retention, or less of the others"
+                f"{kept_by}: retention of {in_words(retention)} is not longer than the longest span of "
+                f"retries, {self._arithmetic()} = {in_words(span)}. Make the retention longer, or reduce "
+                "attempts, timeout, delays or manual_retry"
             )
         yield from self.commit_problems(kept_by, retention)
 
@@ -36,17 +37,18 @@ class RetentionPromise(Struct, frozen=True, kw_only=True):
         """Say why the answer to a client's key would be forgotten while its transaction may still be committed."""
         if retention <= self.max_commit:
             yield (
-                f"{kept_by}: retention of {in_words(retention)} is not longer than the longest commit of a transaction, "
-                f"max_commit={in_words(self.max_commit)}: have a longer retention, or a shorter max_commit"
+                f"{kept_by}: retention of {in_words(retention)} is not longer than "
+                f"max_commit={in_words(self.max_commit)}, the longest duration of a transaction. Make the "
+                "retention longer, or max_commit shorter"
             )
 
     def sweep_problems(self, sweep_after: timedelta) -> Iterator[str]:
         """Say why a sweeper would end transactions that are still at work."""
         if sweep_after <= self.max_commit:
             yield (
-                f"Tokens: sweep_after of {in_words(sweep_after)} is not longer than the longest commit of a transaction, "
-                f"max_commit={in_words(self.max_commit)}: a sweeper would end transactions that are still at work; have a "
-                "longer sweep_after, or a shorter max_commit"
+                f"Tokens: sweep_after of {in_words(sweep_after)} is not longer than "
+                f"max_commit={in_words(self.max_commit)}, the longest duration of a transaction: running "
+                "transactions would be cancelled. Make sweep_after longer, or max_commit shorter"
             )
 
     def retry_span(self) -> float:
@@ -73,8 +75,9 @@ def interval_problem(interval: timedelta, retention: timedelta) -> str | None:
     if interval <= width:
         return None
     return (
-        f"janitor_interval of {in_words(interval)} is longer than one slice of time, retention / {TIME_BUCKETS} = "
-        f"{in_words(retention)} / {TIME_BUCKETS} = {in_words(width)}: messages would wait for a janitor that has not come yet"
+        f"janitor_interval of {in_words(interval)} is longer than one time bucket, retention / "
+        f"{TIME_BUCKETS} = {in_words(retention)} / {TIME_BUCKETS} = {in_words(width)}: messages would "
+        "wait for the janitor. Make the interval shorter, or the retention longer"
     )
 
 
@@ -83,8 +86,8 @@ def control_problem(max_commit: timedelta, control: ControlMessages) -> str | No
     if max_commit <= control.max_commit:
         return None
     return (
-        f"max_commit of {in_words(max_commit)} is longer than control messages give a transaction, "
-        f"ControlMessages(max_commit=) of {in_words(control.max_commit)}: have a shorter max_commit, or a longer one there, "
-        f"where delays ({in_words(control.span)} together) must be longer than it, and "
-        f"retention ({in_words(control.retention)}) at least delays + max_commit"
+        f"max_commit of {in_words(max_commit)} is longer than "
+        f"ControlMessages(max_commit={in_words(control.max_commit)}). Make it shorter, or make the "
+        f"other one longer; its delays ({in_words(control.span)} in total) must be longer than it, "
+        f"and its retention ({in_words(control.retention)}) at least delays + max_commit"
     )

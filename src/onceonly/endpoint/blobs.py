@@ -24,8 +24,8 @@ _PART = re.compile(r'[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]*[^\x00-\x1f\x7f/\\:
 _CONTENT_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(;[ -~]{1,100})?")
 _LONGEST_PART = 200
 _NAME_RULE = (
-    "a blob's name is made of parts between single '/', each at most 200 bytes long, without control characters or any of "
-    '\\ : * ? " < > | and with no dot or space at its end'
+    "a blob name consists of parts separated by single '/'. Each part has at most 200 bytes, no "
+    'control characters, none of \\ : * ? " < > |, and no dot or space at its end'
 )
 
 
@@ -55,7 +55,9 @@ class Blobs:
         """
         self._require()
         if not self._attempt:
-            raise InvalidEffect("no blob can be created here: no register has this attempt, so nobody could clean up after it")
+            raise InvalidEffect(
+                "no blob can be created here: this attempt has no reservation, so the blob could not be cleaned up"
+            )
         problem = _name_problem(name) or _data_problem(data) or _type_problem(content_type) or self._taken(name)
         if problem:
             raise InvalidEffect(f"cannot create the blob {name!r:.80}: {problem}")
@@ -71,11 +73,11 @@ class Blobs:
         """
         artifacts = self._require().artifacts
         if artifacts is None:
-            raise InvalidEffect("no blobs can be read here: the endpoint was opened without the place of its blobs")
+            raise InvalidEffect("no blobs can be read here: the endpoint was opened without its `blobs=`")
         try:
             return await artifacts.read(name)
         except RetryableError as error:
-            raise RetryLater(RETRY_SECONDS, f"the place of blobs is away: {error}") from error
+            raise RetryLater(RETRY_SECONDS, f"the system for blobs is unreachable: {error}") from error
 
     def _end(self) -> tuple[Artifact, ...]:
         self._ended = True
@@ -83,21 +85,21 @@ class Blobs:
 
     def _require(self) -> BlobPlace:
         if self._ended:
-            raise InvalidEffect("blobs were used after their handler had ended; nothing can be made any more")
+            raise InvalidEffect("context.blobs was used after the handler ended: create blobs while the handler runs")
         if self._place is None:
             raise InvalidEffect(
-                "this endpoint has no place for blobs: name one where it is made, such as Endpoint(..., "
+                "this endpoint has no system for blobs: set one, such as Endpoint(..., "
                 'blobs="folder:///var/lib/shop") or blobs="s3://bucket/prefix"'
             )
         return self._place
 
     def _taken(self, name: str) -> str:
         if name in self._artifacts:
-            return "this handler has created one with this name already"
+            return "this handler has already created a blob with this name"
         if any(name.startswith(f"{other}/") or other.startswith(f"{name}/") for other in self._artifacts):
-            return "another of this handler's blobs has a name that this one would be a folder of, or lie in"
+            return "another blob of this handler has a name that is a folder of this one, or inside it"
         if len(self._artifacts) >= MAX_BLOBS:
-            return f"{MAX_BLOBS} blobs are the most that one message can have made"
+            return f"a message can create at most {MAX_BLOBS} blobs"
         return ""
 
 
@@ -110,7 +112,7 @@ def _name_problem(name: object) -> str:
     if not isinstance(name, str) or not all(map(_is_part, name.split("/"))):
         return _NAME_RULE
     size = len(name.encode())
-    return f"its name has {size} bytes, and {LONGEST_NAME} is the limit" if size > LONGEST_NAME else ""
+    return f"its name has {size} bytes; the limit is {LONGEST_NAME}" if size > LONGEST_NAME else ""
 
 
 def _is_part(part: str) -> bool:
@@ -121,10 +123,10 @@ def _data_problem(data: object) -> str:
     if not isinstance(data, bytes | bytearray | memoryview):
         return f"data must be bytes, not {an(type(data).__name__)}"
     size = memoryview(data).nbytes
-    return f"{size:,} bytes, and {MAX_DATA:,} is the limit" if size > MAX_DATA else ""
+    return f"its data has {size:,} bytes; the limit is {MAX_DATA:,}" if size > MAX_DATA else ""
 
 
 def _type_problem(content_type: object) -> str:
     if isinstance(content_type, str) and _CONTENT_TYPE.fullmatch(content_type):
         return ""
-    return f'content_type must be one such as "application/pdf", not {content_type!r:.80}'
+    return f'content_type must be a media type such as "application/pdf", not {content_type!r:.80}'

@@ -103,7 +103,7 @@ class Context(Sending):
         """
         to = self._message.extension("replyto")
         if not is_endpoint_name(to):
-            reason = f"its replyto is {to!r}, which is no endpoint's name" if to else "it came without a replyto"
+            reason = f"its replyto, {to!r}, is not an endpoint name" if to else "it has no replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
         self._capture(message, SendOptions(to, type, delay, at, headers, expires, key))
 
@@ -121,7 +121,7 @@ class Context(Sending):
 
     def _capture(self, body: object, wish: SendOptions, *, follows: Headers = ()) -> None:
         if self._ended:
-            raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
+            raise InvalidEffect("the context was used after its handler ended: send messages while the handler runs")
         origin = Origin(self._message.identity, len(self._effects), self._since)
         cause = (*self._cause(wish), *follows)
         send = self._envelopes.seal(body, wish, origin, now=self._now, cause=cause, incoming=self._message.headers)

@@ -379,5 +379,5 @@ class Endpoint:
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):
-            raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
+            raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is not a function: register a function or a method")
         return Function(function, frame)

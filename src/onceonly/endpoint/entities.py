@@ -55,7 +55,7 @@ class EntityPlan(NamedTuple):
         except BodyError as error:
             return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
         except USERS_ERRORS as error:  # a validator or a key function of the user's
-            reason = f"the key of its {self.name} cannot be told: {type(error).__name__}: {text(error)}"
+            reason = f"cannot determine the key of its {self.name}: {type(error).__name__}: {text(error)}"
             return Unreadable(reason=storable(reason), message=message)
         placed = replace(message, unit=unit)
         placed.__dict__.update(message.__dict__)
@@ -78,7 +78,7 @@ class EntityPlan(NamedTuple):
         if state is None:
             entity = None if self.is_optional else self._fresh(unit, key)
         else:
-            entity = self._decoded(state, FailureKind.EXCEPTION, f"the state that is kept of {unit} cannot be used")
+            entity = self._decoded(state, FailureKind.EXCEPTION, f"the stored state of {unit} cannot be read")
         before = None if entity is None else self.encoded(entity)
         return EntityWork(self, entities, unit, entity, before if state is not None else None, before)
 
@@ -91,11 +91,13 @@ class EntityPlan(NamedTuple):
 
     def check(self, state: bytes) -> None:
         """Make sure that this state can be read again: else it would fail every later message. Raises HandlerFailed."""
-        self._decoded(state, FailureKind.EXCEPTION, f"the {self.name} that the handler left could not be read again")
+        self._decoded(
+            state, FailureKind.EXCEPTION, f"the {self.name} that the handler returned cannot be encoded and read again"
+        )
 
     def _fresh(self, unit: str, key: Callable[[], object]) -> Any:
         state = blank(self.kind, self.field, key() if self.field else None)
-        return self._decoded(state, FailureKind.REJECTED, f"no fresh {self.name} can be made for {unit}")
+        return self._decoded(state, FailureKind.REJECTED, f"cannot create a new {self.name} for {unit}")
 
     def _decoded(self, state: bytes, kind: FailureKind, reason: str) -> Any:
         try:
@@ -138,7 +140,7 @@ class EntityWork(NamedTuple):
 
     def _no_entity(self, left: object) -> HandlerFailed:
         what = "the class Deleted" if left is Deleted else an(type(left).__name__)
-        may = f"a handler of {self.plan.name} returns nothing, {words(self.plan.kind)}(...) or Deleted()"
+        may = f"a handler of {self.plan.name} must return None, {words(self.plan.kind)}(...) or Deleted()"
         return failed(FailureKind.EXCEPTION, f"the handler returned {what}; {may}")
 
 
@@ -156,7 +158,9 @@ def plan_entity(
     found = [each for each in parameters if takes(each.annotation, rule.kind)]
     problems = list(_rule_problems(rule))
     if not is_offered:
-        problems.append("entity= needs a store that keeps entities; this one keeps none")
+        problems.append(
+            "entity= needs a store for entities, and this one stores none: use a SQL database or a document service"
+        )
     if problems:
         wrong += problems
         return None
@@ -187,7 +191,7 @@ def takes(annotation: Any, kind: Any) -> bool:
 
 def _rule_problems(rule: EntityRule) -> Sequence[str]:
     if rule.kind is None or rule.key is None:
-        return ('entity= and key= belong together: @handler(entity=Account, key="account_id")',)
+        return ('entity= and key= must be used together: @handler(entity=Account, key="account_id")',)
     if not is_entity_class(rule.kind):
         kinds = SUPPORTED.removesuffix(", dict or bytes")
         return (f"entity= must be {kinds}, not {words(rule.kind)}",)
@@ -195,7 +199,7 @@ def _rule_problems(rule: EntityRule) -> Sequence[str]:
         return (f"key= must be the name of a field of the message, or a function of it, not {rule.key!r}",)
     name = entity_name(rule.kind)
     if len(name.encode()) >= LONGEST_UNIT // 2:
-        return (f"the entity's name {name[:40]!r}... is too long: {LONGEST_UNIT // 2} bytes is the limit",)
+        return (f"the entity name {name[:40]!r}... is too long; the limit is {LONGEST_UNIT // 2} bytes",)
     return ()
 
 
@@ -203,7 +207,7 @@ def _key_problem(key: KeyRule, message: Any) -> str:
     if callable(key):
         return ""
     if message is bytes:
-        return "a message of bytes has no fields; give key= a function of the message"
+        return "a message of type bytes has no fields: set key= to a function of the message"
     if is_anonymous(message) or key in fields_of(message) or hasattr(message, key):
         return ""
     return f"key={key!r}: {words(message)} has no such field; it has {', '.join(fields_of(message)) or 'none'}"
@@ -211,6 +215,6 @@ def _key_problem(key: KeyRule, message: Any) -> str:
 
 def _no_fresh(kind: Any, parameter: str, missing: Sequence[str]) -> str:
     return (
-        f"{parameter}: no fresh {words(kind)} can be made, for {', '.join(missing)} has no default and is not the key: "
-        f"give it one, or ask for {words(kind)} | None"
+        f"{parameter}: a new {words(kind)} cannot be created, because {', '.join(missing)} has no "
+        f"default and is not the key. Add a default, or annotate with {words(kind)} | None"
     )

@@ -32,7 +32,7 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import ProcessCrash
 
-CANCELLED = "the handler was cancelled from inside: it cancelled its own task, or waited for one that was cancelled"
+CANCELLED = "the handler cancelled its own task, or awaited a cancelled task"
 _PASSES = (Exception, asyncio.CancelledError, ProcessCrash)
 """What leaves a handler as it is: `_take` judges the first two. Everything else that a handler raises is its own failure."""
 

@@ -96,20 +96,22 @@ class MessageBuilder:
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
         if not name or not name.strip():
-            raise InvalidEffect(f'{an(body.__class__.__name__)} does not know its message type: pass type="..."')
+            raise InvalidEffect(f'message type of {body.__class__.__name__} is unknown: pass type="..."')
         if problem := type_problem(name):
             raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
-                f"cannot publish {name}: nobody knows for whom to issue its token; name the endpoints that take it, or none, "
-                f"where the endpoint is made: Tokens(subscribers={{{name!r}: [...]}})"
+                f"cannot publish {name}: its subscribers are not declared, so no tokens can be issued. List "
+                f"them on the endpoint: Tokens(subscribers={{{name!r}: [...]}})"
             )
         try:
             encoded, content_type = encode_body(body)
         except BodyError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
         if len(encoded) > self._max_body:
-            raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
+            raise InvalidEffect(
+                f"cannot send {name}: its body is {len(encoded)} bytes long; the limit of this transport is {self._max_body}"
+            )
         options = _options(wish, due, now) if wish.expires is not None or wish.key is not None else ()
         if wish.id is not None:
             id_ = self._own_id(wish.id)
@@ -209,7 +211,7 @@ def _due(wish: SendOptions, now: int) -> int:
     if wish.delay is None and wish.at is None:
         return 0
     if wish.delay is not None and wish.at is not None:
-        raise InvalidEffect("delay= and at= exclude each other")
+        raise InvalidEffect("delay= and at= exclude each other: use one of them")
     if wish.at is not None:
         if wish.at.tzinfo is None:
             raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")

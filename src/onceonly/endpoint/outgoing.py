@@ -25,7 +25,7 @@ class Outgoing(SendingOutside):
     def _capture(self, body: object, wish: SendOptions) -> None:
         """Write one record for one message, so that a savepoint takes back exactly what was published within it."""
         if self._enlisted.is_over:
-            raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next one")
+            raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next transaction")
         # nobody's id but this record's: that of a message would meet the claim which its own receiver makes
         attempt = Identity(self._endpoint, f"{self._attempt}.{self._written}")
         now = self._clock.now()

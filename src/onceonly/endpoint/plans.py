@@ -19,7 +19,6 @@ from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_s
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
-from onceonly.model.wording import an
 from onceonly.systems import SQL, Offer
 
 _OWN_PARAMETERS = 2
@@ -88,7 +87,7 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
         found = {name: _inside(layers, each, available) for name, each in found.items()}
         responding = {name: _inside(layers, each, available) for name, each in responding.items()}
     problems += [
-        f"responder {each!r}: an operation is named by letters, digits and . _ ~ -" for each in _unspeakable(responding)
+        f"responder {each!r}: an operation name consists of letters, digits and . _ ~ -" for each in _unspeakable(responding)
     ]
     problems += _same_names(found.values())
     problems += _undeclared(found.values(), endpoint, subscribers or {})
@@ -111,16 +110,19 @@ def _by_type(
             continue
         if planned.type in found:
             both = f"{found[planned.type].function.name} and {planned.function.name}"
-            problems.append(f"{both} both take {planned.type!r}; one type has one handler")
+            problems.append(f"{both} both handle {planned.type!r}: a message type has one handler")
         found[planned.type] = planned
     return found
 
 
 def _nothing_to_do(endpoint: str, offer: Offer) -> str:
-    problem = f"no handler is registered; write @{endpoint}.handler above a function"
+    problem = f"no handler is registered: decorate a function with @{endpoint}.handler"
     if offer.asynchronous & SQL.asynchronous:
         return problem
-    return f"{problem}, or, where it only sends, name who looks: control=ControlMessages(processed_by=...)"
+    return (
+        f"{problem}. If this endpoint only sends, name the endpoint that finishes its transactions: "
+        "control=ControlMessages(processed_by=...)"
+    )
 
 
 def _unspeakable(responders: Iterable[str]) -> Iterable[str]:
@@ -183,37 +185,37 @@ def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:
     kinds: dict[str, type] = {}
     for entity in (each.entity for each in plans if each.entity is not None):
         if kinds.setdefault(entity.name, entity.kind) is not entity.kind:
-            yield f'two classes of entities are called {entity.name!r}; give one of them another name: @entity("...")'
+            yield f'two entity classes are named {entity.name!r}: rename one of them with @entity("...")'
 
 
 def _undeclared(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscribers) -> Iterable[str]:
     """Find events that would come with a token which was issued for others."""
     for each in plans:
         if each.type in subscribers and endpoint not in subscribers[each.type]:
-            declared = ", ".join(subscribers[each.type]) or "nobody"
+            declared = ", ".join(subscribers[each.type]) or "no endpoint"
             yield (
-                f"handler {each.function.name} takes {each.type!r}, and Tokens(subscribers=...) says that {declared} does: "
-                f"add {endpoint!r} there, wherever it is published"
+                f"handler {each.function.name} handles {each.type!r}, and Tokens(subscribers=...) lists "
+                f"{declared} for it: add {endpoint!r} there, in every endpoint that publishes it"
             )
 
 
 def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[str]) -> tuple[str | None, Codec | None]:
     """Find out which messages a handler takes."""
     if not parameters:
-        wrong.append(f"it has no parameters; the first one takes the message: {SUPPORTED}")
+        wrong.append(f"it has no parameters: the first one receives the message and must be {SUPPORTED}")
         return None, None
     first = parameters[0]
     if first.annotation is inspect.Parameter.empty:
-        wrong.append(f"its first parameter, {first.name}, has no annotation; annotate it with the message's class")
+        wrong.append(f"its first parameter, {first.name}, has no annotation: annotate it with the class of the message")
         return None, None
     if not is_supported(first.annotation):
         wrong.append(
-            f"its first parameter, {first.name}, takes the message and must be {SUPPORTED}, not {words(first.annotation)}"
+            f"its first parameter, {first.name}, receives the message and must be {SUPPORTED}, not {words(first.annotation)}"
         )
         return None, None
     type_ = name if name is not None else type_name(first.annotation)
     if not type_ or not type_.strip():
-        wrong.append(f'{an(words(first.annotation))} does not know its message type; write @handler(type="...")')
+        wrong.append(f'message type of {words(first.annotation)} is unknown: set @handler(type="...")')
     try:
         return type_, codec_for(first.annotation)
     except BodyError as error:
@@ -235,13 +237,13 @@ def _plan_arguments(
         elif not has_default and SQL.match(annotation, SQL.asynchronous | SQL.synchronous) is not None:
             instead = f"; here ask for {offer.words(own)}" if own else ""
             entities = '; work on an entity: @handler(entity=..., key="...")' if offer.entities else ""
-            wrong.append(f"{name}: {words(annotation)} is there on SQL stores only{instead}{entities}")
+            wrong.append(f"{name}: {words(annotation)} is available on SQL stores only{instead}{entities}")
         elif not has_default:
             wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, Context", providers))
 
 
 def _unfilled(name: str, annotation: Any, offered: str, providers: Providers) -> str:
     if annotation is inspect.Parameter.empty:
-        return f"{name} has no annotation, so nothing can be injected"
+        return f"{name} has no annotation, so it cannot be injected: annotate it"
     made = ", ".join((offered, *(words(kind) for kind in providers.by_kind)))
-    return f"{name}: nothing gives {an(words(annotation))}; there is {made}, and what @provide factories make"
+    return f"{name}: {words(annotation)} cannot be injected; available are {made}, and what @provide factories return"

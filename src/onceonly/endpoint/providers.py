@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, get_args, get_origin
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.registration import RegisteredProvider, Scope
 from onceonly.endpoint.signatures import CallStyle, Function, words
-from onceonly.model.wording import an
 from onceonly.systems import Offer
 
 _YIELDING = {
@@ -80,7 +79,9 @@ def plan_providers(registered: Sequence[RegisteredProvider], offer: Offer, probl
         if kind is None:
             continue
         if kind in scopes:
-            problems.append(f"{scopes[kind].function.name} and {each.function.name} both provide {words(kind)}; one is enough")
+            problems.append(
+                f"{scopes[kind].function.name} and {each.function.name} both provide {words(kind)}: remove one of them"
+            )
         scopes[kind] = each
     by_kind = {kind: _plan_one(each, kind, all_=scopes, offer=offer, problems=problems) for kind, each in scopes.items()}
     return Providers(by_kind, _in_order(by_kind, problems))
@@ -97,9 +98,9 @@ def _made_by(registered: RegisteredProvider, offer: Offer, problems: list[str]) 
         problems.append(f"provider {function.name}: scope must be 'process' or 'message', not {registered.scope!r}")
     elif made is inspect.Parameter.empty or made is None or made is type(None):
         wanted = " as Iterator[...] or AsyncIterator[...]" if yielding else ""
-        problems.append(f"provider {function.name}: annotate what it makes{wanted}; handlers ask for it by this type")
+        problems.append(f"provider {function.name}: annotate its return type{wanted}; handlers request it by this type")
     elif made is Context or offer.match(made, offer.asynchronous | offer.synchronous):
-        problems.append(f"provider {function.name}: {words(made)} is there already")
+        problems.append(f"provider {function.name}: {words(made)} is already provided by onceonly")
     else:
         return made
     return None
@@ -117,11 +118,14 @@ def _plan_one(
         needed = next((all_[each] for each in all_ if each == annotation), None)
         for_each_message = found is not None or (needed is not None and needed.scope == Scope.MESSAGE.value)
         if for_each_message and scope is Scope.PROCESS:
-            wrong.append(f'{name}: {words(annotation)} is there for each message only; write @provide(scope="message")')
+            wrong.append(f'{name}: {words(annotation)} exists for each message only: use @provide(scope="message")')
         elif found is not None or needed is not None:
             arguments[name] = annotation if found is None else found
         elif not has_default:
-            wrong.append(f"{name}: nothing gives {an('value' if annotation is inspect.Parameter.empty else words(annotation))}")
+            wrong.append(
+                f"{name}: {'a value' if annotation is inspect.Parameter.empty else words(annotation)} cannot "
+                "be injected: no provider returns it"
+            )
     problems += [f"provider {function.name}: {each}" for each in wrong]
     return ProviderPlan(function, kind, scope, arguments)
 
@@ -134,7 +138,7 @@ def _in_order(by_kind: Mapping[Any, ProviderPlan], problems: list[str]) -> tuple
         ready = [each for each in waiting.values() if not any(needed in waiting for needed in each.arguments.values())]
         if not ready:
             names = ", ".join(each.function.name for each in waiting.values())
-            problems.append(f"providers need each other in a circle, or need one that does: {names}")
+            problems.append(f"circular dependency of providers: {names}")
             break
         ordered += ready
         waiting = {kind: each for kind, each in waiting.items() if each not in ready}

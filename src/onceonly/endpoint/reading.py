@@ -11,8 +11,8 @@ from onceonly.model.message import Delivery, Message, Unreadable
 Place = Callable[[Message], Message | Unreadable]
 """Finds out which entity a message is about."""
 UNENTITLED = (
-    "came without a token: this endpoint has deduplication=Tokens(...), so its messages must come from endpoints that have it "
-    "too, with the same place of tokens, and declare it as a subscriber; send it through one of these, or with `onceonly send`"
+    "has no token. This endpoint uses deduplication=Tokens(...), so its messages must come from "
+    "`onceonly send`, or from endpoints that use the same Tokens(...) and list it as a subscriber"
 )
 
 
@@ -58,7 +58,7 @@ def read(
     if EXPIRES not in event.attributes:
         message.__dict__["expires"] = 0
     if len(delivery.body) > max_body:
-        return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
+        return Unreadable(reason=f"too large: {len(delivery.body)} bytes; the limit is {max_body}", message=message)
     if needs_token and not message.token:
         return Unreadable(reason=UNENTITLED, message=message)
     place = places.get(message.type) if places else None

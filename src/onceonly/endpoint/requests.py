@@ -40,7 +40,7 @@ class Requests:
         Raises InvalidEffect if the message does not follow up a request.
         """
         if self._response is None:
-            raise InvalidEffect("this message follows up no request: only one that went to post(..., then=...) has a response")
+            raise InvalidEffect("this message has no response: only messages sent by post(..., then=...) have one")
         return self._response
 
     async def post(self, url: str, body: object, *, then: object, headers: Mapping[str, str] | None = None) -> str:
@@ -56,20 +56,25 @@ class Requests:
         place = self._require()
         peer, operation = self._peer_of(place, url)
         if problem := headers_problem(headers or {}):
-            raise InvalidEffect(f"cannot ask {url!r:.200}: {problem}")
+            raise InvalidEffect(f"cannot send a request to {url!r:.200}: {problem}")
         if type_name(type(then)) not in place.types:
             raise InvalidEffect(
-                f"cannot ask {url!r:.200}: no handler of this endpoint takes a {type(then).__name__} afterwards"
+                f"cannot send a request to {url!r:.200}: no handler of this endpoint handles {type(then).__name__}, its then="
             )
         try:
             encoded, kind = encode_body(body)
         except BodyError as error:
-            raise InvalidEffect(f"cannot ask {url!r:.200}: {error}") from error
+            raise InvalidEffect(f"cannot send a request to {url!r:.200}: {error}") from error
         if len(encoded) > LARGEST:
-            raise InvalidEffect(f"cannot ask {url!r:.200}: {len(encoded):,} bytes, and {LARGEST:,} is the limit")
+            raise InvalidEffect(
+                f"cannot send a request to {url!r:.200}: it is {len(encoded):,} bytes long; the limit is {LARGEST:,}"
+            )
         count = sum(url_of(artifact.name).rpartition("/")[0] == peer.url for artifact in self._artifacts)
         if count >= MOST:
-            raise InvalidEffect(f"{MOST} requests of {peer.url} are the most for one handler: send a message for others")
+            raise InvalidEffect(
+                f"a handler can send at most {MOST} requests to {peer.url}: send messages and let their "
+                "handlers send the others"
+            )
         name = name_of(self._attempt, count, peer.url)
         self._follow(then, url_of(name))
         sent: Headers = (*((each.lower(), value) for each, value in (headers or {}).items()), (OPERATION, operation))
@@ -82,14 +87,16 @@ class Requests:
 
     def _require(self) -> RequestPlace:
         if self._ended:
-            raise InvalidEffect("a request was made after its handler had ended; nothing can be asked any more")
+            raise InvalidEffect("context.http was used after the handler ended: send requests while the handler runs")
         if self._place is None:
             raise InvalidEffect(
-                "this endpoint knows no other service: name those that it may ask where it is made, such as "
-                'Endpoint(..., peers=["https://payments.example/onceonly"])'
+                "this endpoint has no peers: list the services it may call, such as Endpoint(..., "
+                'peers=["https://payments.example/onceonly"])'
             )
         if not self._attempt:
-            raise InvalidEffect("nothing can be asked here: no register has this attempt, so nobody could clean up after it")
+            raise InvalidEffect(
+                "no request can be sent here: this attempt has no reservation, so the request could not be cleaned up"
+            )
         return self._place
 
     def _peer_of(self, place: RequestPlace, url: object) -> tuple[Peer, str]:
@@ -98,7 +105,7 @@ class Requests:
                 if operation := peer.operation(url):
                     return peer, operation
         known = ", ".join(f"{peer.url}/OPERATION" for peer in place.peers)
-        raise InvalidEffect(f"cannot ask {url!r:.200}: the services that this endpoint may ask are at {known}")
+        raise InvalidEffect(f"cannot send a request to {url!r:.200}: it is not one of the peers of this endpoint, {known}")
 
 
 def decided_requests(requests: Requests) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:

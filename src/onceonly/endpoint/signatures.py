@@ -75,9 +75,9 @@ class Function:
         parameters: list[Parameter] = []
         for each in inspect.signature(self.call).parameters.values():
             if each.kind in _VARIADIC:
-                problems.append(f"{each} cannot be filled; name each parameter")
+                problems.append(f"{each} cannot be injected: use named parameters")
             elif each.kind is inspect.Parameter.POSITIONAL_ONLY and parameters:
-                problems.append(f"{each.name} is positional-only; only the first parameter may be")
+                problems.append(f"{each.name} is positional-only: only the first parameter may be")
             else:
                 annotation = hints.get(each.name, inspect.Parameter.empty)
                 parameters.append(Parameter(each.name, annotation, each.default is not inspect.Parameter.empty))

@@ -36,7 +36,9 @@ class HeldEntities:
             self._works[unit] = self._begin(plan, unit, key, fresh)
         entity = self._works[unit].entity
         if type(entity) is not kind:
-            raise TransactionMisused(f"{unit!r} is a {type(entity).__name__} in this transaction already, no {words(kind)}")
+            raise TransactionMisused(
+                f"{unit!r} is already loaded as a {type(entity).__name__} in this transaction, not as a {words(kind)}"
+            )
         return entity
 
     def delete(self, entity: object) -> None:
@@ -44,7 +46,7 @@ class HeldEntities:
         unit = next((unit for unit, work in self._works.items() if work.entity is entity), None)
         if unit is None:
             raise TransactionMisused(
-                f"tx.delete takes what tx.entity(...) has given, and this {words(type(entity))} is not that"
+                f"tx.delete needs an object that tx.entity(...) returned; this {words(type(entity))} is not one"
             )
         self._deleted.add(unit)
 
@@ -54,7 +56,7 @@ class HeldEntities:
             try:
                 work.save(Deleted() if unit in self._deleted else None)
             except HandlerFailed as error:
-                raise CommitRefused(f"the block cannot be committed: {error.failure.reason}") from error
+                raise CommitRefused(f"the transaction cannot be committed: {error.failure.reason}") from error
 
     def _begin(self, plan: EntityPlan, unit: str, key: object, fresh: object) -> EntityWork:
         try:
@@ -68,7 +70,7 @@ class HeldEntities:
                 return EntityWork(plan, entities, unit, fresh, None, None)
             return plan.begin(unit, entities, lambda: key)
         except HandlerFailed as error:
-            hint = "; pass fresh=, what it is to begin with" if entities.read(unit) is None else ""
+            hint = "; pass fresh= with its initial value" if entities.read(unit) is None else ""
             raise CommitRefused(f"{error.failure.reason}{hint}") from error
 
 

@@ -61,9 +61,9 @@ OpenMeans = Callable[[], TransactionContext | AbstractAsyncContextManager[Transa
 
 
 class _Stage(Enum):
-    NEW = "was not entered yet: use it inside its `async with` block"
-    OPEN = "is open already: it serves one block"
-    OVER = "has ended, and what was not committed then never will be: open another one"
+    NEW = "is not open yet: use it inside its `async with` block"
+    OPEN = "is already open: one transaction serves one block"
+    OVER = "has ended: open a new transaction for further changes"
 
 
 class Transaction(SendingOutside):
@@ -97,7 +97,9 @@ class Transaction(SendingOutside):
         """
         self._check()
         if self._means.session is None:
-            raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.entity(...)")
+            raise SetupError(
+                f"tx.sql: the store of endpoint {self._means.endpoint!r} is not a SQL database: use tx.entity(...)"
+            )
         session: Any = self._resources.get(self._means.session)
         return cast("Session", session)
 
@@ -121,7 +123,7 @@ class Transaction(SendingOutside):
         try:
             self._answer = encode_answer(answer)
         except BodyError as error:
-            raise InvalidEffect(f"the answer cannot be kept: {error}") from error
+            raise InvalidEffect(f"the answer cannot be stored: {error}") from error
 
     async def entity(self, kind: type[_Entity], key: object, *, fresh: _Entity | None = None) -> _Entity:
         """Return an entity. The commit saves its changes. Later calls return the same object.
@@ -223,8 +225,9 @@ class Transaction(SendingOutside):
         if means.max_commit and self._asked.max_commit > means.max_commit:
             await self._end()
             raise TransactionMisused(
-                f"max_commit is {self._asked.max_commit} ms, and the control messages of endpoint {means.endpoint!r} give an "
-                f"attempt {means.max_commit} ms: make it shorter, or change control=ControlMessages(max_commit=...)"
+                f"max_commit is {self._asked.max_commit} ms; the control messages of endpoint "
+                f"{means.endpoint!r} allow {means.max_commit} ms. Make it shorter, or raise "
+                "control=ControlMessages(max_commit=...)"
             )
         self._opening = TransactionAttempt(
             endpoint=means.endpoint,
@@ -259,7 +262,7 @@ class Transaction(SendingOutside):
         self._stage = _Stage.OVER
         done = await complete(self._opening, opened, decided, self._means.ways)
         if done.is_known:
-            raise ConflictError("another attempt with this idempotency key was committed first: try again to get its answer")
+            raise ConflictError("another request with this idempotency key was committed first: retry to get its answer")
         await self._means.dispatch(done.records)
 
     async def _end(self) -> None:
@@ -293,10 +296,11 @@ class Transaction(SendingOutside):
         if self._stage is not _Stage.OPEN:
             raise TransactionMisused(f"this transaction {self._stage.value}")
         if _this_task() is not self._task:
-            raise TransactionMisused("this transaction belongs to the task that entered its block, and this is another task")
+            raise TransactionMisused("a transaction can be used only in the task that opened it")
         if self._is_known:
             raise TransactionMisused(
-                "nothing more can be done under this idempotency key, it is committed: return tx.answer when tx.is_known"
+                "this idempotency key was used before, so nothing can be changed under it: check tx.is_known "
+                "first, and return tx.answer"
             )
 
 
@@ -318,13 +322,14 @@ def asked(
 ) -> TransactionRequest:
     """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
     if wait is not None and not 0 < wait <= DAY_SECONDS:
-        raise TransactionMisused(f"wait must be a number of seconds above 0, a day at most, not {wait!r}")
+        raise TransactionMisused(f"wait must be a number of seconds above 0, at most a day, not {wait!r}")
     if not isinstance(max_commit, timedelta) or not timedelta(milliseconds=1) <= max_commit <= LONGEST_COMMIT:
         raise TransactionMisused(f"max_commit must be a timedelta of 1 ms to {LONGEST_COMMIT}, not {max_commit!r}")
     if retention is not None and retention <= max_commit:
         raise TransactionMisused(
-            f"max_commit of {in_words(max_commit)} is not shorter than the retention of {in_words(retention)}: "
-            "the answer to a client's key could be forgotten before its transaction is committed"
+            f"max_commit of {in_words(max_commit)} is not shorter than the retention of "
+            f"{in_words(retention)}: the answer could be deleted before the transaction commits. Make it "
+            "shorter"
         )
     milliseconds = max_commit // timedelta(milliseconds=1)
     if key is None:
@@ -337,27 +342,27 @@ def asked(
             checked, request_fingerprint(request, scope), milliseconds, None if wait is None else ceil(wait * 1000)
         )
     except BodyError as error:
-        raise TransactionMisused(f"request= must be bytes or something that can be written as JSON: {error}") from error
+        raise TransactionMisused(f"request= must be bytes or a value that JSON can represent: {error}") from error
 
 
 def _checked_key(key: object) -> str:
     if not isinstance(key, str):
-        raise InvalidKey(f"an idempotency key is text, not {type(key).__name__}")
+        raise InvalidKey(f"idempotency key must be a string, not {type(key).__name__}")
     try:
         length = len(key.encode())
     except UnicodeEncodeError as error:
-        raise InvalidKey("this idempotency key is no text that can be written as UTF-8") from error
+        raise InvalidKey("idempotency key is not valid UTF-8") from error
     if not 1 <= length <= LONGEST_KEY:
-        raise InvalidKey(f"an idempotency key has 1 to {LONGEST_KEY} bytes, this one has {length}")
+        raise InvalidKey(f"idempotency key has {length} bytes; it must have 1 to {LONGEST_KEY}. Hash longer keys on the client")
     return key
 
 
 def _checked_scope(scope: object) -> str:
     """Check the scope of a key. The application sets it, so a wrong value is not the client's error."""
     if not isinstance(scope, str) or not scope:
-        raise TransactionMisused(f"scope= must be text that is not empty, or None for no scope, not {scope!r}")
+        raise TransactionMisused(f"scope= must be a string that is not empty, or None, not {scope!r}")
     try:
         scope.encode()
     except UnicodeEncodeError as error:
-        raise TransactionMisused(f"scope= must be text that can be written as UTF-8, not {scope!r}") from error
+        raise TransactionMisused(f"scope= must be valid UTF-8, not {scope!r}") from error
     return scope

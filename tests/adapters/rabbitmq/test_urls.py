@@ -149,7 +149,7 @@ async def test_rabbitmq_is_a_transport_and_nothing_else() -> None:
     url = need(RABBITMQ)
     with pytest.raises(SetupError, match="no store for amqp://"):
         await open_store(Settings(name="shop", store=url, transport=url)).__aenter__()
-    with pytest.raises(SetupError, match="is no database"):
+    with pytest.raises(SetupError, match="is not a SQL database"):
         open_database(url, "transport")
 
 
