@@ -14,6 +14,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.errors import CommitRefused, InvalidEffect
 from onceonly.model.errors import BudgetExceeded, HandlerFailed
 from onceonly.model.message import Failure, FailureKind
+from onceonly.ports.store import SyncThread
 from onceonly.runtime.observe.crash import ProcessCrash
 from tests.endpoint.harness import NOW, STILL, effects, endpoint, failure, incoming, resources
 
@@ -337,7 +338,7 @@ class RefusingResources:
         """Offer nothing."""
         raise LookupError(kind)
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run it."""
         return function(self.get)
 

@@ -27,6 +27,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     CommitRefused,
     ConflictError,
+    HandlerAbandoned,
     HandlerFailed,
     LockTimeout,
     PermanentFailure,
@@ -304,6 +305,8 @@ async def _find(
     if len(items) == 1:
         return await _doubt(suspect, error, ports, seen=seen)
     others = [item for item in items if item is not suspect]
+    if isinstance(error, HandlerAbandoned):
+        return _abandoned(suspect, error) + await _run(others, ports, isolated=isolated)
     if isinstance(error, LockTimeout):  # the time-out ended the unit
         return _nobodys(others, error) + _locked(suspect, error)
     # a lost race: the others are released, and the next batch is half as large
@@ -319,6 +322,8 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
     """
     if isinstance(error, LockTimeout):
         return _locked(item, error)
+    if isinstance(error, HandlerAbandoned):
+        return _abandoned(item, error)
     if ports.store.unit_key(item.message) or (isinstance(error, Unable) and not seen):
         return _nobodys([item], error)
     try:
@@ -329,6 +334,11 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
         return _nobodys([item], error)
     unknown = Failure(kind=FailureKind.UNKNOWN, reason=f"{BLAMED}: {_words(error)}")
     return RunResult(processed=(UnitResult(failed=((item.message.identity, unknown),)),))
+
+
+def _abandoned(item: PendingMessage, error: HandlerAbandoned) -> RunResult:
+    """Count a failure of the handler itself, which took its unit with it."""
+    return RunResult(processed=(UnitResult(failed=((item.message.identity, error.failure),)),))
 
 
 def _locked(item: PendingMessage, error: LockTimeout) -> RunResult:

@@ -49,6 +49,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     json_logs: bool = False
     log_level: str = "info"
     health: str | None = None
+    debug: bool = False
     tells: bool = False
     """Whether each process leaves word how it finds its endpoints."""
 
@@ -63,9 +64,11 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
         return [(endpoint, self._settings(instead.settings(endpoint))) for endpoint in load_all(self.names)]
 
     def _settings(self, settings: Settings) -> Settings:
-        if self.concurrency is None:
-            return settings
-        return replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=self.concurrency))
+        own = settings.worker
+        # nothing but handlers uses this process's event loop, and a debugger needs the main thread
+        place = "loop" if self.debug or own.def_handlers is None else own.def_handlers
+        worker = msgspec.structs.replace(own, concurrency=self.concurrency or own.concurrency, def_handlers=place)
+        return replace(settings, worker=worker, debug=self.debug)
 
 
 async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event) -> bool:

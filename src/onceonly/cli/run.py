@@ -24,11 +24,12 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
+from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
-from onceonly.runtime.worker.worker import run_all
+from onceonly.runtime.worker.worker import run_all, side_by_side
 
 HANGS = 2
 """A process whose event loop has not turned for half the time after which it is killed is told to hang."""
@@ -69,6 +70,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file below this directory changes.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Run in this process, for breakpoint(): no time limits, and nothing restarts it."),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
@@ -81,6 +86,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
     --health, GET /live and /ready say how all processes are: 503 when something is to be done about it, else 200. Exit code 2
     when the set-up is wrong; of --drain 1 when messages are left that are not due yet, or not sent yet.
     """
+    if debug and (drain or reload or processes > 1 or health is not None):
+        raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
     if drain and (reload or processes > 1 or health is not None):
         raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
     plan = ChildPlan(
@@ -91,8 +98,12 @@ def run(  # noqa: PLR0913 - one parameter for each option
         json_logs=log_format is LogFormat.JSON,
         log_level=log_level,
         health=health,
+        debug=debug,
     )
     log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
+    if debug:
+        run_here(partial(_debug, plan))
+        return
     with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
         if drain:
             left: list[str] = []
@@ -180,6 +191,13 @@ async def _change() -> None:
     _log.info("program reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
+async def _debug(plan: ChildPlan, stop: asyncio.Event) -> None:
+    """Run in the main thread of this process, which has the terminal. A breakpoint may block the event loop for any time."""
+    loaded = plan.load()
+    if await check(loaded, stop):
+        await side_by_side([host_of(each).run(stop, settings=settings, observer=Logs()) for each, settings in loaded])
+
+
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
     """Work until the queues are empty; adds what is left all the same, in words."""
     loaded, row = plan.load(), counters.row(0)
@@ -190,7 +208,8 @@ async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters,
     async with opened(loaded, row, Logs(), stop) as runners:
         drained = asyncio.create_task(stop_when_drained(queues, stop, row))
         try:
-            await run_all(runners, stop)
+            with monitored_loop():
+                await run_all(runners, stop)
             delayed = await drained
             unsent = await unsent_records([settings for _, settings in loaded])
         finally:

@@ -68,7 +68,7 @@ class Settings:
     `max_commit` is how long any transaction outside of handlers may take. Within `manual_retry` after it was given up a person
     may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
     `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
-    `onceonly run` answers how it is.
+    `onceonly run` answers how it is. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Settings:
     health: str | None = None
     control: ControlMessages = field(default_factory=ControlMessages)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    debug: bool = False
 
     @property
     def retention(self) -> timedelta | None:

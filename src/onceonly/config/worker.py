@@ -1,10 +1,13 @@
 """How a worker works: sizes and times, checked when they are made."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 
 MAX_BATCH = 10_000
+PLACES = ("thread", "loop")
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -13,6 +16,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     A unit has at most `batch_size` messages. `concurrency` batches are handled at once. For each of them, up to seven more
     are dispatched and finished at the same time. Handlers of a unit start until `budget` is used up. A stop waits `grace` for
     messages in progress. One receive waits `wait` for a first message.
+
+    `def_handlers` says where `def` handlers run: "thread" or "loop". In a thread they may block, and have a time limit. In the
+    event loop they cost less, but a handler that blocks stops everything else there. By default they run in the event loop
+    under `onceonly run`, where only other handlers use it, and in threads in any other program.
     """
 
     batch_size: int = 100
@@ -20,6 +27,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     budget: float = 1.0
     grace: float = 10.0
     wait: float = 0.5
+    def_handlers: Literal["thread", "loop"] | None = None
 
     def __post_init__(self) -> None:
         if wrong := self.problems():
@@ -33,5 +41,6 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
             (self.budget > 0, f"budget must be more than 0 seconds, not {self.budget}"),
             (self.grace >= 0, f"grace must be 0 seconds or more, not {self.grace}"),
             (self.wait > 0, f"wait must be more than 0 seconds, not {self.wait}"),
+            (self.def_handlers in (None, *PLACES), f'def_handlers must be "thread" or "loop", not {self.def_handlers!r}'),
         )
         return tuple(f"worker: {problem}" for holds, problem in rules if not holds)

@@ -8,6 +8,7 @@ nothing here is ever searched for.
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import BeginResult, Resources
+from onceonly.ports.store import BeginResult, Resources, SyncThread
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
@@ -282,6 +283,6 @@ class DocumentResources:
                 self._entities.undo(mark)
             raise
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
-        """Run a synchronous handler."""
-        return function(self.get)
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+        """Run a synchronous handler, in `thread` if there is one."""
+        return function(self.get) if thread is None else await thread.run(partial(function, self.get))

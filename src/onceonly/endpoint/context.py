@@ -107,6 +107,9 @@ class Context(Sending):
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
         self._capture(message, SendOptions(to, type, delay, at, headers, expires, key))
 
+    def _close(self) -> None:
+        self._ended = True
+
     def _end(self) -> Decision:
         self._ended = True
         blobs = () if self._blobs is None else decided_blobs(self._blobs)
@@ -144,6 +147,11 @@ class Context(Sending):
             ("traceparent", trace),
             (HOPS, str(hops + (hops < MOST_HOPS))),
         )
+
+
+def close(context: Context) -> None:
+    """Let nothing more be sent with a context, whose handler has no time left."""
+    context._close()  # noqa: SLF001 - for this library, not for handlers
 
 
 def decision_of(context: Context) -> Decision:

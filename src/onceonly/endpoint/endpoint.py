@@ -159,7 +159,8 @@ class Endpoint:
         """Register a handler. Usable with and without arguments. Returns the function unchanged.
 
         The class of the first parameter selects the messages. `type` is the name of the message type. The other parameters
-        are injected by their annotations. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
+        are injected by their annotations. `retry` and `timeout` (seconds) override the endpoint's. A `def`
+        handler has a time limit only if it runs in a thread (`WorkerSettings.def_handlers`).
 
         With `entity`, each message changes one entity of that class. `key` is the message's field that has the entity's key,
         or a function that returns the key for a message: a str, an int, a UUID or an enum of these.

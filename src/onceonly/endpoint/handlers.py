@@ -4,13 +4,14 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.context import Context, ContextPorts, decision_of
+from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import blame, failed, storable
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
@@ -21,7 +22,15 @@ from onceonly.endpoint.reading import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
-from onceonly.model.errors import USERS_ERRORS, ConflictError, HandlerFailed, OnceOnlyError, RetryableError
+from onceonly.model.errors import (
+    USERS_ERRORS,
+    ConflictError,
+    HandlerAbandoned,
+    HandlerFailed,
+    HandlerStuck,
+    OnceOnlyError,
+    RetryableError,
+)
 from onceonly.model.expiry import expiry_text
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
@@ -31,6 +40,7 @@ from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import ProcessCrash
+from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
 
 CANCELLED = "the handler cancelled its own task, or awaited a cancelled task"
 _PASSES = (Exception, asyncio.CancelledError, ProcessCrash)
@@ -57,6 +67,10 @@ class HandlerRules(NamedTuple):
     """How many handlers a chain of messages may pass before this endpoint rejects its next message."""
     carry_headers: tuple[str, ...] = ()
     """The names, in lower case, of headers that what is sent gets from the message that is handled."""
+    threads: bool = True
+    """Whether `def` handlers run in threads. Otherwise they run in the event loop."""
+    is_limited: bool = True
+    """Whether handlers have a time limit."""
 
 
 class EndpointHandlers:
@@ -136,17 +150,23 @@ class EndpointHandlers:
     async def _take(self, plan: HandlerPlan, resources: Resources, context: Context) -> tuple[object, Decision]:
         """Run one handler, within its time; gives what it returned, and what it decided."""
         body = _decode(plan, context.message)
-        run = HandlerRun(self._limits, plan.timeout or self._rules.timeout)
+        thread = self._thread(plan, context)
+        run = HandlerRun(self._limits, self._seconds(plan))
         try:
             async with resources.attempt():
-                left = await run(self._run(plan, body, resources, context))
+                given = resources if thread is None else ThreadResources(resources, thread)
+                left = await run(self._run(plan, body, given, context))
         except (HandlerFailed, RetryableError, ConflictError) as error:  # the store's, and what `_run` made of the user's
+            if run.expired and thread is not None and thread.is_left:
+                raise self._abandoned(plan) from error
             if isinstance(error, HandlerFailed) and run.expired:
                 raise self._timed_out(plan) from error
             raise
         except CancelledFromInside as error:
             raise blame(plan.function, error.__cause__ or error, CANCELLED) from error
         except USERS_ERRORS as error:  # also from a provider's clean-up, or a listener of the user's session
+            if run.expired and thread is not None and thread.is_left:
+                raise self._abandoned(plan) from error
             if run.expired:
                 raise self._timed_out(plan) from error
             raise blame(plan.function, error) from error
@@ -189,9 +209,26 @@ class EndpointHandlers:
             work.save(left)
         return left
 
+    def _seconds(self, plan: HandlerPlan) -> float:
+        return (plan.timeout or self._rules.timeout) if self._rules.is_limited else inf
+
+    def _thread(self, plan: HandlerPlan, context: Context) -> HandlerThread | None:
+        """Give the thread for a handler, if it runs in one."""
+        if plan.is_async or not self._rules.threads:
+            return None
+        leave = min(LEAVE_SECONDS, self._rules.grace / 2)  # the event loop waits for the end of a run for `grace`
+        thread = HandlerThread(plan.function.name, seconds=self._seconds(plan), leave=leave)
+        thread.on_expiry(lambda _: close(context))
+        return thread
+
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
-        seconds = plan.timeout or self._rules.timeout
-        return failed(FailureKind.TIMEOUT, f"handler {plan.function.name} took longer than {seconds:g} s")
+        return failed(FailureKind.TIMEOUT, f"handler {plan.function.name} took longer than {self._seconds(plan):g} s")
+
+    def _abandoned(self, plan: HandlerPlan) -> HandlerAbandoned | HandlerStuck:
+        """Make the error for a handler whose thread was left behind: its unit cannot be used any more."""
+        if too_many_left():
+            return HandlerStuck(f"more than {MOST_LEFT} handlers have not ended although their time is over")
+        return HandlerAbandoned(self._timed_out(plan).failure)
 
     def _too_many_hops(self, message: Message) -> str:
         return (

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from msgspec import Struct
 from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import enlist, wire
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
-from onceonly.config.endpoint import Settings
+from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.handlers import EndpointHandlers, HandlerRules
 from onceonly.endpoint.message_builder import MessageBuilder
@@ -29,6 +29,7 @@ from onceonly.runtime.background import Background, in_background
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.processes.notifier import Notifier
@@ -197,7 +198,8 @@ class Host:
             runners = self.runners(ports, chosen, environment=environment, counters=counters)
             if ready is not None:
                 ready.set()
-            await run_all(runners, stop)
+            with nullcontext() if chosen.debug else monitored_loop():
+                await run_all(runners, stop)
 
     @asynccontextmanager
     async def running(
@@ -342,6 +344,7 @@ class Host:
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
         longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
+        longest = DAY_SECONDS if chosen.debug else longest
         asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
@@ -372,5 +375,10 @@ def host_of(endpoint: "Endpoint") -> Host:
 def _rules(settings: Settings, max_body: int) -> HandlerRules:
     repeats, subscribers = not settings.plan.records, settings.plan.subscribers
     rules = HandlerRules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
-    names = tuple(name.lower() for name in settings.carry_headers)
-    return rules._replace(grace=settings.worker.grace, max_hops=settings.max_hops, carry_headers=names)
+    return rules._replace(
+        grace=settings.worker.grace,
+        max_hops=settings.max_hops,
+        carry_headers=tuple(name.lower() for name in settings.carry_headers),
+        threads=settings.worker.def_handlers != "loop",
+        is_limited=not settings.debug,
+    )

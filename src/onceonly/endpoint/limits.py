@@ -9,6 +9,7 @@ import asyncio
 from asyncio.tasks import _enter_task, _leave_task  # what alternative implementations of tasks are to use
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
+from math import inf
 from typing import Any
 
 from onceonly.model.errors import HandlerStuck
@@ -114,7 +115,8 @@ class HandlerRun:
         """Wait for the end of a handler that waits for something."""
         limits, self._turn = self._limits, turn
         limits.spare, turn.ended = None, loop.create_future()
-        limits.start(self, begun + self._seconds, loop)
+        if self._seconds < inf:
+            limits.start(self, begun + self._seconds, loop)
         try:
             return await turn.ended
         except BaseException:  # the worker is cancelled, or the handler does not end

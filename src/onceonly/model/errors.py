@@ -7,6 +7,7 @@
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
             PermanentFailure         trying again mends nothing: the entity's key or document cannot serve, or is full
           Unable           the store cannot do it at the moment: its disk is full, or this user may not
+          HandlerAbandoned     a handler's thread did not end in time, so nothing of its unit may be committed
           UpgradeRequired      a newer version wrote what has to be read: its processes can, this one cannot
         OutcomeUnknown          it may have happened: never compensate, never retry in place
       ConflictError         definite: someone else won
@@ -93,6 +94,15 @@ class Unable(CommitFailed):
     """Definite: nothing happened, because the store cannot do this now, such as write to a full disk."""
 
 
+class HandlerAbandoned(CommitFailed):
+    """Definite: nothing happened. The thread of a handler still runs after its time, so its unit is rolled back as a whole."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Keep the failure of the message whose handler it is."""
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
 class UpgradeRequired(CommitFailed):
     """Definite: nothing happened, because a newer onceonly wrote the data. Its processes can read it."""
 
@@ -111,6 +121,10 @@ class LockTimeout(ConflictError):
 
 class VersionConflict(ConflictError):
     """Definite: another worker changed the same entity first. A smaller unit would not have been faster."""
+
+
+class HandlerExpired(OnceOnlyError):
+    """Raised in the thread of a `def` handler that uses its unit after its time is over. The unit has been rolled back."""
 
 
 class Reject(OnceOnlyError):

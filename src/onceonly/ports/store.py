@@ -4,16 +4,37 @@ Outcomes of a write, no others: it returns (applied), or raises ConflictError or
 or OutcomeUnknown (it may have happened). Anything else an adapter lets through is taken as OutcomeUnknown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from onceonly.model.errors import HandlerExpired
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, Undecidable
+
+
+class SyncThread(Protocol):
+    """The thread of one synchronous handler. Its time may end before the handler does."""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the handler has ended in the thread. Until then, only the thread may use what the handler was given."""
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call the function in the thread, and return its result. Raises what it raises.
+
+        A cancelled call may end before the function does: then `is_out` is false.
+        """
+
+    def on_expiry(self, function: Callable[[HandlerExpired], object]) -> None:
+        """Have a function called in the event loop when the time is over, with the error that the thread is to see."""
+
+    def wait_for(self, awaitable: Awaitable[Any]) -> Any:
+        """In the thread: have the event loop await this, and return the result. Raises HandlerExpired if its time is over."""
 
 
 class Resources(Protocol):
@@ -31,8 +52,11 @@ class Resources(Protocol):
         CommitFailed. An isolated unit that can continue without this handler raises HandlerFailed, of kind LOCKED or UNKNOWN.
         """
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
-        """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them."""
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+        """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them.
+
+        It runs in `thread` if there is one and the resources can be used there, otherwise in the event loop.
+        """
 
 
 class UndecidableMessage(NamedTuple):

@@ -15,6 +15,24 @@ from onceonly.sql.statement_events import Look
 CONNECTION_METHODS = ("commit", "rollback", "close", "begin", "begin_twophase", "detach")
 SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
 
+CONNECTION_USES = ("begin_nested", "exec_driver_sql", "execute", "scalar", "scalars")
+SESSION_USES = (
+    "add",
+    "add_all",
+    "begin_nested",
+    "connection",
+    "delete",
+    "execute",
+    "flush",
+    "get",
+    "get_one",
+    "merge",
+    "query",
+    "refresh",
+    "scalar",
+    "scalars",
+)
+
 _GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
 _GONE = (
@@ -69,6 +87,24 @@ def is_guarded(connection: Connection) -> bool:
 def guard_session(session: Session) -> None:
     """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
     vars(session).update(_OF_SESSIONS, begin=partial(_begin, session.begin))
+
+
+def refuse_uses(connection: Connection | None, session: Session | None, error: Exception) -> None:
+    """Make the methods of these two that use the database raise this error."""
+
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    for each, names in ((connection, CONNECTION_USES), (session, SESSION_USES)):
+        if each is not None:
+            vars(each).update(dict.fromkeys(names, refuse))
+
+
+def allow_uses(connection: Connection | None, session: Session | None) -> None:
+    """Take `refuse_uses` back."""
+    for each, names in ((connection, CONNECTION_USES), (session, SESSION_USES)):
+        for name in names if each is not None else ():
+            vars(each).pop(name, None)
 
 
 def _refusal(name: str) -> Callable[..., Any]:

@@ -52,6 +52,8 @@ class DatabaseTransaction:
         self.connection = connection
         self.closing: Callable[[], None] = nothing
         """Called when the transaction has ended, in the greenlet, before the connection is given back."""
+        self.is_shared: Callable[[], bool] = _is_not_shared
+        """Whether the thread of a handler may still use the connection; asked when the transaction is given up."""
         self._dialect = dialect
         self._dropping = dropping
         self._linger = linger
@@ -113,14 +115,20 @@ class DatabaseTransaction:
             self._dropping(self)
 
     async def end(self) -> None:
-        """Roll back and give the connection back; a connection that cannot be rolled back is closed."""
+        """Roll back and give the connection back; a connection that cannot be rolled back, or that is shared, is closed."""
         try:
+            if self.is_shared():
+                await self._discard()
+                return
             await self.connection.run_sync(lambda _: self._close() if self._is_committed else self._roll_back())
         except Exception:  # noqa: BLE001 - whatever it is, this connection must not go back to the pool
-            await self.connection.invalidate()
-            await self.connection.run_sync(Connection.close)
+            await self._discard()
         finally:
             self._end_turn()
+
+    async def _discard(self) -> None:
+        await self.connection.invalidate()
+        await self.connection.run_sync(Connection.close)
 
     def _commit(self, limit: Limit | None) -> None:
         self._let_go()
@@ -151,6 +159,10 @@ class DatabaseTransaction:
     def _close(self) -> None:
         self.closing()
         Connection.close(self._root.connection)  # a unit's connection is guarded: its own `close` refuses
+
+
+def _is_not_shared() -> bool:
+    return False
 
 
 def nothing() -> None:

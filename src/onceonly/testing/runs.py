@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, TypeVar, cast, overload
 
+import msgspec
+
 from onceonly.adapters.memory.transport import PLACE, MemoryTransport
 from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.algorithms.delivery import BatchReport, deliver
@@ -290,7 +292,8 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
 
 
 def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
-    own, transport = endpoint.settings, "memory://onceonly-kit"
+    settings, transport = endpoint.settings, "memory://onceonly-kit"
+    own = replace(settings, worker=msgspec.structs.replace(settings.worker, def_handlers="loop"))  # one thing after another
     if own_store:
         return replace(own, transport=transport, dead_letters=None)
     memory = f"memory://{folder.name}"

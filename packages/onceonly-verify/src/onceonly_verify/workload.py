@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.artifact import Artifact
 from onceonly.model.entities import Entities
-from onceonly.model.errors import BudgetExceeded, CommitFailed, HandlerFailed, LockTimeout
+from onceonly.model.errors import BudgetExceeded, CommitFailed, HandlerAbandoned, HandlerFailed, LockTimeout
 from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
@@ -67,11 +67,12 @@ class End(Enum):
     KILLS = "kills its process"
     REFUSED = "makes the commit refused"
     RUINS = "ruins its unit"
+    OUTLASTS = "runs on after its time"
     LOCKED = "does not get a lock in time"
     LOCKED_OUT = "does not get a lock in time, which ends its unit"
 
 
-BLAMED = frozenset({End.FAILS, End.REFUSED, End.RUINS})
+BLAMED = frozenset({End.FAILS, End.REFUSED, End.RUINS, End.OUTLASTS})
 """The ends that count as a failure. The death of a process counts for the message whose handler was running."""
 
 
@@ -84,6 +85,7 @@ class Behaviour(Enum):
     KILLS = (End.KILLS,)
     REFUSED = (End.REFUSED,)
     RUINS = (End.RUINS,)
+    OUTLASTS = (End.OUTLASTS,)
     LOCKED = (End.WORKS, End.LOCKED)
     LOCKED_OUT = (End.WORKS, End.LOCKED_OUT)
 
@@ -308,6 +310,8 @@ class CheckedHandlers:
                 raise LockTimeout("another transaction has the lock")
             if end is End.RUINS:
                 raise CommitFailed("the connection was lost")
+            if end is End.OUTLASTS:
+                raise HandlerAbandoned(Failure(kind=FailureKind.TIMEOUT, reason="the handler runs on after its time"))
             if end is End.REFUSED:
                 notebook: Any = resources.get(self._programs.stores.Notebook)
                 notebook.refuse("a deferred constraint")

@@ -5,6 +5,7 @@ Nothing survives the process. It serves users' tests, and it is the store that t
 
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, longest_commit
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import BeginResult, Resources
+from onceonly.ports.store import BeginResult, Resources, SyncThread
 
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
@@ -222,9 +223,9 @@ class MemoryResources:
                 raise HandlerFailed(Failure(kind=FailureKind.LOCKED, reason=str(error))) from error
             raise
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
-        """Run a synchronous handler."""
-        return function(self.get)
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+        """Run a synchronous handler, in `thread` if there is one."""
+        return function(self.get) if thread is None else await thread.run(partial(function, self.get))
 
 
 class MemoryUnit:

@@ -1,6 +1,8 @@
 """What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction, and its entities."""
 
+import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -15,15 +17,18 @@ from onceonly.model.errors import (
     CommitFailed,
     CommitRefused,
     ConflictError,
+    HandlerExpired,
     HandlerFailed,
     LockTimeout,
     OnceOnlyError,
     OutcomeUnknown,
 )
 from onceonly.model.message import Failure, FailureKind
+from onceonly.ports.store import SyncThread
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure, State
-from onceonly.sql.guard import guard_connection, guard_session, is_raised_by
+from onceonly.sql.guard import allow_uses, guard_connection, guard_session, is_raised_by, refuse_uses
+from onceonly.sql.handler_threads import in_greenlet, is_supported, keep_in_threads
 from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.sql.translation import translated
 
@@ -52,6 +57,8 @@ class SqlResources:
         self._is_spoilt = False
         self._is_sure = True  # it has just begun
         self._got: dict[type, object] = {}
+        self._thread: SyncThread | None = None
+        self._used: tuple[Connection | None, Session | None] = (None, None)
         transaction.closing = self._close
 
     def get(self, kind: type) -> object:
@@ -76,9 +83,28 @@ class SqlResources:
             return driver
         raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
-        return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
+        if thread is None or not is_supported():
+            return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
+        keep_in_threads(self._database.engine)
+        self._thread = thread
+        self._transaction.is_shared = self._is_shared
+        work, lost = partial(function, self._get_sync), threading.Event()
+        thread.on_expiry(self._refuse_uses)
+        try:
+            return await thread.run(lambda: in_greenlet(work, thread.wait_for, lost.set))
+        finally:
+            if thread.is_out:
+                allow_uses(*self._used)
+                if lost.is_set():
+                    await self._transaction.connection.invalidate()
+
+    def _refuse_uses(self, error: HandlerExpired) -> None:
+        """Refuse the thread, whose time is over, what it has of the unit. Its SQL is refused where it would be awaited."""
+        session = None if self._session is None else self._session.sync_session
+        self._used = (self._transaction.connection.sync_connection, session)
+        refuse_uses(*self._used, error)
 
     def attempt(self) -> "HandlerAttempt":
         """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
@@ -103,6 +129,9 @@ class SqlResources:
 
     async def fail_attempt(self, savepoint: SessionTransaction | None, error: BaseException) -> None:
         """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
+        if self._is_shared():  # its thread may be anywhere in the session: nothing is done with that, or with the unit
+            self._is_spoilt = True
+            return
         if savepoint is not None:
             self._entities.undo(self._mark)
             await self._undo(savepoint)
@@ -137,6 +166,10 @@ class SqlResources:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
+
+    def _is_shared(self) -> bool:
+        """Return whether a handler is still in its thread."""
+        return self._thread is not None and not self._thread.is_out
 
     def _get_sync(self, kind: type) -> object:
         if _is_kind(kind, Session) and isinstance(self._opened().sync_session, kind):

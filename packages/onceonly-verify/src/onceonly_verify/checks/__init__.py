@@ -132,6 +132,14 @@ CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),
     Check(
+        name="a handler that runs on after its time",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.OUTLASTS),), retry=HASTY, prompt=("a",)),
+        bounds=Bounds(),
+        workers=1,
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
         name="a message that waits for a lock",
         workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.LOCKED),), retry=HASTY, prompt=("a",)),
         bounds=Bounds(whims=4),

@@ -34,6 +34,7 @@ MISMATCH, REFUSED, HOPELESS = (
 NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
 REFUSED_COMMIT = "a commit that is refused"
 RUINOUS, OUTAGE = "a message that ruins every unit it is in", "an outage of the store"
+OUTLASTING = "a handler that runs on after its time"
 LOCKED, LOCKED_OUT = "a message that waits for a lock", "a lock time-out that ends its unit"
 
 CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"

@@ -19,6 +19,7 @@ from onceonly_verify.mutants.known_bad import (
     NO_COPY_UNSTEADY,
     ONE,
     OUTAGE,
+    OUTLASTING,
     REFUSED_COMMIT,
     RUINOUS,
     UNANSWERED,
@@ -77,6 +78,7 @@ _IDENTITY = argument("starts.begin", 0)
 _FENCED = answer("fence.fence")
 _IS_ITS_OWN = condition(result_of("_is_committed_without"))
 _LOCKED = returned("_locked")
+_ABANDONED = returned("_abandoned")
 
 SHELL: tuple[Mutant, ...] = (
     Mutant(
@@ -279,6 +281,19 @@ return RunResult(processed=(UnitResult(failed=failed),))
         "those beside a message that ruins its unit left behind",
         (RUINOUS,),
         (delivery("_find", replace(source_of(argument(call("_nobodys", within=_LOCKED), 0)), "[]")),),
+    ),
+    Mutant(
+        "those beside a handler that runs on left behind",
+        (OUTLASTING,),
+        (delivery("_find", keep_only("_abandoned", of=_ABANDONED)),),
+    ),
+    Mutant(
+        "a handler that runs on taken for an outage",
+        (OUTLASTING,),
+        (
+            delivery("_find", replace_statement(_ABANDONED, "return _nobodys(items, error)")),
+            delivery("_doubt", replace_statement(_ABANDONED, "return _nobodys([item], error)")),
+        ),
     ),
     Mutant(
         "those beside a message that waits for a lock given back",
