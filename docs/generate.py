@@ -66,7 +66,8 @@ CRASH_POINTS_HEAD = """\
 # Crash points
 
 Every place where a process can die on the way of a message, in the order a message meets them, by the name that the code, the
-kit and the tests share. `testing.run(...)` and `deliver(..., crash_at=NAME)` kill your own handler there.
+kit and the tests share. `deliver(..., crash_at=NAME)` crashes your own endpoint there: see
+[Test your handlers](handler-tests.md).
 Written by `make docs`.
 
 | the process dies | what happens then |

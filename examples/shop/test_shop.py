@@ -13,13 +13,12 @@ from onceonly import testing
 from onceonly.integrations.fastapi import lifespan
 
 
-@pytest.mark.parametrize("point", testing.CRASH_POINTS)
-async def test_an_order_is_billed_and_shipped_once_wherever_the_process_dies(point: str) -> None:
+async def test_an_order_is_billed_and_shipped_once_wherever_the_process_dies(onceonly_crash_point: str) -> None:
     """Announced twice, too."""
     async with testing.run(shop) as t:
         async with t.session() as session:
             session.add(Order(id=1, item="tea", quantity=2))
-        await t.deliver(OrderPlaced(1), copies=2, crash_at=point)
+        await t.deliver(OrderPlaced(1), copies=2, crash_at=onceonly_crash_point)
         t.clock.advance(1)
         await t.settle()
         assert t.sent == [OrderBilled(1)]

@@ -81,7 +81,13 @@ def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
     """The test on the page about tests, as pytest runs it."""
     (folder / "test_shop.py").write_text(snippet(DOCS / "handler-tests.md", "# test_shop.py"))
     printed = shell(folder, "python -m pytest -q test_shop.py")
-    assert re.search(r"\d\d passed", printed), printed
+    assert re.search(r"22 passed, 6 skipped", printed), printed
+
+
+def test_the_programs_test_of_failures_passes(folder: Path) -> None:
+    """The other test on that page."""
+    (folder / "test_failures.py").write_text(snippet(DOCS / "handler-tests.md", "# test_failures.py"))
+    assert "1 passed" in shell(folder, "python -m pytest -q test_failures.py")
 
 
 async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_committed(folder: Path) -> None:

@@ -1,10 +1,13 @@
 """The pytest plugin, in a project of its own: plain pytest and pytest-asyncio, in strict mode, no configuration."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.testing.crash_points import UNREACHED
 
 USERS_TEST = """
 from dataclasses import dataclass
@@ -39,12 +42,14 @@ async def test_two_runs_are_apart(onceonly_run, tmp_path):
 
 @pytest.mark.slow
 def test_the_fixtures_work_in_a_project_of_its_own(tmp_path: Path) -> None:
-    """A test over all crash points is one argument; the databases are left in the test's own directory."""
+    """A test over all crash points is one argument. Points that it does not reach are skipped. Databases stay there."""
     (tmp_path / "test_echo.py").write_text(USERS_TEST)
-    options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function", "--rootdir", str(tmp_path)]
+    options = ["-q", "-rs", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+    options += ["--rootdir", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "29 passed" in done.stdout
+    assert "23 passed, 6 skipped" in done.stdout
+    assert set(re.findall(r"crash point (\S+) was not reached", done.stdout)) == UNREACHED
 
 
 def test_the_plugin_imports_nothing_heavy() -> None:

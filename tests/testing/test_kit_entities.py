@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens, testing
 from onceonly.config.deduplication import Deduplication, History
 from onceonly.testing import CRASH_POINTS
+from tests.testing.crash_points import UNREACHED
 
 DEDUPLICATIONS = (
     History(),
@@ -71,7 +72,7 @@ async def test_an_entity_is_changed_once_whatever_crashes(store: str, deduplicat
     """On every kind of store, with every kind of deduplication, at every crash point; copies included."""
     for point in CRASH_POINTS:
         async with testing.run(bank(store, deduplication)) as t:
-            await t.deliver(Deposit("a", 5), copies=2, crash_at=point)
+            await t.deliver(Deposit("a", 5), copies=2, crash_at=point, must_crash=point not in UNREACHED)
             await t.deliver(Deposit("a", 2), copies=2, together=True)
             assert t.dead_letters == ()
             assert await t.entity(Account, "a") == Account("a", 7), point
@@ -119,7 +120,7 @@ async def test_the_one_receipt_that_was_announced_is_there(store: str) -> None:
     """Whatever crashed: the receipt of the attempt that was not committed is gone when its message is finished."""
     for point in CRASH_POINTS:
         async with testing.run(bank(store, blobs="s3://bucket/receipts")) as t:
-            await t.deliver(Deposit("a", 5), crash_at=point)
+            await t.deliver(Deposit("a", 5), crash_at=point, must_crash=point not in UNREACHED)
             (moved,) = t.sent
             assert await t.blobs() == {moved.read(Moved).receipt: b"5"}, point
 

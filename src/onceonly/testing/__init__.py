@@ -2,7 +2,9 @@
 
     async with testing.run(shop) as t:
         await t.deliver(PlaceOrder("1", 2), copies=2, crash_at="after-commit")
-    assert t.sent == [OrderPlaced("1")]
+        assert t.sent == [OrderPlaced("1")]
+
+A test fails with what a handler raised, and at a crash point that it does not reach.
 
 Names are imported when they are first used, so that the pytest plug-in in this package does not slow down the start.
 """
@@ -15,17 +17,19 @@ if TYPE_CHECKING:
     from onceonly.model.dead_letter import DeadLetter
     from onceonly.runtime.observe.crash import CRASH_POINTS
     from onceonly.testing.environment import RunClock
+    from onceonly.testing.failures import HandlerFailure
     from onceonly.testing.peers import Posted
     from onceonly.testing.runs import EndpointRun, run
     from onceonly.testing.sent import Sent
 
-__all__ = ["CRASH_POINTS", "BatchReport", "DeadLetter", "EndpointRun", "Posted", "RunClock", "Sent", "run"]
+__all__ = ["CRASH_POINTS", "BatchReport", "DeadLetter", "EndpointRun", "HandlerFailure", "Posted", "RunClock", "Sent", "run"]
 
 _HOME = {
     "BatchReport": "onceonly.algorithms.delivery",
     "DeadLetter": "onceonly.model.dead_letter",
     "CRASH_POINTS": "onceonly.runtime.observe.crash",
     "RunClock": "onceonly.testing.environment",
+    "HandlerFailure": "onceonly.testing.failures",
     "Posted": "onceonly.testing.peers",
     "EndpointRun": "onceonly.testing.runs",
     "Sent": "onceonly.testing.sent",

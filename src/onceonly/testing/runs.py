@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, TypeVar, cast, overload
+from unittest import SkipTest
 
 import msgspec
 
@@ -20,6 +21,7 @@ from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import codec_for, encode_body, type_name
 from onceonly.formats.cloudevents import encode
@@ -34,7 +36,10 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Observers
+from onceonly.testing.crash_point import EveryCrashPoint
 from onceonly.testing.environment import CountedIdGenerator, FixedRandomSource, RunClock
+from onceonly.testing.failures import FailureRecorder, HandlerFailure
 from onceonly.testing.peers import Posted, SimulatedPeers
 from onceonly.testing.sent import Sent, collect
 from onceonly.testing.wire import Tape, TapedTransport, drop_holders, put
@@ -55,15 +60,22 @@ class EndpointRun:
     The endpoint's own transactions use the store of the test. What they send is in `sent` after they have ended. `clock`
     stands still until the test advances it. `crashes` is the number of times the process died. `dead_letters` are those at
     the end of the last `deliver` or `settle`.
+
+    `deliver` and `settle` raise what a handler raised, when everything else is done: the first failure, if there are several.
+    They do not raise `Reject` and `RetryLater`, which are decisions of a handler, nor what makes a message a dead letter before
+    its handler runs. `run(endpoint, raise_failures=False)` turns this off, for tests of retries; see `failures`.
     """
 
-    def __init__(self, endpoint: Endpoint, connect: Connect, settings: Settings) -> None:
+    def __init__(self, endpoint: Endpoint, connect: Connect, settings: Settings, *, raise_failures: bool = True) -> None:
         self.clock = RunClock()
         self.crashes = 0
         self.dead_letters: tuple[DeadLetter, ...] = ()
         self._endpoint = endpoint
         self._connect = connect
         self._settings = settings
+        self._raise_failures = raise_failures
+        self._recorder = FailureRecorder(self._handler_of)
+        self._unreached: dict[str, bool] = {}
         self._issued: set[str] = set()
         self._surroundings = Environment(clock=self.clock, chance=FixedRandomSource())
         self._broker = Live()
@@ -82,6 +94,11 @@ class EndpointRun:
     def raw(self) -> tuple[Send, ...]:
         """Every send, including copies. After a crash, a message may be sent again with the same id."""
         return self._tape.raw
+
+    @property
+    def failures(self) -> list[HandlerFailure]:
+        """What handlers raised in this run, also what `deliver` has raised: one item for each attempt, in order."""
+        return list(self._recorder.failures)
 
     @property
     def posted(self) -> list[Posted]:
@@ -135,39 +152,60 @@ class EndpointRun:
         id: str = "",  # noqa: A002 - the CloudEvents name
         copies: int = 1,
         crash_at: str | None = None,
+        must_crash: bool = True,
         together: bool = False,
     ) -> BatchReport:
         """Deliver a message `copies` times, and settle. `body` is a body or a complete `Message`.
 
         Each copy is delivered after the one before is settled, or all copies in one batch if `together` is true. At the crash
         point `crash_at` (one of `testing.CRASH_POINTS`) the process dies once. It loses its connections, starts again, and
-        receives the deliveries that it held again. A crash point that this message does not reach has no effect. The report
-        counts deliveries as the last process saw them.
+        receives again the deliveries that it held. Raises AssertionError if the crash point was not reached, unless
+        `must_crash` is false. A test with the fixture `onceonly_crash_point` is skipped instead, at the end of `run`.
+
+        Raises what a handler raised, when everything is settled. The report counts deliveries as the last process saw them.
 
         If messages need a token, a message without one receives one token for the whole run. A later copy of it finds that
         token consumed. Raises SetupError for an unknown crash point.
         """
         message = body if isinstance(body, Message) else self.message(body, id=id)
         headers, encoded = encode(Send(message=await self._with_live_token(message), to=self._endpoint.name))
-        return await self.deliver_raw(headers, encoded, copies=copies, crash_at=crash_at, together=together)
+        return await self.deliver_raw(
+            headers, encoded, copies=copies, crash_at=crash_at, must_crash=must_crash, together=together
+        )
 
     async def deliver_raw(
-        self, headers: Headers, body: bytes, *, copies: int = 1, crash_at: str | None = None, together: bool = False
+        self,
+        headers: Headers,
+        body: bytes,
+        *,
+        copies: int = 1,
+        crash_at: str | None = None,
+        must_crash: bool = True,
+        together: bool = False,
     ) -> BatchReport:
         """Deliver exactly these headers and bytes, readable or not. Otherwise like `deliver`."""
         if copies < 1:
             raise ValueError(f"copies must be 1 or more, not {copies}")
-        trap = CrashAt(crash_at) if crash_at is not None else None
+        trap, failed = _trap(crash_at), len(self._recorder.failures)
         report = BatchReport()
         for last in (False,) * (copies - 1) + (True,):
             self._broker.at_once(PortOperation("put", PLACE, put, (self._endpoint.name, headers, body)))
             if last or not together:
                 report += await self._settle(trap)
+        self._raise(failed)
+        self._check_crash(crash_at, trap, must_crash=must_crash)
         return report
 
-    async def settle(self, *, crash_at: str | None = None) -> BatchReport:
-        """Handle everything that is due now, such as delayed messages and retries after the clock was advanced."""
-        return await self._settle(CrashAt(crash_at) if crash_at is not None else None)
+    async def settle(self, *, crash_at: str | None = None, must_crash: bool = True) -> BatchReport:
+        """Handle everything that is due now, such as delayed messages and retries after the clock was advanced.
+
+        Raises what handlers raised, and AssertionError at a crash point, as `deliver` does.
+        """
+        trap, failed = _trap(crash_at), len(self._recorder.failures)
+        report = await self._settle(trap)
+        self._raise(failed)
+        self._check_crash(crash_at, trap, must_crash=must_crash)
+        return report
 
     async def restart(self) -> None:
         """Stop the process and start it again, between two messages."""
@@ -246,7 +284,7 @@ class EndpointRun:
     async def _settle(self, trap: CrashAt | None) -> BatchReport:
         report = BatchReport()
         for _ in range(PATIENCE):
-            ports = observed(self._ports, trap)
+            ports = observed(self._ports, self._recorder if trap is None else Observers(trap, self._recorder))
             try:
                 batch = await ports.transport.receive(BATCH, 0)
                 if not batch:
@@ -256,21 +294,59 @@ class EndpointRun:
                 self.crashes += 1
                 await self.restart()
         else:
+            cause = self._recorder.failures[-1].exception if self._recorder.failures else None
             raise AssertionError(
                 f"not settled after {PATIENCE} batches: {report}; does a handler always ask to be retried at once?"
-            )
+            ) from cause
         self.dead_letters = await self._ports.dead_letters.page(Filter(endpoint=self._endpoint.name), limit=10_000)
         return report
 
+    def _handler_of(self, message: Message) -> str:
+        handlers = self._ports.handlers
+        return handlers.path_of(message) if isinstance(handlers, EndpointHandlers) else ""
+
+    def _raise(self, known: int) -> None:
+        """Raise the first failure after the `known` ones. A note says which message it was."""
+        new = self._recorder.failures[known:]
+        if not new or not self._raise_failures:
+            return
+        first = new[0]
+        others = f" It is the first of {len(new)} failures: see t.failures." if len(new) > 1 else ""
+        first.exception.add_note(
+            f"Raised by handler {first.handler} for message {first.message.type} {first.message.id}.{others} "
+            "If the test expects failures, use run(..., raise_failures=False)."
+        )
+        raise first.exception
+
+    def _check_crash(self, point: str | None, trap: CrashAt | None, *, must_crash: bool) -> None:
+        if point is None or trap is None or not must_crash:
+            return
+        if isinstance(point, EveryCrashPoint):
+            self._unreached[point] = self._unreached.get(point, True) and not trap.crashed
+        elif not trap.crashed:
+            reached = ", ".join(trap.reached) or "none"
+            raise AssertionError(
+                f"crash point {point!r} was not reached. Reached: {reached}. Choose one of these, or pass must_crash=False. "
+                "A test with the fixture onceonly_crash_point is skipped at points that it does not reach."
+            )
+
+    def _skip_unreached(self) -> None:
+        """Skip the test at a crash point of the fixture that no message has reached, so that it does not count as passed."""
+        unreached = [point for point, is_unreached in self._unreached.items() if is_unreached]
+        if unreached:
+            raise SkipTest(f"crash point {unreached[0]} was not reached")
+
 
 @asynccontextmanager
-async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[EndpointRun]:
+async def run(
+    endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None, raise_failures: bool = True
+) -> AsyncIterator[EndpointRun]:
     """Run an endpoint for a test, with a new SQLite file and a queue in memory. Everything is deleted at the end.
 
     An endpoint whose own store is `memory://` or keeps documents has a new store in memory. The same holds for its dedup
     store, its blobs, and its tokens unless they are in its SQL database. With `own_store` the endpoint uses its own stores
     and their data. No request is sent to its peers: see `EndpointRun.answer`. `directory` is where the file is created. It is
-    kept there at the end.
+    kept there at the end. `raise_failures` is whether `deliver` and `settle` raise what a handler raised.
 
     Raises SetupError for the same reasons as the start of the endpoint.
     """
@@ -285,10 +361,15 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
             def connect(environment: Environment) -> AbstractAsyncContextManager[Ports]:
                 return host_of(endpoint).opened(settings=settings, environment=environment)
 
-            t = EndpointRun(endpoint, connect, settings)
+            t = EndpointRun(endpoint, connect, settings, raise_failures=raise_failures)
             stack.push_async_callback(t.stop)
             await t.start()
             yield t
+        t._skip_unreached()  # noqa: SLF001 - its own end
+
+
+def _trap(crash_at: str | None) -> CrashAt | None:
+    return None if crash_at is None else CrashAt(crash_at)
 
 
 def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:

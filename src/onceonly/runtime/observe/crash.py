@@ -65,6 +65,8 @@ class CrashAt:
             raise SetupError(f"no crash point {point!r}; there are: {', '.join(CRASH_POINTS)}")
         self._point = point
         self._left = after_times
+        self.reached: list[str] = []
+        """The crash points that were reached, each once, in order."""
 
     @property
     def crashed(self) -> bool:
@@ -79,6 +81,8 @@ class CrashAt:
         self._reach(f"after-{call.point}")
 
     def _reach(self, point: str) -> None:
+        if point in CRASH_POINTS and point not in self.reached:
+            self.reached.append(point)
         if point == self._point and self._left > 0:
             self._left -= 1
             if self._left == 0:
