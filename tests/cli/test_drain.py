@@ -36,7 +36,7 @@ def test_what_only_others_hold_is_said_once(capsys: pytest.CaptureFixture[str]) 
     elsewhere = HeldElsewhereNotice(patience=0)
     for _ in range(3):
         elsewhere.look(Depth(waiting=0, held=200, delayed=0), 0)
-    assert capsys.readouterr().err == "waiting for 200 messages that another process holds\n"
+    assert capsys.readouterr().err == "waiting for 200 messages held by another process\n"
 
 
 def test_nothing_is_said_while_there_is_work_here_or_no_reason_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,9 +69,7 @@ def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: Terminal)
     for _ in range(2):
         done = onceonly("run", "works:works", "--drain")
         assert (done.code, done.out) == (1, "")
-        assert done.error == (
-            "error: not all is done: 1 not yet due, as retries and messages for later are: drain again when they are"
-        )
+        assert done.error == ("error: not drained: 1 not yet due (retries and delayed messages): drain again when they are due")
 
 
 TWO = """

@@ -29,7 +29,7 @@ JOURNAL = Journal(
     retention=7,
     by="here:1",
     chores={"recycling slots": TaskRun(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
-    late=(LateBucket(number=3, late=9, reason="nobody was at it", stops=True),),
+    late=(LateBucket(number=3, late=9, reason="no process ran the task", stops=True),),
 )
 
 _TERMINATE = (

@@ -42,7 +42,7 @@ class HeldElsewhereNotice:
         if not self._said and now - self._since >= self._patience:
             self._said = True
             messages = "1 message" if depth.held == 1 else f"{depth.held} messages"
-            say(f"waiting for {messages} that another process holds")
+            say(f"waiting for {messages} held by another process")
 
 
 class DrainedQueue(NamedTuple):

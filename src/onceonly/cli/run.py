@@ -56,35 +56,37 @@ class LogLevel(StrEnum):
 
 
 LogLevelOption = Annotated[
-    LogLevel, typer.Option(help="The lowest level to log. At debug, every run of a handler is logged with its duration.")
+    LogLevel, typer.Option(help="Lowest level to log. At debug, each run of a handler is logged with its duration.")
 ]
 
 
 def run(  # noqa: PLR0913 - one parameter for each option
-    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to run, such as shop:shop.")],
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints, such as shop:shop.")],
     *,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1024, help="How many processes.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1024, help="Number of processes.")] = 1,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", "-c", min=1, help="Batches in work at once, for each endpoint in each process."),
     ] = None,
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file below this directory changes.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file in this directory tree changes.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,
     debug: Annotated[
         bool,
         typer.Option("--debug", help="Run in this process, for breakpoint(): no time limits, and nothing restarts it."),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    log_format: Annotated[LogFormat, typer.Option(help="Log as text, or as one JSON object for each line.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
-    """Run endpoints until SIGTERM or Ctrl-C: then nothing more is taken, and what is in work is finished.
+    """Run endpoints until SIGTERM or Ctrl-C, then finish the messages in work and stop.
 
-    A process that dies or hangs is replaced; what it held comes again. A server that is away at start is waited for. With
-    --health, GET /live and /ready say how all processes are: 503 when something is to be done about it, else 200. Exit code 2
-    when the set-up is wrong; of --drain 1 when messages are left that are not due yet, or not sent yet.
+    A process that dies or hangs is replaced, and its messages are delivered again. If a server is unreachable, the command
+    retries until it answers. With --health, GET /live and /ready report the state of all processes: 200, or 503 if they need
+    attention.
+
+    Exits with code 2 if the configuration is wrong. With --drain, exits with code 1 if delayed or unsent messages are left.
     """
     if debug and (drain or reload or processes > 1 or health is not None):
         raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
@@ -109,7 +111,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             left: list[str] = []
             run_here(lambda stop: _drain(plan, stop, counters, left))
             if left:
-                refuse(f"not all is done: {'; '.join(left)}")
+                refuse(f"not drained: {'; '.join(left)}")
         else:
             raise typer.Exit(_supervise(plan, counters, reload=reload))
 
@@ -217,10 +219,10 @@ async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters,
     counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
     say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
     if delayed:
-        left.append(f"{delayed} not yet due, as retries and messages for later are: drain again when they are")
+        left.append(f"{delayed} not yet due (retries and delayed messages): drain again when they are due")
     if unsent:
-        when = "the relay takes them when they are old enough, drain again then"
-        left.append(f"{unsent} records are committed and not sent: {when}")
+        when = "drain again later, the relay sends records that are older than relay_after"
+        left.append(f"{unsent} records have unsent messages: {when}")
 
 
 def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:

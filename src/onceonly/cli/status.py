@@ -1,4 +1,4 @@
-"""`onceonly status`: what waits, what is pending, and what was given up."""
+"""`onceonly status`: queues, pending records, dead letters and maintenance of endpoints."""
 
 import asyncio
 from collections.abc import Sequence
@@ -64,26 +64,49 @@ COLUMNS = [name for name in Status.__struct_fields__ if name != "more"]
 
 
 def status(
-    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to look at.")],
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints, such as shop:shop.")],
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", min=0.1, max=86_400, metavar="SECONDS", help="How often, with --watch.")
-    ] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, max=86_400, metavar="SECONDS", help="Interval of --watch.")] = 2.0,
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show each endpoint's queue, the records whose messages are not sent yet, and its dead letters.
+    """Show the queue, pending records, dead letters and maintenance of each endpoint.
 
-    waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
-    late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
-    wake up: whether a queue in PostgreSQL is notified or polled;
-    dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
-    to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late buckets: of claims that
-    nobody rotates; janitor: how it is, and when it was there.
+    Columns:
 
-    With --watch and --json each look is one line; one that fails is a line with "error".
+    * waiting: messages in the queue that no worker has received
+
+    * held: messages that workers are processing
+
+    * delayed: messages that are not due yet, such as retries
+
+    * records: handled messages whose own messages are not all sent
+
+    * late: records older than `relay_after`
+
+    * oldest: age of the oldest record, in seconds
+
+    * dead letters: messages that were given up
+
+    Columns for endpoints that use these features:
+
+    * wake up: whether the PostgreSQL queue is notified or polled
+
+    * dropped: messages without a live token, usually duplicates
+
+    * prepared, live: tokens of messages to the endpoint
+
+    * marks: messages in its dedup store
+
+    * attempts: open attempts to create blobs and requests
+
+    * late buckets: time buckets of claims that were not rotated in time
+
+    * janitor: state and last run of the clean-up tasks
+
+    With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """
     found = [
         (UrlOverrides(store, transport).settings(endpoint), endpoint.topology().events) for endpoint in load_all(endpoints)
@@ -115,8 +138,8 @@ def _drawn(numbers: list[Status]) -> list[RenderableType]:
 
 def _warnings(numbers: list[Status]) -> list[str]:
     dropped = [
-        f"warning: {each.endpoint} has dropped {each.dropped} messages that came without a live token. Copies of what was "
-        "handled are dropped so; if tokens were lost, so were the messages they belong to"
+        f"warning: {each.endpoint} dropped {each.dropped} messages without a live token. Duplicates are dropped this way. If "
+        "there were fewer duplicates, tokens were lost, and their messages with them"
         for each in numbers
         if each.dropped
     ]

@@ -142,5 +142,5 @@ async def late_buckets(ring: Ring, reasons: Mapping[int, str] = MappingProxyType
 
 def _why(bucket: TimeBucket, reasons: Mapping[int, str]) -> str:
     if bucket.pending:
-        return f"{bucket.pending} of its records have effects that are not dispatched; see what the relay says of them"
-    return reasons.get(bucket.number, "nobody was at it")
+        return f"{bucket.pending} of its records have unsent messages; see the warnings of the relay in the log"
+    return reasons.get(bucket.number, "no process ran the task")
