@@ -117,8 +117,9 @@ async def test_it_works_in_the_handlers_unit(tmp_path: Path, style: str, fails: 
             seen.append(tenant.get())
             session.add(Line(id=order.id))
 
-    async with testing.run(shop, directory=tmp_path) as t:
+    async with testing.run(shop, directory=tmp_path, raise_failures=False) as t:
         await t.deliver(t.message(Order("1"), id="a", headers={"tenant": "acme"}), copies=2)
+        assert {str(each.exception) for each in t.failures} == ({"no tenant"} if fails else set())
         async with t.session() as session:
             lines = sorted((await session.execute(text("SELECT id FROM lines"))).scalars())
         assert set(seen) == {"acme"}
