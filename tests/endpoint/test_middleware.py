@@ -3,7 +3,9 @@
 # ruff: noqa: ARG001 - functions under test need not use what they ask for
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +16,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from onceonly import Context, Endpoint, Reject, Response, Retry, RetryLater, testing
+from onceonly import Context, Endpoint, Reject, Response, Retry, RetryLater, WorkerSettings, testing
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler
+from onceonly.model.errors import HandlerAbandoned
 from onceonly.model.message import FailureKind
 from onceonly.types import CallNext
 from tests.endpoint.harness import STILL, effects, endpoint, failure, incoming, resources
@@ -127,6 +130,61 @@ async def test_it_works_in_the_handlers_unit(tmp_path: Path, style: str, fails: 
             assert (lines, t.sent, [each.reason for each in t.dead_letters][:1]) == ([], [], ["ValueError: no tenant"])
         else:
             assert (seen, lines, t.sent, t.dead_letters) == (["acme"], ["1", "before a"], [Seen("a")], ())
+
+
+async def test_a_def_handler_in_a_thread_is_inside_it(tmp_path: Path) -> None:
+    """As in an application: it sees the middleware's context variables, and both work in one unit."""
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    shop = Endpoint(
+        "shop",
+        store=f"sqlite:///{tmp_path}/shop.db",
+        transport=f"sqlite:///{tmp_path}/queue.db",
+        metadata=Base.metadata,
+        worker=WorkerSettings(def_handlers="thread"),
+    )
+    loop, done, found = asyncio.get_running_loop(), asyncio.Event(), list[object]()
+
+    @shop.middleware
+    async def for_tenant(context: Context, call_next: CallNext, session: AsyncSession) -> None:
+        tenant.set(context.message.header("tenant"))
+        await call_next()
+        found.append((await session.execute(text("SELECT id FROM lines"))).scalars().all())
+        loop.call_soon(done.set)
+
+    @shop.handler
+    def take(order: Order, session: Session) -> None:
+        found.append((tenant.get(), threading.current_thread() is threading.main_thread()))
+        session.add(Line(id=order.id))
+
+    async with shop.running():
+        async with shop.transaction() as tx:
+            tx.send(Order("1"), to="shop", headers={"tenant": "acme"})
+        async with asyncio.timeout(60):
+            await done.wait()
+    assert found == [("acme", False), ["1"]]
+
+
+async def test_a_thread_that_is_left_behind_fails_whatever_the_middleware_does() -> None:
+    """Its time is over."""
+    held = threading.Event()
+
+    async def catching(context: Context, call_next: CallNext) -> None:
+        with suppress(BaseException):
+            await call_next()
+
+    worker = WorkerSettings(def_handlers="thread", grace=0.2)
+    shop = endpoint(timeout=0.1, worker=worker)
+    shop.middleware(catching)
+
+    @shop.handler
+    def take(order: Order) -> None:
+        held.wait(60)
+
+    try:
+        with pytest.raises(HandlerAbandoned, match="took longer"):
+            await effects(shop)
+    finally:
+        held.set()
 
 
 @pytest.mark.parametrize(
