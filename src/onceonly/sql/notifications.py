@@ -2,7 +2,7 @@
 
 A notification saves looks at the database and is never needed: it may be lost, late or superfluous. It is sent outside of the
 transaction that it is about, after its commit. PostgreSQL commits transactions with NOTIFY one after another, so a sender
-sends at most one in `FIRST_INTERVAL_SECONDS`, and fewer while it has something to tell all the time.
+sends at most one for a name in `FIRST_INTERVAL_SECONDS`, and fewer while it has something to tell all the time.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -19,8 +19,11 @@ from onceonly.formats.log_events import EventLogger
 
 __all__ = ["Listening", "Notifications", "NotifyingDialect"]
 
-FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.1
-"""Seconds between two notifications of one process: the interval doubles while each of them has something to tell."""
+FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.5
+"""Seconds between two notifications of one process for one name: the interval doubles while the name is told all the time.
+
+A receiver that is told all the time does not sleep: it has been busy just before, and looks by itself after 5 to 100 ms.
+"""
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 NOTIFY_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
@@ -58,6 +61,19 @@ class NotifyingDialect(Protocol):
         """See `Dialect.listen`."""
 
 
+class NotificationPace(NamedTuple):
+    """When the next notification for a name may be sent, and how long after the last one that is."""
+
+    not_before: float
+    interval: float
+
+    def after(self, now: float) -> "NotificationPace":
+        """Wait for twice as long if another one was sent just before, else for the first interval."""
+        is_busy = now < self.not_before + self.interval
+        interval = min(2 * self.interval, LONGEST_INTERVAL_SECONDS) if is_busy else FIRST_INTERVAL_SECONDS
+        return NotificationPace(now + interval, interval)
+
+
 class Notifications:
     """Those of one database and prefix in one process. `ready` connects to the server for the first time."""
 
@@ -76,6 +92,7 @@ class Notifications:
         self._counts: Counter[str] = Counter()
         self._by_word: dict[str, str] = {}
         self._untold: set[str] = set()
+        self._paces: dict[str, NotificationPace] = {}
         self._telling: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -126,14 +143,21 @@ class Notifications:
             await asyncio.wait(tasks)
 
     async def _tell(self) -> None:
-        interval = FIRST_INTERVAL_SECONDS
+        clock = asyncio.get_running_loop().time
         while self._untold:
-            words, self._untold = sorted(map(_short, self._untold)), set()
+            due = {name for name in self._untold if self._closing.is_set() or self._pace(name).not_before <= clock()}
+            if not due:
+                await self._pause(min(self._pace(name).not_before for name in self._untold) - clock())
+                continue
+            self._untold -= due
             with suppress(Exception):  # whoever is not told looks after its polling interval
                 async with asyncio.timeout(NOTIFY_SECONDS):
-                    await self._dialect.notify(self._engine, self._channel, words)
-            await self._pause(interval)
-            interval = min(2 * interval, LONGEST_INTERVAL_SECONDS)
+                    await self._dialect.notify(self._engine, self._channel, sorted(map(_short, due)))
+            for name in due:
+                self._paces[name] = self._pace(name).after(clock())
+
+    def _pace(self, name: str) -> "NotificationPace":
+        return self._paces.get(name, NotificationPace(0.0, 0.0))
 
     async def _listen(self) -> None:
         """Keep a listening connection open until the end."""

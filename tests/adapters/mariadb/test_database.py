@@ -1,6 +1,7 @@
 """A MariaDB database: which servers are refused, how a user's engine is adopted, and how tables are made."""
 
 import asyncio
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,7 @@ from tests.sql.harness import (
     opened,
     orders,
     records,
+    session_of,
 )
 
 
@@ -184,6 +186,28 @@ async def test_a_users_engine_is_adopted_and_left_as_it_was(
             await session.execute(text("INSERT INTO orders (id) VALUES ('of the user')"))
             await session.rollback()
         assert await orders(database) == ["a", "b"]
+    finally:
+        await engine.dispose()
+
+
+async def test_copies_cause_no_warnings_on_a_users_engine(url: str, database: Database) -> None:
+    """Asyncmy makes a Python warning of each duplicate of INSERT IGNORE. A handler's own statement still has its warning."""
+    engine = create_async_engine(f"mysql+asyncmy://{url.partition('://')[2]}")
+    adopted = await open_database(engine, clock=ManualClock(), prefix="own_")
+    twice = text("INSERT IGNORE INTO orders (id) VALUES ('twice'), ('twice')")
+    try:
+        store = SqlStore(adopted, "shop")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            await handle(store, A, B)
+            await handle(store, A, B)
+            assert await look(SqlStore(database, "shop"), A, B) == {"done": ["a", "b"]}
+        assert [str(each.message) for each in caught if "Duplicate" in str(each.message)] == []
+        unit = await store.begin([message("other")])
+        with pytest.warns(Warning, match="Duplicate entry"):
+            await session_of(unit.resources).execute(twice)
+        unit.abandon()
+        await adopted.close()
     finally:
         await engine.dispose()
 

@@ -20,6 +20,8 @@ from onceonly.sql.guard import is_guarded
 
 _ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
 _LOCK_TIMEOUT = 1205
+QUIET = "onceonly_quiet"
+"""The execution option of statements whose duplicates are no news."""
 _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
 
@@ -85,6 +87,17 @@ def _note(context: ExceptionContext, connection: Connection) -> None:
     if isinstance(error, DBAPIError) and code_of(error) in _ENDING:
         connection.info[_MENDABLE] = code_of(error) == _LOCK_TIMEOUT and _ROLLED_BACK not in connection.info
         connection.info[_ROLLED_BACK] = f"{type(error.orig).__name__}: {error.orig}".splitlines()[0]
+
+
+def leave_warnings(_: Connection, cursor: Any, _statement: str, _parameters: object, context: Any, *_more: object) -> None:
+    """Have a user's engine not read the warnings of a `QUIET` statement.
+
+    asyncmy would ask for them in a round trip, and make a Python warning of each duplicate. A handler's statements keep theirs.
+    """
+    if context is not None and context.execution_options.get(QUIET):
+        from onceonly.adapters.mariadb.cursor import QuietCursor  # noqa: PLC0415 - the driver is imported when an engine uses it
+
+        cursor._cursor = QuietCursor(cursor._cursor.connection)  # noqa: SLF001 - SQLAlchemy has no other way
 
 
 def refuse(connection: Connection, statement: str) -> None:

@@ -13,12 +13,17 @@ from asyncmy.cursors import Cursor
 SECONDS_TO_INTERRUPT = 2.0
 
 
+class QuietCursor(Cursor):
+    """Asks the server for no warnings: that would be a round trip, and log lines, for every duplicate."""
+
+    async def _show_warnings(self, conn: Connection) -> None:
+        """Leave them."""
+
+
 def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
     """Make the class of such cursors; `interrupt` ends the statement of a thread of the server."""
 
-    class InterruptibleCursor(Cursor):
-        """Asks the server for no warnings either: that would be a round trip, and log lines, for every duplicate."""
-
+    class InterruptibleCursor(QuietCursor):
         async def _query(self, q: str | bytes) -> int:
             thread = self.connection.thread_id()
             asked = asyncio.ensure_future(self.connection.answered(super()._query(q)))  # type: ignore[misc]  # its stub leaves it out
@@ -27,9 +32,6 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
             except asyncio.CancelledError:
                 await _end(asked, lambda: interrupt(thread))
                 raise
-
-        async def _show_warnings(self, conn: Connection) -> None:
-            """Leave them."""
 
     return InterruptibleCursor
 

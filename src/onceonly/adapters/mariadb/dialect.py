@@ -17,7 +17,17 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from onceonly.adapters.mariadb.commits import NOTE_START, commit_within
-from onceonly.adapters.mariadb.connection import code_of, listen, mended, refuse, reset, rolled_back_by, start_over
+from onceonly.adapters.mariadb.connection import (
+    QUIET,
+    code_of,
+    leave_warnings,
+    listen,
+    mended,
+    refuse,
+    reset,
+    rolled_back_by,
+    start_over,
+)
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
@@ -124,6 +134,7 @@ class MariaDB(Dialect):
             raise SetupError("a MariaDB engine must use asyncmy: create_async_engine('mysql+asyncmy://user@host/database')")
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
         listen(view)
+        event.listen(view.sync_engine, "before_cursor_execute", leave_warnings)
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
@@ -212,7 +223,8 @@ class MariaDB(Dialect):
     ) -> Sequence[Row[Any]]:
         """Say INSERT IGNORE ... RETURNING, which returns what it inserted and not what it found.
 
-        IGNORE would also cut what is too long, so that is looked at before. ON DUPLICATE KEY UPDATE returns both.
+        IGNORE would also cut what is too long, so that is looked at before. ON DUPLICATE KEY UPDATE returns both, and it locks
+        rows that were there exclusively. The server has a warning for each duplicate, which a cursor is told to leave there.
         """
         if not rows:
             return []
@@ -220,7 +232,7 @@ class MariaDB(Dialect):
         if not connection.dialect.insert_returning:
             return _insert_without_returning(connection, table, rows, key=key)
         statement = insert(table).prefix_with("IGNORE").returning(*(table.c[name] for name in key))
-        options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
+        options = {"insertmanyvalues_page_size": ROWS_AT_ONCE, QUIET: True}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
@@ -313,7 +325,7 @@ def _insert_without_returning(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
 ) -> Sequence[Any]:
     """Insert on MySQL, one statement for each row: only its row count tells there whether a row is new."""
-    statement = insert(table).prefix_with("IGNORE")
+    statement = insert(table).prefix_with("IGNORE").execution_options(**{QUIET: True})
     added = [row for row in rows if connection.execute(statement, dict(row)).rowcount]
     shape = namedtuple("shape", key)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only here
     return [shape(*(row[name] for name in key)) for row in added]
