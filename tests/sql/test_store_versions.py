@@ -12,7 +12,7 @@ from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.record import Record
 from onceonly.sql.database import Database, open_database
-from onceonly.sql.schema import _versions, check, create, drop, upgrade
+from onceonly.sql.schema import check, create, drop, upgrade, versions_table
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import Tables, tables
@@ -84,7 +84,7 @@ def shape(connection: Connection) -> dict[str, Any]:
 
 async def make_version(database: Database, version: int) -> None:
     """Make the tables of an earlier version, with a claimed message whose record waits."""
-    own, versions, pending = tables("older_"), _versions(database), message("pending")
+    own, versions, pending = tables("older_"), versions_table(database), message("pending")
     row = row_of("shop", Record(pending.identity, ONE_EFFECT), 1)
 
     def fill_and_step_back(connection: Connection) -> None:
@@ -129,7 +129,7 @@ async def check_upgrade(place: str, version: int) -> None:
         await upgrade(old, SCHEMA)
         async with old.reading() as connection:
             assert await connection.run_sync(shape) == new
-            assert (await connection.execute(select(_versions(old).c.version))).scalars().all() == [SCHEMA.version]
+            assert (await connection.execute(select(versions_table(old).c.version))).scalars().all() == [SCHEMA.version]
         assert await look(SqlStore(old, "shop"), message("pending")) == {"pending": ["pending"]}
         (taken,) = await SqlStore(old, "shop").take(LATER, 10, lease=1)
         assert taken.identity == message("pending").identity

@@ -20,10 +20,11 @@ from onceonly.formats.log_events import EventLogger
 __all__ = ["Listening", "Notifications", "NotifyingDialect"]
 
 FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.5
-"""Seconds between two notifications of one process for one name: the interval doubles while the name is told all the time.
+"""Seconds between two notifications of one process for one name: the interval grows while the name is told all the time.
 
 A receiver that is told all the time does not sleep: it has been busy just before, and looks by itself after 5 to 100 ms.
 """
+GROWTH = 4
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 NOTIFY_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
@@ -68,9 +69,9 @@ class NotificationPace(NamedTuple):
     interval: float
 
     def after(self, now: float) -> "NotificationPace":
-        """Wait for twice as long if another one was sent just before, else for the first interval."""
+        """Wait for longer if another one was sent just before, else for the first interval."""
         is_busy = now < self.not_before + self.interval
-        interval = min(2 * self.interval, LONGEST_INTERVAL_SECONDS) if is_busy else FIRST_INTERVAL_SECONDS
+        interval = min(GROWTH * self.interval, LONGEST_INTERVAL_SECONDS) if is_busy else FIRST_INTERVAL_SECONDS
         return NotificationPace(now + interval, interval)
 
 

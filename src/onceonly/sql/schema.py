@@ -4,7 +4,7 @@ One table, `{prefix}schema`, says which version of which component a database ha
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, inspect, select, update
@@ -28,6 +28,13 @@ class Schema(Struct, frozen=True, kw_only=True):
     version: int
     tables: Callable[[str, str | None], MetaData]
     upgrades: Mapping[int, Step] = {}
+
+
+class Names(NamedTuple):
+    """What the tables in a database are called, without a connection to it."""
+
+    prefix: str
+    schema: str | None
 
 
 class TableNaming(Protocol):
@@ -83,14 +90,14 @@ def render(database: Database, schema: Schema) -> str:
     """Give the statements that create these tables, for a person to run or to review. Does not connect."""
     dialect = database.engine.dialect
     statements: list[str] = [str(_place(database).compile(dialect=dialect))] if database.schema else []
-    for metadata in (_versions(database).metadata, _tables(database, schema)):
+    for metadata in (versions_table(database).metadata, _tables(database, schema)):
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip())
             statements += [
                 str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)).strip()
                 for index in sorted(table.indexes, key=lambda index: str(index.name))
             ]
-    mark = insert(_versions(database)).values(component=schema.component, version=schema.version)
+    mark = insert(versions_table(database)).values(component=schema.component, version=schema.version)
     statements.append(str(mark.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     return ";\n\n".join(statements) + ";\n"
 
@@ -100,7 +107,7 @@ async def drop(database: Database, *schemas: Schema) -> None:
     async with database.writing() as connection:
         for schema in schemas:
             await connection.run_sync(_tables(database, schema).drop_all)
-        await connection.run_sync(_versions(database).metadata.drop_all)
+        await connection.run_sync(versions_table(database).metadata.drop_all)
 
 
 async def create_user_tables(database: Database, metadata: MetaData) -> None:
@@ -109,15 +116,16 @@ async def create_user_tables(database: Database, metadata: MetaData) -> None:
         await connection.run_sync(metadata.create_all)
 
 
-def _tables(database: Database, schema: Schema) -> MetaData:
-    return schema.tables(database.prefix, database.schema)
+def _tables(names: TableNaming, schema: Schema) -> MetaData:
+    return schema.tables(names.prefix, names.schema)
 
 
-def _place(database: Database) -> CreateSchema:
-    return CreateSchema(database.schema or "", if_not_exists=True)
+def _place(names: TableNaming) -> CreateSchema:
+    return CreateSchema(names.schema or "", if_not_exists=True)
 
 
-def _versions(names: TableNaming) -> Table:
+def versions_table(names: TableNaming) -> Table:
+    """Give the table that stores the version of each component."""
     return Table(
         f"{names.prefix}schema",
         MetaData(schema=names.schema),
@@ -133,7 +141,7 @@ async def _version(database: Database, schema: Schema) -> int | None:
 
 
 def _read_version(connection: Connection, names: TableNaming, component: str) -> int | None:
-    versions = _versions(names)
+    versions = versions_table(names)
     if not inspect(connection).has_table(versions.name, schema=names.schema):
         return None
     return connection.scalar(select(versions.c.version).where(versions.c.component == component))
@@ -155,20 +163,33 @@ def _check_version(found: int | None, schema: Schema) -> None:
         )
 
 
+def upgrade_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
+    """Do what `upgrade` does in a database transaction of the caller's, who lets one process at a time do it.
+
+    Raises SchemaTooNew, SchemaMissing when a step is missing.
+    """
+    _create_absent(connection, names, schema)
+    _upgrade(connection, names, schema)
+
+
 def _create(connection: Connection, database: Database, schema: Schema) -> None:
-    versions = _versions(database)
-    database.dialect.lock_schema(connection, versions.name)
-    if database.schema is not None and not inspect(connection).has_schema(database.schema):
-        connection.execute(_place(database))
+    database.dialect.lock_schema(connection, versions_table(database).name)
+    _create_absent(connection, database, schema)
+
+
+def _create_absent(connection: Connection, names: TableNaming, schema: Schema) -> None:
+    versions = versions_table(names)
+    if names.schema is not None and not inspect(connection).has_schema(names.schema):
+        connection.execute(_place(names))
     versions.create(connection, checkfirst=True)
-    if _read_version(connection, database, schema.component) is None:
-        _tables(database, schema).create_all(connection)
+    if _read_version(connection, names, schema.component) is None:
+        _tables(names, schema).create_all(connection)
         connection.execute(insert(versions).values(component=schema.component, version=schema.version))
 
 
-def _upgrade(connection: Connection, database: Database, schema: Schema) -> None:
-    versions = _versions(database)
-    found = _read_version(connection, database, schema.component) or 0
+def _upgrade(connection: Connection, names: TableNaming, schema: Schema) -> None:
+    versions = versions_table(names)
+    found = _read_version(connection, names, schema.component) or 0
     if found > schema.version:
         _check_version(found, schema)
     for version in range(found, schema.version):
@@ -176,6 +197,6 @@ def _upgrade(connection: Connection, database: Database, schema: Schema) -> None
             raise SchemaMissing(
                 f"no step leads from version {version} of the {schema.component}: upgrade with an older onceonly"
             )
-        schema.upgrades[version](connection, _tables(database, schema))
+        schema.upgrades[version](connection, _tables(names, schema))
         # said after each step: MariaDB commits with every table it changes, and takes no step back
         connection.execute(update(versions).where(versions.c.component == schema.component).values(version=version + 1))
