@@ -177,6 +177,10 @@ class WrappedResources:
         """Enclose a handler's work."""
         return self.inner.attempt()
 
+    def is_busy(self) -> bool:
+        """Ask the resources."""
+        return self.inner.is_busy()
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
         """Run a synchronous handler."""
         return await self.inner.run_sync(function)

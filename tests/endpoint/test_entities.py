@@ -471,6 +471,9 @@ async def test_a_store_without_entities_fails_the_handler_in_words() -> None:
         def attempt(self) -> AbstractAsyncContextManager[None]:
             return nullcontext()
 
+        def is_busy(self) -> bool:
+            return False
+
         async def run_sync(self, function: Any) -> object:
             return function(self.get)
 

@@ -338,6 +338,10 @@ class RefusingResources:
         """Offer nothing."""
         raise LookupError(kind)
 
+    def is_busy(self) -> bool:
+        """Tell that it never is: there is no store."""
+        return False
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run it."""
         return function(self.get)

@@ -58,6 +58,7 @@ __all__ = [
     "schemas",
     "shown",
     "temporary_transport",
+    "units_at_once",
     "wire",
 ]
 
@@ -246,6 +247,18 @@ def open_store(
 
         return open_store_on_documents(settings, clock=environment.clock)
     return _stores(store).open_store(settings, clock=environment.clock)
+
+
+def units_at_once(settings: Settings, *, entities: bool) -> int:
+    """Return how many units a worker may have open while handlers wait. Raises SetupError.
+
+    More than one only in a SQL database, and not where handlers work on `entities`: the versions of one are handled in order.
+    """
+    if settings.worker.concurrency is not None or entities or not settings.places.store.is_sql:
+        return settings.worker.at_once
+    from onceonly.assembly import sql  # noqa: PLC0415 - SQLAlchemy is imported when a URL names it
+
+    return sql.units_at_once(settings)
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> EnlistedTransaction:

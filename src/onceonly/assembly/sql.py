@@ -14,7 +14,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE
-from onceonly.sql.database import Database, dialect_of, place_of, pool_of
+from onceonly.sql.database import Database, connection_limit, dialect_of, place_of, pool_of
 from onceonly.sql.database import open_database as connect
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.database_identity import whereabouts
@@ -43,6 +43,8 @@ from onceonly.sql.store.measuring import SampleSize, measure
 from onceonly.sql.store.tables import SCHEMA as STORE
 from onceonly.systems.shared import Shared
 
+SPARE_CONNECTIONS = 4
+"""Connections of a user's pool that handlers which wait never use: for relay, janitor, queue, and the application."""
 SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP}
 
 _DATABASES: Shared[Database] = Shared(Database.close)
@@ -180,6 +182,18 @@ def are_one_file(one: Any, other: Any) -> bool:
     if not dialect_of(here).embedded:
         return False
     return whereabouts(here, embedded=True) == whereabouts(there, embedded=dialect_of(there).embedded)
+
+
+def units_at_once(settings: Settings) -> int:
+    """Return how many units a worker may have open while handlers wait: one where there is one writer at a time.
+
+    The pool of a user's engine is not used up: the application has transactions of its own. Raises SetupError.
+    """
+    store: Any = settings.store
+    if dialect_of(place_of(store).url).single_writer:
+        return 1
+    wanted, limit = settings.worker.max_concurrency, connection_limit(store)
+    return wanted if limit is None else max(1, min(wanted, limit - SPARE_CONNECTIONS))
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> EnlistedSession:

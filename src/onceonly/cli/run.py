@@ -66,7 +66,12 @@ def run(  # noqa: PLR0913 - one parameter for each option
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1024, help="Number of processes.")] = 1,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, help="Batches in work at once, for each endpoint in each process."),
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Batches in work at once, for each endpoint in each process [default: 1, more while handlers wait].",
+        ),
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file in this directory tree changes.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,

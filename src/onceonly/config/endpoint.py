@@ -111,7 +111,7 @@ class Settings:
         A handler ends, or its process does, within time-out and grace; those of other units may hold the event loop meanwhile.
         """
         worker = self.worker
-        handling = worker.budget + worker.concurrency * (max(self.timeout, longest_timeout) + worker.grace)
+        handling = worker.budget + worker.at_once * (max(self.timeout, longest_timeout) + worker.grace)
         if self.makes_things or (self.plan.tokens is not None and not self.plan.tokens_in_store):
             handling += PREPARATION_SECONDS
         return max(handling, self.max_commit.total_seconds()) + MARGIN_SECONDS

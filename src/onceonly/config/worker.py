@@ -20,10 +20,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     `def_handlers` says where `def` handlers run: "thread" or "loop". In a thread they may block, and have a time limit. In the
     event loop they cost less, but a handler that blocks stops everything else there. By default they run in the event loop
     under `onceonly run`, where only other handlers use it, and in threads in any other program.
+
+    Without `concurrency` one batch is handled at once, and up to `max_concurrency` smaller ones while handlers wait for
+    something else than the store. Each needs a database connection. Only SQL servers allow it, and only without entities.
     """
 
     batch_size: int = 100
-    concurrency: int = 1
+    concurrency: int | None = None
+    max_concurrency: int = 20
     budget: float = 1.0
     grace: float = 10.0
     wait: float = 0.5
@@ -33,11 +37,17 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         if wrong := self.problems():
             raise SetupError("; ".join(wrong))
 
+    @property
+    def at_once(self) -> int:
+        """How many batches are handled at once while no handler waits."""
+        return self.concurrency or 1
+
     def problems(self) -> tuple[str, ...]:
         """List the problems. Empty if there are none."""
         rules = (
             (1 <= self.batch_size <= MAX_BATCH, f"batch_size must be between 1 and {MAX_BATCH}, not {self.batch_size}"),
-            (self.concurrency >= 1, f"concurrency must be 1 or more, not {self.concurrency}"),
+            (self.concurrency is None or self.concurrency >= 1, f"concurrency must be 1 or more, not {self.concurrency}"),
+            (self.max_concurrency >= 1, f"max_concurrency must be 1 or more, not {self.max_concurrency}"),
             (self.budget > 0, f"budget must be more than 0 seconds, not {self.budget}"),
             (self.grace >= 0, f"grace must be 0 seconds or more, not {self.grace}"),
             (self.wait > 0, f"wait must be more than 0 seconds, not {self.wait}"),

@@ -283,6 +283,10 @@ class DocumentResources:
                 self._entities.undo(mark)
             raise
 
+    def is_busy(self) -> bool:
+        """Tell that it never is: a document is loaded before the handler runs."""
+        return False
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler, in `thread` if there is one."""
         return function(self.get) if thread is None else await thread.run(partial(function, self.get))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import enlist, wire
+from onceonly.assembly import enlist, units_at_once, wire
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.endpoint.blobs import BlobPlace
@@ -165,7 +165,9 @@ class Host:
         self._use_counters(ports, counters)
         janitor = MaintenanceLoop(ports, grace=grace, environment=environment) if maintenance.has_tasks else None
         ask = janitor.ask if janitor is not None else lambda: None
-        worker: Runner = (working := Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask))
+        most = units_at_once(settings, entities=any(each.entity is not None for each in self._registered.handlers))
+        working = Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask, most=most)
+        worker: Runner = working
         if maintenance.drops is not None:
             in_store = maintenance.tokens is None
             worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)

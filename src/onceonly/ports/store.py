@@ -52,6 +52,9 @@ class Resources(Protocol):
         CommitFailed. An isolated unit that can continue without this handler raises HandlerFailed, of kind LOCKED or UNKNOWN.
         """
 
+    def is_busy(self) -> bool:
+        """Tell whether a call to the store is in progress: a handler that waits now waits for the store. Awaits nothing."""
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them.
 

@@ -329,6 +329,14 @@ def pool_of(source: Source) -> Pool | None:
     return None if isinstance(source, str) else _factory_of(source)[1].sync_engine.pool
 
 
+def connection_limit(source: Source) -> int | None:
+    """Return how many connections a source can have at once; None for no limit. A URL has none. Raises SetupError."""
+    pool = pool_of(source)
+    if not isinstance(pool, QueuePool) or pool._max_overflow < 0:  # noqa: SLF001 - the pool tells it in no other way
+        return None
+    return pool.size() + pool._max_overflow  # noqa: SLF001 - the same
+
+
 def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple[async_sessionmaker[AsyncSession], AsyncEngine]:
     factory = source if isinstance(source, async_sessionmaker) else async_sessionmaker(source)
     engine = factory.kw.get("bind")

@@ -101,7 +101,8 @@ class Limit(NamedTuple):
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
-    There are defaults for `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for databases without notifications.
+    There are defaults for `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for databases without
+    notifications.
     Methods that take a connection run in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what
     SQLAlchemy and the driver raise.
     """
@@ -205,6 +206,15 @@ class Dialect(Protocol):
 
     def state(self, connection: Connection) -> State:
         """Return the state of the transaction, as the driver knows it. Must not send a statement."""
+
+    def is_busy(self, connection: Connection) -> bool:
+        """Return whether the database is executing a statement of this connection, as far as SQLAlchemy's driver adapter knows.
+
+        Must not send a statement. A statement that a handler executes on the driver's own connection may be missed.
+        """
+        adapted: Any = connection.connection.dbapi_connection
+        mutex = getattr(adapted, "_execute_mutex", None)
+        return mutex is not None and bool(mutex.locked())
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

@@ -119,7 +119,7 @@ def test_no_legal_unit_is_ended(changed: dict[str, Any], least: float) -> None:
     """The limit is above whatever a unit may wait for, but not by much; a handler's own time-out counts as well."""
     settings = Settings(name="shop", store="postgresql://db/shop", transport="amqp://mq", **changed)
     assert least < settings.longest_silence() <= least + 10
-    assert settings.longest_silence(1000.0) > 1000.0 * settings.worker.concurrency
+    assert settings.longest_silence(1000.0) > 1000.0 * settings.worker.at_once
 
 
 async def until_free(store: SqlStore) -> dict[str, list[str]]:

@@ -223,6 +223,10 @@ class MemoryResources:
                 raise HandlerFailed(Failure(kind=FailureKind.LOCKED, reason=str(error))) from error
             raise
 
+    def is_busy(self) -> bool:
+        """Tell that it never is: all is in memory."""
+        return False
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler, in `thread` if there is one."""
         return function(self.get) if thread is None else await thread.run(partial(function, self.get))

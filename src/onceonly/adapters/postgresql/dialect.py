@@ -369,6 +369,11 @@ class PostgreSQL(Dialect):
         state = self._driver.state(connection)
         return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
+    def is_busy(self, connection: Connection) -> bool:
+        """Ask the driver, which `watch` asks as well."""
+        adapted: Any = connection.connection.dbapi_connection
+        return adapted is not None and self._driver.awaits(adapted) is not None
+
     def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Shorten the wait for locks after a deadlock or a lock time-out.
 

@@ -4,6 +4,8 @@ from onceonly.algorithms.delivery import BatchReport
 from onceonly.ports.environment import RandomSource
 
 CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS = 0.005, 0.5
+WAIT_SECONDS = 0.05
+"""How long the handlers of a batch may wait for something else than the store, together: its rows are locked all the while."""
 UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
 
 
@@ -14,16 +16,19 @@ class Backpressure:
     workers that failed together do not meet again.
     """
 
-    def __init__(self, batch_size: int, chance: RandomSource) -> None:
-        """Begin at full size."""
+    def __init__(self, batch_size: int, chance: RandomSource, *, first: int | None = None) -> None:
+        """Begin at full size, or at `first` messages."""
         self._full = batch_size
         self._chance = chance
         self._conflicted = 0
         self._unknown = 0
-        self.limit = batch_size
+        self.limit = first or batch_size
 
-    def after(self, report: BatchReport, taken: int) -> float:
-        """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next."""
+    def after(self, report: BatchReport, taken: int, waited: float = 0.0) -> float:
+        """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next.
+
+        Its handlers `waited` so many seconds for something else than the store: batches of these stay small.
+        """
         if report.conflicted:
             self._conflicted += 1
             if report.conflicted > report.lost_race:
@@ -32,7 +37,8 @@ class Backpressure:
             self.limit = max(1, taken - report.postponed)
         elif not report.unknown:
             self._conflicted = 0
-            self.limit = min(self._full, self.limit * 2)
+            few = max(1, int(taken * WAIT_SECONDS / waited)) if waited else self._full
+            self.limit = min(self._full, self.limit * 2, few)
         if report.unknown > report.needs_upgrade:  # perhaps one message ruins every unit it is in: soon it is alone
             self._halve(taken)
         if report.unknown:

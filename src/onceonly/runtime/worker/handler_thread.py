@@ -225,6 +225,10 @@ class ThreadResources:
         """Enclose one handler's work; see the port."""
         return self._resources.attempt()
 
+    def is_busy(self) -> bool:
+        """Ask the unit's resources."""
+        return self._resources.is_busy()
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler in its thread."""
 

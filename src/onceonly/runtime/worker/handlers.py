@@ -16,6 +16,7 @@ from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
 from onceonly.runtime.processes.counters import CounterRow
+from onceonly.runtime.worker.growth import WaitSample, WaitSampler
 
 
 class LoopHandlers:
@@ -26,9 +27,16 @@ class LoopHandlers:
     """
 
     def __init__(
-        self, handlers: Handlers, budget: float, timer: Timer, *, endpoint: str, row: CounterRow | None = None
+        self,
+        handlers: Handlers,
+        budget: float,
+        timer: Timer,
+        *,
+        endpoint: str,
+        row: CounterRow | None = None,
+        sampler: WaitSampler | None = None,
     ) -> None:
-        """Enclose these handlers, in the process of this row."""
+        """Enclose these handlers, in the process of this row; `sampler` is that of a worker that may grow."""
         self._handlers = handlers
         self._budget = budget
         self._timer = timer
@@ -36,10 +44,18 @@ class LoopHandlers:
         self._endpoint = endpoint
         self._row = row
         self._attempts: dict[Identity, int] = {}
+        self._sampler = sampler
+        self._sample = WaitSample()
+
+    @property
+    def waited(self) -> float:
+        """How long, in seconds, the handlers of this batch waited for something else than the store, as far as is known."""
+        return self._sample.seconds
 
     def begin_batch(self) -> None:
         """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
         self._attempts.clear()
+        self._sample.begin_batch()
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read it, and store how often it has failed: the highest count of its copies in this batch."""
@@ -55,6 +71,16 @@ class LoopHandlers:
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
             raise BudgetExceeded("the unit has used its time")
+        if self._sampler is None:
+            return await self._mark(message, resources, attempt, response)
+        self._sampler.enter(self._sample, resources)
+        try:
+            return await self._mark(message, resources, attempt, response)
+        finally:
+            self._sampler.leave(self._sample)
+
+    async def _mark(self, message: Message, resources: Resources, attempt: str, response: Response | None) -> Decision:
+        """Handle it, marked in the shared counters."""
         if self._row is None:
             return await self._handlers.handle(message, resources, attempt, response)
         key = claim_key(self._endpoint, message.identity)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
@@ -27,6 +27,7 @@ from onceonly.runtime.worker.alone import AloneStarts, GateMember
 from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.batched_delete import BatchedDelete
 from onceonly.runtime.worker.concurrency import ConcurrencyLimit
+from onceonly.runtime.worker.growth import ElasticTurns, WaitSampler
 from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.isolation import RecentFailures
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
@@ -65,7 +66,7 @@ class Worker:
     ports with `observed` before, not both.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it has from its process, by name
         self,
         ports: Ports,
         settings: WorkerSettings,
@@ -74,22 +75,27 @@ class Worker:
         environment: Environment = LIVE,
         counters: CounterRow | None = None,
         ask: Callable[[], object] = lambda: None,
+        most: int = 1,
     ) -> None:
-        """Prepare to run; nothing is received before `run`."""
+        """Prepare to run; nothing is received before `run`. Up to `most` batches are handled at once while handlers wait."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * settings.concurrency)
+        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * settings.at_once)
         self._ports = ports._replace(transport=self._transport)
         self._settings = settings
         self._surroundings = environment
         self._row = counters
         self._ask = ask
-        turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
+        self.turns = turns = ElasticTurns(settings.at_once, max(most, settings.at_once))
+        shared = SharedByLoops(
+            together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None
+        )
         self._loops = [
-            WorkerLoop(self._ports, settings, environment, forgets=together, turn=LoopTurn(turns), room=room, row=counters)
-            for _ in range(IN_FLIGHT * settings.concurrency)
+            WorkerLoop(self._ports, settings, environment, turn=LoopTurn(turns), shared=shared)
+            for _ in range(IN_FLIGHT * settings.at_once + turns.spare)
         ]
-        self._backpressure = Backpressure(settings.batch_size, environment.chance)
+        # A worker that may grow begins with one message: it is not known yet whether its handlers wait.
+        self._backpressure = Backpressure(settings.batch_size, environment.chance, first=1 if turns.can_grow else None)
         self._recent_failures = RecentFailures(settings.batch_size)
         self._trouble: WorkerTrouble | None = None
         self.report = BatchReport()
@@ -166,6 +172,7 @@ class Worker:
             self._recovered()
             self._backpressure.after_receiving()
         if not loop.batch or stop.is_set():
+            self.turns.shrink()
             return 0.0  # what came too late is given back by `run`
         return await self._work(loop)
 
@@ -174,7 +181,7 @@ class Worker:
         self._count(received=taken, held=taken)
         try:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
-            seconds = self._learn(report, taken)
+            seconds = self._learn(report, taken, loop.waited)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
@@ -186,8 +193,10 @@ class Worker:
         loop.batch = ()
         return seconds
 
-    def _learn(self, report: BatchReport, taken: int) -> float:
+    def _learn(self, report: BatchReport, taken: int, waited: float) -> float:
         self.report += report
+        if not waited or report.conflicted:
+            self.turns.shrink()
         self._recent_failures.after(report, taken)
         if report.slot_not_ready:
             self._ask()
@@ -196,7 +205,7 @@ class Worker:
             self._went_bad(WorkerTrouble.UNKNOWN, None, report.trouble)
         elif self._trouble:
             self._recovered()
-        return self._backpressure.after(report, taken)
+        return self._backpressure.after(report, taken, waited)
 
     async def _extend(self) -> None:
         lease = self._transport.traits.lease
@@ -247,29 +256,38 @@ class Worker:
                 self._row.add(Column[name.upper()], number)
 
 
+class SharedByLoops(NamedTuple):
+    """What the loops of one worker share."""
+
+    forgets: Records
+    room: asyncio.Semaphore
+    row: CounterRow | None
+    sampler: WaitSampler | None
+
+
 class WorkerLoop:
     """One of a worker's loops: what it has in work, and its turn to receive."""
 
-    def __init__(  # noqa: PLR0913 - what it shares with the other loops, by name
-        self,
-        ports: Ports,
-        settings: WorkerSettings,
-        environment: Environment,
-        *,
-        forgets: Records,
-        turn: LoopTurn,
-        room: asyncio.Semaphore,
-        row: CounterRow | None = None,
+    def __init__(
+        self, ports: Ports, settings: WorkerSettings, environment: Environment, *, turn: LoopTurn, shared: SharedByLoops
     ) -> None:
         """Begin with nothing in work."""
-        self._handlers = LoopHandlers(ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row)
+        row = shared.row
+        self._handlers = LoopHandlers(
+            ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row, sampler=shared.sampler
+        )
         presence = GateMember()
         self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, environment=environment, row=row)
-        store = TurningStore(ports.store, turn, presence, forgets=forgets)
+        store = TurningStore(ports.store, turn, presence, forgets=shared.forgets)
         self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
         self.turn = turn
-        self.side_by_side = ConcurrencyLimit(room, turn)
+        self.side_by_side = ConcurrencyLimit(shared.room, turn)
         self.batch: tuple[Delivery, ...] = ()
+
+    @property
+    def waited(self) -> float:
+        """How long, in seconds, the handlers of this batch waited for something else than the store."""
+        return self._handlers.waited
 
     def begin_batch(self, batch: tuple[Delivery, ...]) -> None:
         """Have these deliveries in work."""

@@ -83,6 +83,13 @@ class SqlResources:
             return driver
         raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
 
+    def is_busy(self) -> bool:
+        """Tell whether the unit's connection waits for the database; see the port."""
+        connection = self._transaction.connection.sync_connection
+        if connection is None or connection.closed or connection.invalidated:
+            return False
+        return self._database.dialect.is_busy(connection)
+
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
         if thread is None or not is_supported():
