@@ -355,6 +355,17 @@ def test_a_transport_without_tables_is_left_out(onceonly: Terminal, transport: s
     assert "has no tables" in printed.err
 
 
+def test_statements_are_printed_and_not_executed(onceonly: Terminal) -> None:
+    """Those that create tables, and those that upgrade them; there may be none."""
+    place = ("sqlite:///new.db", "--component", "store")
+    for command in ("create", "upgrade"):
+        printed = onceonly("schema", command, *place, "--print")
+        assert (printed.code, "CREATE TABLE IF NOT EXISTS onceonly_claims" in printed.out) == (0, True)
+    assert not (onceonly.folder / "new.db").exists()
+    assert onceonly("schema", "create", *place).code == 0
+    assert "nothing to upgrade" in onceonly("schema", "upgrade", *place, "--print").out
+
+
 def test_queues_are_declared_before_anything_runs(onceonly: Terminal) -> None:
     """After that, a plain name is enough to send to."""
     expected = [{"endpoint": "shop", "events": ["PlaceOrder"]}]

@@ -12,7 +12,7 @@ from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.record import Record
 from onceonly.sql.database import Database, open_database
-from onceonly.sql.schema import check, create, drop, upgrade, versions_table
+from onceonly.sql.schema import check, create, drop, render_upgrade, upgrade, versions_table
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import Tables, tables
@@ -133,3 +133,21 @@ async def check_upgrade(place: str, version: int) -> None:
         assert await look(SqlStore(old, "shop"), message("pending")) == {"pending": ["pending"]}
         (taken,) = await SqlStore(old, "shop").take(LATER, 10, lease=1)
         assert taken.identity == message("pending").identity
+
+
+async def test_what_is_printed_upgrades_and_printing_changes_nothing(place: str) -> None:
+    """From the version before. On MariaDB too, where a change of a table commits."""
+    async with without_tables(place) as old:
+        await create(old, SCHEMA)
+        await make_version(old, SCHEMA.version - 1)
+        printed = await render_upgrade(old, SCHEMA)
+        with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
+            await check(old, SCHEMA)
+        async with old.writing() as connection:
+            for statement in filter(str.strip, printed.split(";\n")):
+                await connection.execute(text(statement))
+        await check(old, SCHEMA)
+        async with old.reading() as connection:
+            indexes = (await connection.run_sync(shape))["older_records"][1]
+        assert "older_records_stored_at" in indexes
+        assert await render_upgrade(old, SCHEMA) == ""

@@ -19,7 +19,7 @@ from onceonly.formats.documents import FORMAT
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database
-from onceonly.sql.schema import Schema, check, create, render, upgrade
+from onceonly.sql.schema import Schema, check, create, render, render_upgrade, upgrade
 from onceonly.systems import Role
 
 app = typer.Typer(
@@ -47,6 +47,10 @@ ComponentOption: TypeAlias = Annotated[
     list[Component] | None,
     typer.Option("--component", help="Only the tables for this use [default: all].", show_default=False),
 ]
+PrintOption: TypeAlias = Annotated[
+    bool, typer.Option("--print", help="Print the SQL statements instead of executing them.", show_default=False)
+]
+NOTHING = "-- nothing to upgrade\n"
 Act = Callable[[Database, Schema], Awaitable[None]]
 
 
@@ -58,9 +62,14 @@ def create_(
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
+    only_print: PrintOption = False,
 ) -> None:
     """Create missing tables. Existing ones are not changed."""
-    _do(create, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
+    asked = SchemaTarget(place, component, UrlOverrides(store, transport))
+    if only_print:
+        show("\n".join(asyncio.run(_render(asked))))
+    else:
+        _do(create, asked, as_json=as_json)
 
 
 @app.command("upgrade")
@@ -71,9 +80,14 @@ def upgrade_(
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
+    only_print: PrintOption = False,
 ) -> None:
     """Upgrade tables to the schema of this version, and create missing ones."""
-    _do(upgrade, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
+    asked = SchemaTarget(place, component, UrlOverrides(store, transport))
+    if only_print:
+        show("\n".join(asyncio.run(_render(asked, upgrading=True))))
+    else:
+        _do(upgrade, asked, as_json=as_json)
 
 
 @app.command("check")
@@ -152,13 +166,16 @@ def _finding(part: SchemaPart, version: int, problem: str) -> Finding:
     return Finding(component=part.component.value, database=where, version=version, ready=not problem, problem=problem)
 
 
-async def _render(asked: SchemaTarget) -> list[str]:
+async def _render(asked: SchemaTarget, *, upgrading: bool = False) -> list[str]:
     texts = []
     for part in parts_of(asked):
         if not part.has_tables:
             nothing = f"the {part.component.value} {shown(part.setting)} has no SQL to print"
             say(pasteable(f"{nothing}; `onceonly schema create module:endpoint` creates it", asked.arguments))
             continue
-        async with open_database(part.setting) as database:
-            texts.append(f"-- {part.component.value}\n{render(database, *schemas(part.component.value))}")
+        (schema,) = schemas(part.component.value)
+        async with answering(part.component.value, part.setting, ANY_TIME), open_database(part.setting) as database:
+            is_there = upgrading and not missing_file(part.setting)
+            sql = await render_upgrade(database, schema) if is_there else render(database, schema)
+            texts.append(f"-- {part.component.value}\n{sql or NOTHING}")
     return texts

@@ -4,15 +4,30 @@ One table, `{prefix}schema`, says which version of which component a database ha
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
-from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, inspect, select, update
-from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
+from sqlalchemy import (
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    TextClause,
+    UpdateBase,
+    event,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, ExecutableDDLElement
 
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
-from onceonly.sql.columns import TRANSACTIONAL
+from onceonly.sql.columns import MYSQL, TRANSACTIONAL
 from onceonly.sql.database import Database
+from onceonly.sql.dialect import Purpose
 
 Step = Callable[[Connection, MetaData], None]
 """Takes a database from one version to the next; `MetaData` holds the component's tables as of now."""
@@ -100,6 +115,42 @@ def render(database: Database, schema: Schema) -> str:
     mark = insert(versions_table(database)).values(component=schema.component, version=schema.version)
     statements.append(str(mark.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     return ";\n\n".join(statements) + ";\n"
+
+
+async def render_upgrade(database: Database, schema: Schema) -> str:
+    """Give the statements with which `upgrade` would change this database, for a person to run or to review. Changes nothing.
+
+    The upgrade is tried in a database transaction that is rolled back. On MariaDB, where a change of a table cannot be rolled
+    back, its statements are not executed. Raises SchemaTooNew, SchemaMissing.
+    """
+    found: list[str] = []
+    transaction = await database.open(Purpose.WRITING)
+    try:
+        with database.translate():
+            await transaction.connection.run_sync(_try_upgrade, database, schema, found)
+    finally:
+        transaction.drop()
+        await database.settle()
+    return "".join(f"{statement};\n\n" for statement in found).removesuffix("\n")
+
+
+def _try_upgrade(connection: Connection, names: TableNaming, schema: Schema, found: list[str]) -> None:
+    dialect = connection.dialect
+
+    def note(_: object, clause: Any, *_more: object) -> None:
+        if isinstance(clause, ExecutableDDLElement):
+            found.append(str(clause.compile(dialect=dialect)).strip())
+        elif isinstance(clause, UpdateBase | TextClause):
+            found.append(str(clause.compile(dialect=dialect, compile_kwargs={"literal_binds": True})).strip())
+
+    def skip(_: object, _cursor: object, statement: str, parameters: Any, *_more: object) -> tuple[str, Any]:
+        reads = statement.lstrip().upper().startswith(("SELECT", "SHOW", "DESCRIBE"))
+        return (statement, parameters) if reads else ("DO 0", ())
+
+    event.listen(connection, "before_execute", note)
+    if dialect.name in MYSQL:
+        event.listen(connection, "before_cursor_execute", skip, retval=True)
+    upgrade_within(connection, names, schema)
 
 
 async def drop(database: Database, *schemas: Schema) -> None:
