@@ -40,6 +40,7 @@ def _drop_index(connection: Connection, table: Table, name: str) -> None:
 
 def _back_to_fourth(connection: Connection, own: Tables) -> None:
     _drop_index(connection, own.records, "records_stored_at")
+    own.unsubscribed.drop(connection)
 
 
 def _back_to_third(connection: Connection, own: Tables) -> None:

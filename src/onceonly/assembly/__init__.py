@@ -29,9 +29,11 @@ from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.runtime.environment import LIVE, Environment
+from onceonly.runtime.maintenance.unsubscribed import storing_counts
 from onceonly.runtime.observe.observed import observed, observed_relay
 from onceonly.runtime.observe.observer import Observer
 from onceonly.systems import Role, TransportService
+from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 if TYPE_CHECKING:
     from onceonly.assembly.sql import SampleResult
@@ -147,6 +149,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             responders=None if remote_requests is None else cast("Responders", handlers),
             starts=NoStarts() if opened.starts is None else opened.starts(lasts),
         )
+        await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
         watched = observed(ports, observer)
         has_queue = bool(events) or not (sends or settings.control.processed_by)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
@@ -179,9 +182,20 @@ async def open_finishing(
             opening = open_transport(places.transport, settings.name, environment=environment)
             transport = await stack.enter_async_context(opening)
             await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
+        await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
         pending = required_records(settings, opened.pending)
         ports = RelayPorts(settings.name, opened.store, pending, deciding.admission, effects or NoArtifacts(), transport)
         yield ports if observer is None else observed_relay(ports, observer)
+
+
+async def _store_counts(
+    stack: AsyncExitStack, transport: Transport, opened: OpenedStore, *, endpoint: str, environment: Environment
+) -> None:
+    """Have events without subscribers counted in the store, if it can keep the numbers and the transport counts."""
+    events = getattr(transport, "unsubscribed", None)
+    if opened.unsubscribed is not None and isinstance(events, UnsubscribedEvents):
+        storing = storing_counts(events, opened.unsubscribed, endpoint=endpoint, environment=environment)
+        await stack.enter_async_context(storing)
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> ArtifactStore | None:

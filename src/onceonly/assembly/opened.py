@@ -7,7 +7,7 @@ from onceonly.model.ring import Bucketing
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
-from onceonly.ports.maintenance import ClientKeys, Counter, Expires, Journals, Leadership
+from onceonly.ports.maintenance import ClientKeys, Counter, EventCounts, Expires, Journals, Leadership
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
@@ -36,6 +36,8 @@ class OpenedStore(NamedTuple):
     expect: Callable[[float], None] | None = None
     starts: Callable[[float], Starts] | None = None
     """Makes the record of runs, given for how many seconds a run may last."""
+    unsubscribed: EventCounts | None = None
+    """Counts events that had no subscriber."""
 
 
 class BucketClock(NamedTuple):

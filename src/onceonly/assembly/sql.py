@@ -26,6 +26,7 @@ from onceonly.sql.store import HTTP_SCHEMA as HTTP
 from onceonly.sql.store import (
     SqlDeadLetters,
     SqlDocuments,
+    SqlEventCounts,
     SqlJournals,
     SqlKeys,
     SqlRegister,
@@ -101,6 +102,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         journals=SqlJournals(database, settings.name),
         expect=database.dialect.expect,
         starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
+        unsubscribed=SqlEventCounts(database, settings.name),
     )
 
 

@@ -26,7 +26,7 @@ from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 
-EXTRA = ("wake_up", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
+EXTRA = ("wake_up", "unsubscribed", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
 """What is shown where at least one of the endpoints has it."""
 
 
@@ -38,6 +38,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
     `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
+    `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
     `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
 
@@ -50,6 +51,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oldest: int | None
     dead_letters: int
     wake_up: str | None = None
+    unsubscribed: dict[str, int] | None = None
     dropped: int | None = None
     prepared: int | None = None
     live: int | None = None
@@ -93,6 +95,8 @@ def status(
     Columns for endpoints that use these features:
 
     * wake up: whether the PostgreSQL queue is notified or polled
+
+    * unsubscribed: events that it published and that had no subscriber
 
     * dropped: messages without a live token, usually duplicates
 
@@ -143,19 +147,27 @@ def _warnings(numbers: list[Status]) -> list[str]:
         for each in numbers
         if each.dropped
     ]
+    unsubscribed = [
+        f"warning: {each.endpoint} published {count} events of type {kind} that had no subscriber. They were dropped: run the "
+        "endpoint that handles them, or `onceonly topology create module:endpoint`, before they are published"
+        for each in numbers
+        for kind, count in (each.unsubscribed or {}).items()
+    ]
     troubles = [
         f"warning: {each.endpoint}: {trouble}"
         for each in numbers
         if each.janitor is not None
         for trouble in each.janitor.troubles
     ]
-    return dropped + troubles
+    return unsubscribed + dropped + troubles
 
 
 def _cell(status: Status, name: str) -> object:
     value = getattr(status, name)
     if isinstance(value, MaintenanceState):
         return value.in_words()
+    if isinstance(value, dict):
+        return sum(value.values())
     if value is None:
         return "not searched" if name == "records" else "-"
     return f"more than {value}" if name in status.more else value

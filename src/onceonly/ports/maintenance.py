@@ -1,5 +1,6 @@
 """Maintenance: the periodic tasks of an endpoint, which delete what is not needed any more."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -16,6 +17,16 @@ class Counter(Protocol):
 
     async def read(self) -> int:
         """Give it. Raises CommitFailed, OutcomeUnknown."""
+
+
+class EventCounts(Protocol):
+    """Numbers of events, by type, that outlive processes. Several processes may add to them."""
+
+    async def add(self, counts: Mapping[str, int]) -> None:
+        """Add to them, durably. Raises CommitFailed, OutcomeUnknown: after that they may have been added or not."""
+
+    async def read(self) -> Mapping[str, int]:
+        """Return them. Raises CommitFailed, OutcomeUnknown."""
 
 
 class Sweeps(Protocol):

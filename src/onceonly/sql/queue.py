@@ -25,6 +25,7 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
 from onceonly.sql.database import Database
 from onceonly.sql.queue_tables import SCHEMA, Statements
+from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["MAX_BODY", "SCHEMA", "QueueReceipt", "SqlTransport"]
 
@@ -67,6 +68,7 @@ class SqlTransport:
         self.traits = Traits(lease=lease, max_body=max_body)
         self._database = database
         self._endpoint = endpoint
+        self.unsubscribed = UnsubscribedEvents(endpoint)
         self._clock = clock
         self._sql = Statements(database, moves_time=clock is not None)
         self._notifications = database.notifications
@@ -134,6 +136,9 @@ class SqlTransport:
             if rows:
                 await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
         self._tell({row["queue"] for row in rows})
+        for send in fitting:
+            if not send.to and not routes.queues(send):
+                self.unsubscribed.add(send.message.type)
         return tuple(Answer.TAKEN if self._fits(send) and routes.can_take(send) else Answer.REFUSED for send in sends)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -64,4 +64,4 @@ async def test_a_level_of_delay_that_was_deleted_is_made_again() -> None:
         assert await transport.send(sends) == (Answer.UNKNOWN,)
         assert await transport.send(sends) == (Answer.TAKEN,)
         assert ids(await take(transport, 1)) == ["again"]
-        assert transport.unsubscribed == 0
+        assert not transport.unsubscribed.counts

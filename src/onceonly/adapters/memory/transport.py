@@ -16,6 +16,7 @@ from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 MAX_BODY = 256 * 1024
 NEVER = 2**62
@@ -101,7 +102,12 @@ def send(world: BrokerWorld, sends: tuple[Send, ...], rules: BrokerRules) -> Ste
             for queue in _targets(world, one):
                 last += 1
                 entries.append(QueuedCopy(last, queue, headers, body, due=one.due))
-    return replace(world, entries=tuple(entries), last=last), tuple(answers)
+    dropped = tuple(
+        one.message.type
+        for one, answer in zip(sends, answers, strict=True)
+        if answer is Answer.TAKEN and not _targets(world, one)
+    )
+    return replace(world, entries=tuple(entries), last=last), (tuple(answers), dropped)
 
 
 def receive(world: BrokerWorld, queue: str, limit: int, lease: Lease) -> Step | None:
@@ -203,6 +209,7 @@ class MemoryTransport:
         self.traits = Traits(lease=lease, max_body=self.rules.max_body)
         self._driver = driver
         self._queue = queue
+        self.unsubscribed = UnsubscribedEvents(queue)
         self._clock = clock or WallClock()
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
@@ -221,7 +228,10 @@ class MemoryTransport:
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Hand over messages; see the port. A body larger than the broker takes is refused."""
-        answers: tuple[Answer, ...] = await self._perform("send", send, (tuple(sends), self.rules))
+        answers: tuple[Answer, ...]
+        answers, dropped = await self._perform("send", send, (tuple(sends), self.rules))
+        for kind in dropped:
+            self.unsubscribed.add(kind)
         return answers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -37,6 +37,7 @@ from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RabbitMQTransport"]
 
@@ -50,7 +51,8 @@ _ANSWERS = {
 class RabbitMQTransport:
     """One endpoint's queue on a RabbitMQ server. Any number of processes may share it.
 
-    `unsubscribed` counts the events sent from here that nobody had subscribed to.
+    `unsubscribed` counts the events sent from here that no queue had subscribed to. RabbitMQ returns them. It does not return a
+    delayed event that has no subscriber when it is due.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class RabbitMQTransport:
     ) -> None:
         """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
         self.traits = Traits(lease=None, max_body=link.address.max_body)
-        self.unsubscribed = 0
+        self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint
         self._clock = clock
@@ -306,7 +308,7 @@ class RabbitMQTransport:
             self._doubted.add(_words(send))
             return Answer.UNKNOWN
         if outcome is PublishOutcome.RETURNED and not send.to:
-            self.unsubscribed += 1
+            self.unsubscribed.add(send.message.type)
             return Answer.TAKEN
         return _ANSWERS[outcome]
 

@@ -14,6 +14,7 @@ from onceonly.sql.store.store import SqlStore
 from onceonly.sql.store.tables import SCHEMA
 from onceonly.sql.store.tokens import SqlTokens
 from onceonly.sql.store.transactions import SqlTransactions
+from onceonly.sql.store.unsubscribed import SqlEventCounts
 
 __all__ = [
     "DOCUMENTS_SCHEMA",
@@ -22,6 +23,7 @@ __all__ = [
     "ClaimMode",
     "SqlDeadLetters",
     "SqlDocuments",
+    "SqlEventCounts",
     "SqlJournals",
     "SqlKeys",
     "SqlRegister",

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Connection,
@@ -68,6 +69,8 @@ class Tables(NamedTuple):
     """The log of each endpoint's janitor."""
     starts: Table
     """Runs of handlers that have their own process. A run without an end crashed its process."""
+    unsubscribed: Table
+    """How many events each endpoint published that had no subscriber, by type."""
 
 
 @cache
@@ -114,7 +117,7 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         **TRANSACTIONAL,
     )
     second, third = _second(prefix, metadata), _third(prefix, metadata)
-    return Tables(metadata, claims, records, dead_letters, *second, *third, _fourth(prefix, metadata))
+    return Tables(metadata, claims, records, dead_letters, *second, *third, _fourth(prefix, metadata), _fifth(prefix, metadata))
 
 
 def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
@@ -200,6 +203,18 @@ def _fourth(prefix: str, metadata: MetaData) -> Table:
     )
 
 
+def _fifth(prefix: str, metadata: MetaData) -> Table:
+    """Define the table that came with version 5."""
+    return Table(
+        f"{prefix}unsubscribed",
+        metadata,
+        Column("endpoint", NAME, primary_key=True),
+        Column("type", NAME, primary_key=True),
+        Column("count", BigInteger, nullable=False),
+        **TRANSACTIONAL,
+    )
+
+
 def _records_by_age(prefix: str) -> str:
     """Name the index that came with version 5."""
     return f"{prefix}records_stored_at"
@@ -247,7 +262,7 @@ def _add_fourth(connection: Connection, metadata: MetaData) -> None:
 
 
 def _add_fifth(connection: Connection, metadata: MetaData) -> None:
-    """Add the index of version 5.
+    """Add the index and the table of version 5.
 
     CREATE INDEX blocks changes of the records until the end of the upgrade. CONCURRENTLY cannot run in the transaction that
     makes an upgrade all or nothing, and the table holds only pending records: 200,000 of them take less than a second.
@@ -256,6 +271,7 @@ def _add_fifth(connection: Connection, metadata: MetaData) -> None:
         for index in table.indexes:
             if index.name == _records_by_age(table.name.removesuffix("records")):
                 index.create(connection, checkfirst=True)
+    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("unsubscribed")])
 
 
 def _add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
