@@ -91,6 +91,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     make_handlers: Callable[[Traits, ArtifactStore | None], Handlers],
     *,
     events: Sequence[str] = (),
+    commands: Sequence[str] = (),
     entities: bool = False,
     responders: bool = False,
     sends: bool = False,
@@ -151,10 +152,10 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         )
         await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
         watched = observed(ports, observer)
-        has_queue = bool(events) or not (sends or settings.control.processed_by)
+        has_queue = bool(events or commands) or not (sends or settings.control.processed_by)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
             with named(settings, "transport", places.transport):
-                own = (Topology(endpoint=settings.name, events=tuple(events)),)
+                own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),)
                 await watched.transport.declare(own if has_queue else ())
         yield watched
 

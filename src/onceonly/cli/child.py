@@ -91,12 +91,12 @@ def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None 
     """
     host = host_of(endpoint)
     handlers = host.handlers(settings=settings)
-    events, entities, responders = (
-        endpoint.topology().events,
+    topology, entities, responders = (
+        endpoint.topology(),
         host_of(endpoint).works_on_entities(),
         bool(host_of(endpoint).operations()),
     )
-    asked = partial(wire, events=events, entities=entities, responders=responders)
+    asked = partial(wire, events=topology.events, commands=topology.commands, entities=entities, responders=responders)
     return asked(settings, partial(_same, handlers), observer=observer)
 
 

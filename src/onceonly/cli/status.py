@@ -23,7 +23,7 @@ from onceonly.formats.escaping import escape
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import PendingRecords
-from onceonly.ports.transport import Depth, Transport
+from onceonly.ports.transport import Depth, ListsSubscriptions, Topology, Transport
 from onceonly.runtime.environment import LIVE
 
 EXTRA = ("wake_up", "unsubscribed", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
@@ -38,6 +38,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
     `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
+    `superfluous` are subscriptions to types that are declared as commands; RabbitMQ does not list its subscriptions.
     `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
     `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
@@ -51,6 +52,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oldest: int | None
     dead_letters: int
     wake_up: str | None = None
+    superfluous: tuple[str, ...] = ()
     unsubscribed: dict[str, int] | None = None
     dropped: int | None = None
     prepared: int | None = None
@@ -62,7 +64,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     more: tuple[str, ...] = ()
 
 
-COLUMNS = [name for name in Status.__struct_fields__ if name != "more"]
+COLUMNS = [name for name in Status.__struct_fields__ if name not in ("more", "superfluous")]
 
 
 def status(
@@ -112,12 +114,10 @@ def status(
 
     With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """
-    found = [
-        (UrlOverrides(store, transport).settings(endpoint), endpoint.topology().events) for endpoint in load_all(endpoints)
-    ]
+    found = [(UrlOverrides(store, transport).settings(endpoint), endpoint.topology()) for endpoint in load_all(endpoints)]
 
     async def look() -> list[Status]:
-        return [await _look_at_one(settings, events) for settings, events in found]
+        return [await _look_at_one(settings, topology) for settings, topology in found]
 
     if watch:
         watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
@@ -153,13 +153,19 @@ def _warnings(numbers: list[Status]) -> list[str]:
         for each in numbers
         for kind, count in (each.unsubscribed or {}).items()
     ]
+    superfluous = [
+        f"warning: {each.endpoint} is subscribed to {kind}, which it declares as a command. When no process of a version that "
+        f"publishes or handles it as an event runs: `onceonly topology unsubscribe module:endpoint --type {kind}`"
+        for each in numbers
+        for kind in each.superfluous
+    ]
     troubles = [
         f"warning: {each.endpoint}: {trouble}"
         for each in numbers
         if each.janitor is not None
         for trouble in each.janitor.troubles
     ]
-    return unsubscribed + dropped + troubles
+    return superfluous + unsubscribed + dropped + troubles
 
 
 def _cell(status: Status, name: str) -> object:
@@ -173,17 +179,18 @@ def _cell(status: Status, name: str) -> object:
     return f"more than {value}" if name in status.more else value
 
 
-async def _look_at_one(settings: Settings, events: Sequence[str]) -> Status:
+async def _look_at_one(settings: Settings, topology: Topology) -> Status:
     try:
-        return await _look_at(settings, events)
+        return await _look_at(settings, topology)
     except SetupError as error:
         raise type(error)(f"endpoint {settings.name!r}: {error}") from error
 
 
-async def _look_at(settings: Settings, events: Sequence[str]) -> Status:
+async def _look_at(settings: Settings, topology: Topology) -> Status:
     where = looked_at(settings.transport)
     async with answering("transport", where), open_transport(where, settings.name) as transport:
-        depth = await _depth(transport, settings.name, events)
+        depth = await _depth(transport, settings.name, topology.events)
+        superfluous = await _superfluous(transport, topology)
         wake_up: str | None = getattr(transport, "wake_up", None)
     records, late, oldest = await _look_at_records(settings)
     numbers = Status(
@@ -196,6 +203,7 @@ async def _look_at(settings: Settings, events: Sequence[str]) -> Status:
         oldest=oldest,
         dead_letters=await _count_letters(settings),
         wake_up=wake_up,
+        superfluous=superfluous,
     )
     return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
 
@@ -229,6 +237,13 @@ async def _count_letters(settings: Settings) -> int:
     letters_in = looked_at(settings.store if settings.dead_letters is None else settings.dead_letters)
     async with answering("dead_letters", letters_in), open_dead_letters(letters_in) as letters:
         return await letters.count(Filter(endpoint=settings.name))
+
+
+async def _superfluous(transport: Transport, topology: Topology) -> tuple[str, ...]:
+    """Return the subscriptions to types that are declared as commands, where the transport lists its subscriptions."""
+    if not topology.commands or not isinstance(transport, ListsSubscriptions):
+        return ()
+    return tuple(sorted({*topology.commands} & await transport.subscriptions(topology.endpoint)))
 
 
 async def _depth(transport: Transport, name: str, events: Sequence[str]) -> Depth | None:

@@ -80,6 +80,19 @@ async def _declare(names: list[str], instead: UrlOverrides) -> list[Topology]:
 
 def _answer(topologies: list[Topology], *, as_json: bool) -> None:
     if as_json:
-        show_json([{"endpoint": each.endpoint, "events": each.events} for each in topologies])
+        show_json([_as_json(each) for each in topologies])
+        return
+    rows = [(each.endpoint, ", ".join(each.events), ", ".join(each.commands)) for each in topologies]
+    if any(each.commands for each in topologies):
+        show_table("", ("queue", "subscribes to", "takes as commands"), rows)
+        say(
+            "commands: not subscribed to. If an earlier version subscribed to one, its subscription stays until "
+            "`onceonly topology unsubscribe module:endpoint --type TYPE`"
+        )
     else:
-        show_table("", ("queue", "subscribes to"), [(each.endpoint, ", ".join(each.events)) for each in topologies])
+        show_table("", ("queue", "subscribes to"), [row[:2] for row in rows])
+
+
+def _as_json(topology: Topology) -> dict[str, object]:
+    found: dict[str, object] = {"endpoint": topology.endpoint, "events": topology.events}
+    return found | {"commands": topology.commands} if topology.commands else found

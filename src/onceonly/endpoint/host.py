@@ -85,7 +85,8 @@ class Host:
 
     def topology(self) -> Topology:
         """Return the input queue and the types it subscribes to. Raises InvalidHandler."""
-        return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
+        plans = self._plan(self.settings)
+        return Topology(endpoint=self.name, events=plans.events, commands=plans.commands)
 
     def works_on_entities(self) -> bool:
         """Return whether any of its handlers does. Raises InvalidHandler."""
@@ -344,10 +345,17 @@ class Host:
             place = None if chosen.blobs is None else BlobPlace(blobs)
             return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=chosen.all_peers)
 
-        events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
+        responders = bool(plans.responders)
         longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
         longest = DAY_SECONDS if chosen.debug else longest
-        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
+        asked = partial(
+            wire,
+            events=plans.events,
+            commands=plans.commands,
+            entities=plans.work_on_entities,
+            responders=responders,
+            sends=plans.sends,
+        )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unicodedata import category
 
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
-from onceonly.formats.bodies import BodyError, encode_body, type_name
+from onceonly.formats.bodies import BodyError, encode_body, message_kind, type_name
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
@@ -46,6 +46,14 @@ class SendOptions(NamedTuple):
     expires: Expiry | None = None
     key: str | None = None
     id: str | None = None
+
+
+def _of_other_kind(kind: str, name: str) -> str:
+    if kind == "command":
+        return (
+            f"cannot publish {name}: its class is declared as a command. Send it to an endpoint, or remove kind= from @message"
+        )
+    return f"cannot send {name}: its class is declared as an event. Publish it, or remove kind= from @message"
 
 
 class Origin(NamedTuple):
@@ -99,6 +107,9 @@ class MessageBuilder:
             raise InvalidEffect(f'message type of {body.__class__.__name__} is unknown: pass type="..."')
         if problem := type_problem(name):
             raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
+        kind = message_kind(body.__class__)
+        if kind is not None and (kind == "command") != bool(wish.to):
+            raise InvalidEffect(_of_other_kind(kind, name))
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
                 f"cannot publish {name}: its subscribers are not declared, so no tokens can be issued. List "

@@ -15,7 +15,7 @@ from onceonly.endpoint.middleware import MiddlewarePlan
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import CallStyle, Function, Parameter, words
-from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
+from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, message_kind, type_name
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
@@ -40,6 +40,8 @@ class HandlerPlan(NamedTuple):
     """How it works on entities, if it does; then one of its arguments is of that kind."""
     middleware: tuple[MiddlewarePlan, ...] = ()
     """What runs around it, the outermost first."""
+    is_command: bool = False
+    """Whether its messages are declared as commands, so that the endpoint does not subscribe to them."""
 
     @property
     def is_async(self) -> bool:
@@ -56,6 +58,16 @@ class Plans(NamedTuple):
     """Those that execute what other services ask for, by operation."""
     sends: bool = False
     """Whether messages are only sent here, so that there need be no handlers."""
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The types that the endpoint subscribes to."""
+        return tuple(sorted(name for name, each in self.handlers.items() if not each.is_command))
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The types that are only sent to the endpoint."""
+        return tuple(sorted(name for name, each in self.handlers.items() if each.is_command))
 
     @property
     def work_on_entities(self) -> bool:
@@ -155,7 +167,9 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
     if entity is not None:
         arguments[takers[0]] = entity.kind
-    return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
+    is_command = message_kind(signature.parameters[0].annotation) == "command"
+    planned = HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
+    return planned._replace(is_command=is_command)
 
 
 def _plan_middleware(function: Function, providers: Providers, offer: Offer, problems: list[str]) -> MiddlewarePlan | None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, get_origin
+from typing import Any, Literal, Protocol, TypeVar, get_origin
 
 import msgspec
 
@@ -18,6 +18,9 @@ BINARY = "application/octet-stream"
 SUPPORTED = "a dataclass, a msgspec struct, a pydantic model, an attrs class, dict or bytes"
 
 _NAME = "__onceonly_type__"
+_KIND = "__onceonly_kind__"
+MessageKind = Literal["command", "event"]
+"""What messages of a class are declared to be."""
 _CODECS = 1024
 _Class = TypeVar("_Class", bound=type)
 _encode_json = msgspec.json.Encoder().encode
@@ -39,16 +42,22 @@ class Codec(Protocol):
         """Give the bytes. Raises BodyError."""
 
 
-def message(name: str) -> Callable[[_Class], _Class]:
+def message(name: str, *, kind: Literal["command", "event"] | None = None) -> Callable[[_Class], _Class]:
     """Set the name of the message type of a class. The default is the name of the class.
 
-    Subclasses do not inherit it. Raises ValueError for an empty name.
+    `kind` declares the class as a command, which can only be sent, or as an event, which can only be published. An endpoint
+    does not subscribe to a command. Without it, messages of the class can be both. Subclasses do not inherit name and kind.
+
+    Raises ValueError for an empty name and for another kind.
     """
+    if kind not in (None, "command", "event"):
+        raise ValueError(f'@message: kind must be "command" or "event", not {kind!r}')
     if not name.strip():
         raise ValueError('@message needs the name of the type, such as @message("shop.order-placed.v1")')
 
     def name_it(cls: _Class) -> _Class:
         setattr(cls, _NAME, name)
+        setattr(cls, _KIND, kind)
         return cls
 
     return name_it
@@ -57,6 +66,12 @@ def message(name: str) -> Callable[[_Class], _Class]:
 def type_name(cls: type) -> str | None:
     """Give the type name of a class, or None for `dict` and `bytes`, which have none of their own."""
     return None if is_anonymous(cls) else str(vars(cls).get(_NAME, cls.__name__))
+
+
+def message_kind(cls: object) -> MessageKind | None:
+    """Return what the messages of a class were declared to be; None if they can be commands and events."""
+    found: MessageKind | None = getattr(cls, "__dict__", {}).get(_KIND)
+    return found
 
 
 def is_anonymous(kind: object) -> bool:

@@ -1,14 +1,14 @@
 """The protocol of brokers: a queue of messages for each endpoint."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 
-__all__ = ["Answer", "Depth", "Topology", "Traits", "Transport"]
+__all__ = ["Answer", "Depth", "ListsSubscriptions", "Topology", "Traits", "Transport"]
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -27,12 +27,14 @@ class Traits(Struct, frozen=True, kw_only=True):
 class Topology(Struct, frozen=True, kw_only=True):
     """The input queue of an endpoint. `events` are types that it subscribes to, `gone` are types that it unsubscribes from.
 
-    Subscriptions to other types do not change: another version of the endpoint, which runs at the same time, may need them.
+    `commands` are types that are sent to it and never published. Subscriptions to other types, and to commands, do not change:
+    another version of the endpoint, which runs at the same time, may need them.
     """
 
     endpoint: str
     events: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 class Depth(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,14 @@ class Depth(Struct, frozen=True, kw_only=True):
     waiting: int
     held: int
     delayed: int
+
+
+@runtime_checkable
+class ListsSubscriptions(Protocol):
+    """A transport that can list the subscriptions of an endpoint, also those of earlier versions."""
+
+    async def subscriptions(self, endpoint: str) -> frozenset[str]:
+        """Return the types that an endpoint is subscribed to."""
 
 
 class Transport(Protocol):

@@ -167,6 +167,13 @@ class SqlTransport:
                 if changes.gone:
                     await connection.execute(self._sql.unsubscribe, changes.gone)
 
+    async def subscriptions(self, endpoint: str) -> frozenset[str]:
+        """Return the types that an endpoint is subscribed to."""
+        columns = self._sql.subscriptions.c
+        async with self._database.reading() as connection:
+            found = await connection.execute(select(columns.event).where(columns.queue == endpoint))
+            return frozenset(found.scalars())
+
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count a queue; see the port."""
         asked = {"of": endpoint, **self._moved()}
