@@ -195,8 +195,8 @@ def runners(ports: Ports) -> list[type]:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"blobs": "folder:///no/such/folder"}, "cannot use its blobs folder:///no/such/folder: there is no folder"),
-        ({"blobs": "folder://relative/x"}, r"three slashes and the whole path"),
+        ({"blobs": "folder:///no/such/folder"}, "cannot use its blobs folder:///no/such/folder: folder"),
+        ({"blobs": "folder://relative/x"}, r"three slashes and an absolute path"),
         ({"blobs": "redis://h"}, "no blobs for redis://; there is azure-blob://, folder://, memory://, s3://"),
         ({"deduplication": DedupStore("amqp://h")}, "no deduplication for amqp://"),
         ({"deduplication": Tokens("folder:///x")}, "no tokens for folder://"),

@@ -138,7 +138,8 @@ from onceonly import DedupStore, Endpoint
 done = DedupStore("sqlite:///done.db")
 peers = ["http://127.0.0.1:1/x"]
 asking = Endpoint("asking", store="sqlite:///asking.db", transport="sqlite:///queue.db", deduplication=done, peers=peers)
-asking.handler(type="Order")(lambda order: None)
+def take(order: dict) -> None: ...
+asking.handler(type="Order")(take)
 """
 
 
@@ -156,7 +157,7 @@ def test_a_missing_folder_is_a_setup_error(onceonly: Terminal) -> None:
     """Told at start, with what to do."""
     send(onceonly, "bank:safe")
     done = onceonly("run", "bank:safe", "--drain")
-    assert (done.code, "there is no folder" in done.error) == (2, True)
+    assert (done.code, "does not exist" in done.error) == (2, True)
 
 
 def test_a_service_gets_its_place_by_command(onceonly: Terminal, redis_url: str) -> None:

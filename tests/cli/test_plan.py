@@ -171,7 +171,7 @@ shop.handler(retry=__import__("onceonly").Retry(delayed=500))(place_order)
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (asking_for(30), "History: retention is 30 d, and this database keeps claims for 7 d"),
+        (asking_for(30), "History: retention is 30 d, and the tables of this database keep claims for 7 d"),
         (IMPATIENT, "endpoint 'shop' cannot start: handler place_order: History: retention of 7 d is not longer than"),
         (asking_for(7, ', timeout=__import__("math").inf'), "timeout must be a number of seconds above 0"),
         (

@@ -195,7 +195,7 @@ async def test_a_message_that_was_expunged_before_its_flush_keeps_its_transactio
         outgoing.publish(Placed("3"))
         session.expunge_all()
         await session.flush()
-        with pytest.raises(InvalidEffect, match="was expunged from the session before it was flushed"):
+        with pytest.raises(InvalidEffect, match="was expunged before it was flushed"):
             await session.commit()
         await session.rollback()
         shop.enlist(session).publish(Placed("4"))
@@ -235,7 +235,7 @@ async def test_a_store_without_tables_is_told_with_what_makes_them(tmp_path: Pat
     async with AsyncSession(engine) as session:
         shop_at(f"sqlite:///{tmp_path}/new.db").enlist(session).publish(Placed("1"))
         with pytest.raises(
-            SchemaMissing, match=r"run `onceonly schema create module:endpoint`; in a SQLite file the endpoint makes them"
+            SchemaMissing, match=r"run `onceonly schema create module:endpoint`; in a SQLite file the endpoint creates them"
         ):
             await session.commit()
     await engine.dispose()
@@ -274,7 +274,7 @@ def test_a_session_of_another_database_is_refused(store: str, session: str) -> N
     """The message says both, and no password."""
     with (
         bound(session) as own,
-        pytest.raises(SetupError, match=r"the session writes to .*, the store of endpoint 'shop' is") as e,
+        pytest.raises(SetupError, match=r"the session writes to .*, and the store of endpoint 'shop' is") as e,
     ):
         shop_at(store).enlist(own)
     assert SECRET not in str(e.value)
@@ -322,14 +322,14 @@ def test_an_endpoint_that_keeps_no_records_cannot_enlist(settings: dict[str, Any
 
 def test_what_is_no_session_is_refused() -> None:
     """Such as an engine."""
-    with pytest.raises(SetupError, match="takes a SQLAlchemy AsyncSession or Session, not str"):
+    with pytest.raises(SetupError, match="needs a SQLAlchemy AsyncSession or Session, not str"):
         shop_at("sqlite:///shop.db").enlist("session")
 
 
 def test_a_session_bound_for_the_users_own_tables_only_is_refused() -> None:
     """With what to change."""
     engine = create_engine("sqlite:///shop.db")
-    with Session(binds={Base: engine}) as session, pytest.raises(SetupError, match="give it bind= beside binds="):
+    with Session(binds={Base: engine}) as session, pytest.raises(SetupError, match="set bind= in addition to binds="):
         shop_at("sqlite:///shop.db").enlist(session)
     with Session(engine, binds={Base: engine}) as session:
         shop_at("sqlite:///shop.db").enlist(session)
@@ -358,7 +358,7 @@ async def test_a_handlers_own_session_is_refused(file: str, engine: AsyncEngine)
     async with open_store(shop.settings) as opened:
         unit = await opened.store.begin([])
         session = unit.resources.get(AsyncSession)
-        with pytest.raises(SetupError, match="goes through its Context"):
+        with pytest.raises(SetupError, match="send messages with its Context"):
             shop.enlist(session)
         unit.abandon()
     assert engine.url.database == file

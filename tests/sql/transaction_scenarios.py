@@ -261,7 +261,7 @@ class TransactionScenarios:
         async with shop.endpoint.transaction() as tx:
             session = tx.sql
             for end in (session.commit, session.rollback, session.begin().start):
-                with pytest.raises(RuntimeError, match="is not for handlers"):
+                with pytest.raises(RuntimeError, match="is not allowed in handlers"):
                     await end()
             await Block("A")(tx)
         with pytest.raises(TransactionMisused, match="has ended"):

@@ -55,7 +55,7 @@ def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, st
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in names:
-            raise SetupError(f"unknown option {name!r} in a {service} URL; there are {', '.join(names)}")
+            raise SetupError(f"unknown option {name!r} in a {service} URL. Supported: {', '.join(names)}")
         if name in options:
             raise SetupError(f"option {name} is given more than once in a {service} URL")
         options[name] = value

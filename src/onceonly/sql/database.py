@@ -372,7 +372,7 @@ def _dialect(name: str, driver: str) -> Dialect:
     system = system_of(name)
     if system is None or system.dialect is None:
         known = ", ".join(scheme for scheme, each in systems().items() if each.dialect is not None)
-        raise SetupError(f"there is no adapter for {name} databases; there is one for {known}")
+        raise SetupError(f"no adapter for {name} databases: use {known}")
     dialect: Dialect = system.dialect(driver)
     return dialect
 

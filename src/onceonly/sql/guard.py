@@ -36,7 +36,7 @@ SESSION_USES = (
 _GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
 _GONE = (
-    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK): a statement now would stand by itself"
+    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside of it"
 )
 _ENDING = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*"
@@ -132,7 +132,10 @@ def _refuse_ending(statement: str) -> None:
 
 
 def _told(what: str) -> str:
-    return f"{what} is not for handlers: the unit is committed with its claims and records, or not at all; use begin_nested()"
+    return (
+        f"{what} is not allowed in handlers: onceonly commits the unit with its claims and records. "
+        "Use begin_nested() for savepoints"
+    )
 
 
 _OF_CONNECTIONS = {**{name: _refusal(name) for name in CONNECTION_METHODS}, _GUARDED: True}

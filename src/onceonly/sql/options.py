@@ -61,9 +61,9 @@ def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:
     for name, value in given:
         if name not in SqlOptions.__struct_fields__:
             there = ", ".join(sorted(SqlOptions.__struct_fields__))
-            raise SetupError(f"unknown option {name} in a database URL; there are {there}")
+            raise SetupError(f"unknown option {name} in a database URL. Supported: {there}")
         if name in options:
-            raise SetupError(f"option {name} is given more than once in a database URL")
+            raise SetupError(f"option {name} is set more than once in a database URL: set it once")
         options[name] = value
     if POOLED in options and backend != "postgresql":
         raise SetupError(f"option {POOLED} is for PostgreSQL only")

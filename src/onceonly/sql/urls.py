@@ -33,7 +33,7 @@ def read_url(url: str) -> DatabaseAddress:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise SetupError("this is no database URL; write for example sqlite:///shop.db") from error
+        raise SetupError("not a database URL: use a URL such as sqlite:///shop.db") from error
     pairs = [(name, each) for name, value in parsed.query.items() for each in ([value] if isinstance(value, str) else value)]
     options = read_options(pairs, parsed.get_backend_name())
     query = {} if options.pgbouncer is None else {POOLED: "true" if options.pgbouncer else "false"}

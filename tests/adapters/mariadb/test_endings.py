@@ -132,7 +132,7 @@ async def test_what_would_commit_the_unit_is_refused_before(database: Database, 
     """MariaDB commits by itself before DDL and much else: the claims would be final, the messages lost."""
     unit = await store.begin([A])
     await add(unit, "a")
-    with pytest.raises(RuntimeError, match="not for handlers"):
+    with pytest.raises(RuntimeError, match="not allowed in handlers"):
         await run(unit, statement)
     unit.abandon()
     assert await look(store, A) == {"new": ["a"]}

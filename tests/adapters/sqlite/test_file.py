@@ -100,7 +100,7 @@ async def test_a_unit_on_a_file_that_is_lost_is_not_committed(source: Source, fi
         unit = await store.begin([A])
         await add(unit, "a")
         lose(file)
-        with pytest.raises(OutcomeUnknown, match="while it was in use"):
+        with pytest.raises(OutcomeUnknown, match="while in use"):
             await unit.commit(records(A))
 
 
@@ -113,7 +113,7 @@ async def test_a_file_that_is_lost_is_away_and_not_made_anew(file: Path, lose: C
         with pytest.raises(OutcomeUnknown):
             await unit.commit(records(A))
         for _ in range(3):
-            with pytest.raises(RetryableError, match=r"put it back|put the right one there"):
+            with pytest.raises(RetryableError, match=r"restore it|restore the right file"):
                 await store.begin([A])
         assert size_of(file) == (0 if lose is empty else None)
 

@@ -38,7 +38,7 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise SetupError(f"this is no {scheme} URL") from error
+        raise SetupError(f"not a valid {scheme} URL") from error
     given = dict(pairs)
     unknown = sorted(given.keys() - set(options))
     if parts.scheme != scheme or unknown or len(given) != len(pairs):
@@ -50,13 +50,13 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
 def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
     """Read who asks, and where, from what `split_url` gave. Raises SetupError."""
     if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
-        raise SetupError(f"{region!r} is no AWS region; write for example eu-central-1")
+        raise SetupError(f"{region!r} is not an AWS region: use a region such as eu-central-1")
     timeout = options.get("timeout", "10")
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
         raise SetupError(f"option timeout={timeout!r}: write a number of seconds")
     endpoint = options.get("endpoint", "")
     if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
-        raise SetupError(f"option endpoint={endpoint!r}: write an address that begins with https:// or http://")
+        raise SetupError(f"option endpoint={endpoint!r}: use a URL that begins with https:// or http://")
     return Access(
         region=region,
         endpoint=endpoint,
@@ -124,7 +124,7 @@ def read_s3(url: str) -> S3Address:
     parts, options = split_url(url, "s3", _S3_OPTIONS)
     prefix = parts.path.strip("/")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.hostname or ""):
-        raise SetupError("an S3 URL names a bucket, as in s3://my-bucket/onceonly")
+        raise SetupError("an S3 URL needs a bucket: s3://my-bucket/onceonly")
     if (
         not re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*)?", prefix)
         or len(prefix) > LONGEST_KEY // 8

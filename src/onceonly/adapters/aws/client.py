@@ -96,7 +96,7 @@ async def connected(service: str, access: Access, **settings: object) -> AsyncIt
         )
         client = await opening.__aenter__()
     except (BotoCoreError, ValueError) as error:
-        raise SetupError(f"a client for {service} cannot be made: {error}") from error
+        raise SetupError(f"cannot create a client for {service}: {error}") from error
     try:
         yield client
     finally:
@@ -113,7 +113,9 @@ class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
         with sent_once() as sent:
             answer = await super().send(request)
         if not sent:
-            raise SetupError("this version of aiobotocore may send a write twice, and onceonly cannot stop it: use 3.10")
+            raise SetupError(
+                "this version of aiobotocore may repeat a write, which can handle messages twice: install aiobotocore 3.10"
+            )
         return answer
 
     async def _get_session(self, proxy_url: str | None) -> "_Session":
@@ -166,7 +168,9 @@ def told_at_start(what: str, missing: Mapping[str, str], definite: DefiniteError
         if remedy := missing.get(code_of(error)):
             raise SetupError(f"{what}: {remedy}") from error
         if code_of(error) in NOT_ALLOWED:
-            raise SetupError(f"{what} is not allowed ({code_of(error)}): grant the right, or give other credentials") from error
+            raise SetupError(
+                f"{what} is not allowed ({code_of(error)}): grant the permission, or use other credentials"
+            ) from error
         raise _meaning(error, what, definite) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise SetupError(f"{what} needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile") from error

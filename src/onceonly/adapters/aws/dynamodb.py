@@ -105,7 +105,7 @@ class DynamoDBDocuments:
             if asked and not some:
                 if pauses == PAUSES:
                     raise CommitFailed(
-                        f"reading from {table}: {len(asked)} keys were held back {PAUSES + 1} times; it is throttled"
+                        f"reading from {table} is throttled: {len(asked)} keys were not returned after {PAUSES + 1} attempts"
                     )
                 await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**pauses, LONGEST_PAUSE_SECONDS))
                 pauses += 1

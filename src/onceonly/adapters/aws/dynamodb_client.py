@@ -42,7 +42,7 @@ async def create_table(client: Client, place: DynamoDBAddress) -> None:
 
     Raises SetupError, RetryableError.
     """
-    with told_at_start(f"making the table {place.table}", {}, DEFINITE):
+    with told_at_start(f"creating the table {place.table}", {}, DEFINITE):
         try:
             await client.create_table(
                 TableName=place.table,
@@ -65,20 +65,20 @@ async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]
 
     Raises SetupError when it is missing or of another shape, RetryableError.
     """
-    missing = {"ResourceNotFoundException": "there is no such table; make it with `onceonly schema create module:endpoint`"}
+    missing = {"ResourceNotFoundException": "the table does not exist: `onceonly schema create module:endpoint` creates it"}
     with told_at_start(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
         table = (await client.describe_table(TableName=place.table))["Table"]
         expiry = await _time_to_live(client, place)
     if _shape(table) != (_SCHEMA, _ATTRIBUTES):
         raise SetupError(
-            f"the primary key of table {place.table} is not {SHARD} and {KEY}, both strings; give onceonly a table of its own"
+            f"the primary key of table {place.table} is not {SHARD} and {KEY}, both strings: use a separate table for onceonly"
         )
     if any(replica.get("RegionName") != place.access.region for replica in table.get("Replicas", ())) and (
         table.get("MultiRegionConsistency") != "STRONG"
     ):
         return (
             *_about(expiry, place),
-            f"the table {place.table} is replicated later to other regions: write in one region only",
+            (f"the table {place.table} is replicated to other regions with a delay: write in one region only"),
         )
     return _about(expiry, place)
 
@@ -86,7 +86,7 @@ async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]
 def _about(expiry: str | None, place: DynamoDBAddress) -> tuple[str, ...]:
     if expiry == EXPIRES:
         return ()
-    return (f"the table {place.table} has no time to live on {EXPIRES}: documents that may be forgotten stay",)
+    return (f"the table {place.table} has no time to live on {EXPIRES}: expired documents are not deleted",)
 
 
 def _shape(table: Answer) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
@@ -102,7 +102,7 @@ async def _ready(client: Client, place: DynamoDBAddress) -> None:
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise RetryableError(
-            f"the table {place.table} is not ready after {_CREATE_SECONDS:g} s; look at it and try again"
+            f"the table {place.table} is not ready after {_CREATE_SECONDS:g} s: check it in AWS, then retry"
         ) from error
 
 

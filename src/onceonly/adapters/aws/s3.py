@@ -95,7 +95,7 @@ class S3Documents:
                 return "" if await self._read(change.key) is None else None
             answer = await self._client.delete_object(**place, IfMatch=change.expected)
             if answer["ResponseMetadata"]["HTTPStatusCode"] != _DELETED:
-                raise ValueError("something else than S3 has answered")
+                raise ValueError("the answer is not from S3")
             return ""
         condition = {"IfMatch": change.expected} if change.expected else {"IfNoneMatch": "*"}
         content = b"%s\n%s" % (uuid4().hex.encode(), change.body)
@@ -124,5 +124,5 @@ async def create(url: str) -> None:
 
 def _body(content: bytes) -> bytes:
     if content[_LINE - 1 : _LINE] != b"\n":
-        raise ValueError("this object was not written as a document; give documents a prefix of their own")
+        raise ValueError("this object is not a document of onceonly: use a separate prefix for documents")
     return content[_LINE:]

@@ -28,8 +28,8 @@ class S3Artifacts:
         key = self._key(artifact.name)
         if key is None or len(artifact.data) > LARGEST:
             raise CommitRefused(
-                f"S3 takes {artifact.name[:50]!r} with its {len(artifact.data)} bytes neither now nor later:"
-                f" a key has 1 to {LONGEST_KEY} bytes when it is encoded, data at most {LARGEST}"
+                f"S3 cannot store {artifact.name[:50]!r} with {len(artifact.data)} bytes: an encoded key has "
+                f"1 to {LONGEST_KEY} bytes, data at most {LARGEST}"
             )
         with translated(f"writing to {self._place.bucket}", DEFINITE):
             await self._client.put_object(

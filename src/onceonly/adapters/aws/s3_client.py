@@ -19,7 +19,7 @@ DEFINITE = DefiniteError(
 """ConditionalRequestConflict: another write of the key was under way; this one was not carried out, and may be tried again."""
 OTHER_VERSION = frozenset({"PreconditionFailed", "NoSuchKey"})
 """What a conditional write is told when the object is another one, or none."""
-_MISSING = {"NoSuchBucket": "there is no such bucket; make it with `onceonly schema create module:endpoint`"}
+_MISSING = {"NoSuchBucket": "the bucket does not exist: `onceonly schema create module:endpoint` creates it"}
 
 
 @asynccontextmanager
@@ -60,8 +60,8 @@ async def create_bucket(client: Client, place: S3Address) -> None:
     """Make the bucket where it is missing. Raises SetupError, RetryableError."""
     region = client.meta.region_name
     settings = {} if region in {"us-east-1", "aws-global"} else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-    remedy = {"BucketAlreadyExists": "this name is taken by another account; choose another one"}
-    with told_at_start(f"making the bucket {place.bucket}", remedy, DEFINITE):
+    remedy = {"BucketAlreadyExists": "the bucket name is used by another AWS account: choose another name"}
+    with told_at_start(f"creating the bucket {place.bucket}", remedy, DEFINITE):
         try:
             await client.create_bucket(Bucket=place.bucket, **settings)
         except ServiceError as error:
@@ -96,8 +96,8 @@ async def check_conditions(client: Client, place: S3Address) -> None:
             await delete(Bucket=place.bucket, Key=key)
     if not all(obeyed):
         raise SetupError(
-            f"the service of bucket {place.bucket} does not obey If-None-Match and If-Match in every write and delete;"
-            " documents would overwrite each other there: use another service"
+            f"the service of bucket {place.bucket} ignores If-None-Match or If-Match, so documents would "
+            "overwrite each other: use another service"
         )
 
 

@@ -49,12 +49,12 @@ def read_address(url: str, service: str) -> AzureAddress:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
-        raise SetupError(f"this is no URL of Azure storage; write {form}") from error
+        raise SetupError(f"not a valid URL of Azure storage: use {form}") from error
     account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
     if not _ACCOUNT.fullmatch(account) or not path:
-        raise SetupError(f"this is no URL of Azure storage: write {form}, and / in an account key as %2F")
+        raise SetupError(f"not a valid URL of Azure storage: use {form}, and write / in an account key as %2F")
     if unknown := sorted(options.keys() - {"endpoint"}):
-        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL; there is endpoint")
+        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL. Supported: endpoint")
     said = _connection_string(account, os.environ.get(VARIABLE, ""))
     endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
     if not endpoint.startswith(("https://", "http://")):
@@ -63,7 +63,7 @@ def read_address(url: str, service: str) -> AzureAddress:
     try:
         b64decode(key, validate=True)
     except ValueError as error:
-        raise SetupError(f"the key of the Azure account {account} is no Base64: take it over as Azure shows it") from error
+        raise SetupError(f"the key of the Azure account {account} is not Base64: copy it as Azure shows it") from error
     token = "" if key else said.get("SharedAccessSignature", "")
     return AzureAddress(account=account, parts=path, endpoint=endpoint, key=key, token=token)
 

@@ -33,9 +33,9 @@ class AzureBlobArtifacts:
         except PreconditionFailed as error:
             known = await self.read(artifact.name)
             if known is None:
-                raise OutcomeUnknown(f"the blob {artifact.name!r} was made before, and is being deleted") from error
+                raise OutcomeUnknown(f"the blob {artifact.name!r} was created before and is being deleted") from error
             if known != artifact.data:
-                raise CommitRefused(f"the blob {artifact.name!r} was made before, with other data") from error
+                raise CommitRefused(f"the blob {artifact.name!r} was created before with other data") from error
 
     async def delete(self, name: str) -> None:
         """Delete a blob; see the port."""
@@ -67,11 +67,12 @@ class AzureBlobArtifacts:
     def _check(self, artifact: Artifact) -> None:
         if self._is_odd(artifact.name):
             raise CommitRefused(
-                f"Azure Blob takes no name such as {artifact.name[:80]!r}: at most {self._container.longest} letters in "
-                f"at most {_MOST_PARTS} parts, none empty or with a dot at its end, and no backslash or control character"
+                f"Azure Blob cannot store the name {artifact.name[:80]!r}: use at most "
+                f"{self._container.longest} characters in at most {_MOST_PARTS} parts, none empty or with a "
+                "dot at its end, and no backslash or control character"
             )
         if len(artifact.data) > LARGEST:
-            raise CommitRefused(f"the blob {artifact.name!r} has {len(artifact.data)} bytes; {LARGEST} are held")
+            raise CommitRefused(f"the blob {artifact.name!r} is {len(artifact.data)} bytes long; the limit is {LARGEST}")
 
     def _is_odd(self, name: str) -> bool:
         is_long = len(name) > self._container.longest or name.count("/") >= _MOST_PARTS

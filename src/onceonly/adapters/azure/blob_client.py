@@ -112,8 +112,8 @@ class Container:
             return None
         name = self._client.container_name
         return SetupError(
-            f"there is no container {name} in this Azure account: run `onceonly schema create module:endpoint`, or create it "
-            "there"
+            f"container {name} does not exist in this Azure account: run `onceonly schema create "
+            "module:endpoint`, or create it there"
         )
 
     def _unread(self, error: Exception) -> RetryableError:

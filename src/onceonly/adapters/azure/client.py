@@ -26,7 +26,7 @@ _ESCAPED = re.compile(rb"~([0-9a-f]{2})")
 _NO_ENTRY = {
     "AccountIsDisabled": "this account is disabled",
     "AuthenticationFailed": "the account key, token or clock is wrong",
-    "AuthorizationFailure": "this network or identity is not let in",
+    "AuthorizationFailure": "this network or identity is not allowed",
     "AuthorizationPermissionMismatch": "this identity needs the role of a data contributor",
     "InsufficientAccountPermissions": "this account does not allow it",
     "InvalidAuthenticationInfo": "the account key or token is malformed",
@@ -80,7 +80,7 @@ def set_up(service: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise SetupError(f"this is no place in {service}: {error}") from error
+        raise SetupError(f"not found in {service}: {error}") from error
 
 
 def code_of(error: Exception) -> str:
@@ -99,11 +99,11 @@ def outage(doing: str, error: Exception) -> OnceOnlyError:
     """
     code = code_of(error)
     if code in _NO_ENTRY:
-        return CommitFailed(f"Azure storage refuses to {doing}: {_NO_ENTRY[code]} ({code})")
+        return CommitFailed(f"Azure storage refused to {doing}: {_NO_ENTRY[code]} ({code})")
     # The driver says ServiceRequestError of every broken connection; only the cause tells those that were never made.
     if isinstance(error.__cause__, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return CommitFailed(f"Azure storage does not answer, so it could not {doing}: {error}")
-    return OutcomeUnknown(f"Azure storage did not say whether it could {doing}: {code or repr(error)}")
+        return CommitFailed(f"Azure storage is unreachable, cannot {doing}: {error}")
+    return OutcomeUnknown(f"Azure storage did not confirm the request to {doing}: {code or repr(error)}")
 
 
 def no_entry(error: Exception) -> SetupError | None:

@@ -112,7 +112,7 @@ class Table:
         if code_of(error) not in _NO_TABLE:
             return None
         name = self._client.table_name
-        missing = f"there is no table {name} in this Azure account"
+        missing = f"table {name} does not exist in this Azure account"
         return SetupError(f"{missing}: run `onceonly schema create module:endpoint`, or create it there")
 
     def _unread(self, error: Exception) -> RetryableError:
@@ -134,9 +134,9 @@ async def open_table(url: str) -> AsyncIterator[Table]:
     """Open the table of `azure-table://account/table`; connects when it is used. Raises SetupError, DriverMissing."""
     address = read_address(url, "table")
     if len(address.parts) != _PARTS:
-        raise SetupError("an azure-table URL names one table: azure-table://account/table")
+        raise SetupError("an azure-table URL needs one table: azure-table://account/table")
     if not _NAME.fullmatch(address.parts[0]):
-        raise SetupError(f"Azure has no table named {address.parts[0]!r}: write 3 to 63 letters and digits, a letter first")
+        raise SetupError(f"invalid Azure table name {address.parts[0]!r}: use 3 to 63 letters and digits, a letter first")
     async with connected(address) as how:
         with set_up("Azure Table"):
             client = TableClient(address.endpoint, address.parts[0], **how)

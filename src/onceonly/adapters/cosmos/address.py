@@ -34,7 +34,7 @@ def read_address(url: str) -> CosmosAddress:
     options = read_options(parts.query, "Cosmos DB", ("emulator", "timeout"))
     names = [unquote(name) for name in parts.path.strip("/").split("/")]
     if len(names) != 2 or not all(names):  # noqa: PLR2004 - a database and a container
-        raise SetupError(f"a Cosmos DB URL names a database and a container; write for example {_EXAMPLE}")
+        raise SetupError(f"a Cosmos DB URL needs a database and a container, such as {_EXAMPLE}")
     return CosmosAddress(
         endpoint=f"https://{parts.hostname}:{port or 443}/",
         key=unquote(parts.password) if parts.password else os.environ.get(KEY_VARIABLE),

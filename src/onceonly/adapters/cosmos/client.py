@@ -143,7 +143,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 def refused_setup(error: Exception, address: CosmosAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
-        return SetupError(f"{address.endpoint} refuses this key or identity, or this network: {_words(error)}")
+        return SetupError(f"{address.endpoint} refused this key, identity or network: {_words(error)}")
     return CommitFailed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
 
 

@@ -106,7 +106,9 @@ class CosmosDocuments:
             policy = (await client._get_database_account()).ConsistencyPolicy or {}  # noqa: SLF001 - there is no public way
             properties = await (await self._account.container()).read()
         except CosmosResourceNotFoundError as error:
-            raise SetupError(f"there is no container {address.place}: run `onceonly schema create module:endpoint`") from error
+            raise SetupError(
+                f"container {address.place} does not exist: run `onceonly schema create module:endpoint`"
+            ) from error
         except _LOST as error:
             raise refused_setup(error, address) from error
         if not address.emulator:
@@ -190,17 +192,19 @@ async def create(url: str) -> None:
 def _refuse_stale(level: str, endpoint: str) -> None:
     if level != "Strong":
         raise SetupError(
-            f"{endpoint} has consistency level {level}, where reads may be stale and a message may be handled twice: set the "
-            "account's default consistency to Strong (it takes one write region)"
+            f"{endpoint} has consistency level {level}: reads may be stale, and a message may be handled "
+            "twice. Set the account's default consistency to Strong (requires one write region)"
         )
 
 
 def _refuse_container(properties: Mapping[str, Any], place: str) -> None:
     paths = properties.get("partitionKey", {}).get("paths")
     if paths != [_PARTITION]:
-        raise SetupError(f"{place} has partition key {paths}: make a container with partition key {_PARTITION}")
+        raise SetupError(f"{place} has partition key {paths}: create a container with partition key {_PARTITION}")
     if properties.get("uniqueKeyPolicy", {}).get("uniqueKeys"):
-        raise SetupError(f"{place} has unique keys besides the id, which documents may break: make a container without them")
+        raise SetupError(
+            f"{place} has unique keys besides the id, which documents can violate: create a container without them"
+        )
 
 
 def _emulator(*, is_used: bool) -> tuple[str, ...]:
@@ -210,7 +214,7 @@ def _emulator(*, is_used: bool) -> tuple[str, ...]:
 def _stay(properties: Mapping[str, Any]) -> tuple[str, ...]:
     if properties.get("defaultTtl") is not None:
         return ()
-    return ("expired documents stay: switch the container's time to live on, without a default",)
+    return ("expired documents are not deleted: turn on the container's time to live, without a default",)
 
 
 def _item(name: str, change: Change, now: int) -> dict[str, Any]:

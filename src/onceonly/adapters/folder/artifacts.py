@@ -52,17 +52,17 @@ class FolderArtifacts:
         """Check that the folder exists. Raises SetupError."""
         if not self._folder.is_dir():
             raise SetupError(
-                f"there is no folder {self._folder}: mount it, or make it, as `onceonly schema create module:endpoint` does"
+                f"folder {self._folder} does not exist: mount it, or create it with `onceonly schema create module:endpoint`"
             )
         return ()
 
     def _create(self, artifact: Artifact) -> None:
         path = self._path(artifact.name)
         if path is None:
-            raise CommitRefused(f"{artifact.name!r} is no name of a file inside the folder: use parts between single '/'")
+            raise CommitRefused(f"{artifact.name!r} is not a file name inside the folder: use parts separated by single '/'")
         known = self._read(artifact.name)
         if known is not None and known != artifact.data:
-            raise CommitRefused(f"{artifact.name!r} was made before, with other data")
+            raise CommitRefused(f"{artifact.name!r} was created before with other data")
         making = self._write(artifact)
         try:
             # Crash here: 1 the data is on disk, 2 nobody can see it, 3 `delete` finds it by the hash of its name.
@@ -71,8 +71,8 @@ class FolderArtifacts:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
             if error.errno in _NEVER:
-                raise CommitRefused(f"the file system does not take the name {artifact.name!r}: {error}") from error
-            raise OutcomeUnknown(f"{artifact.name!r} may have its name, or not: {error}") from error
+                raise CommitRefused(f"the file system rejected the name {artifact.name!r}: {error}") from error
+            raise OutcomeUnknown(f"it is unknown whether {artifact.name!r} was renamed: {error}") from error
         self._sync_up(path.parent)
 
     def _name(self, making: Path, path: Path) -> None:
@@ -101,7 +101,7 @@ class FolderArtifacts:
         except OSError as error:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
-            raise CommitFailed(f"{artifact.name!r} could not be written: {error}") from error
+            raise CommitFailed(f"cannot write {artifact.name!r}: {error}") from error
         return making
 
     def _delete(self, name: str) -> None:
@@ -115,7 +115,7 @@ class FolderArtifacts:
             self._prune(path.parent)
         except OSError as error:
             if error.errno not in _NEVER:
-                raise OutcomeUnknown(f"{name!r} may be removed, or not: {error}") from error
+                raise OutcomeUnknown(f"it is unknown whether {name!r} was deleted: {error}") from error
 
     def _read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -127,7 +127,7 @@ class FolderArtifacts:
         except OSError as error:
             if error.errno in _NEVER:
                 return None
-            raise CommitFailed(f"{name!r} could not be read: {error}") from error
+            raise CommitFailed(f"cannot read {name!r}: {error}") from error
 
     def _names(self, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._walk() if name.startswith(prefix)))
@@ -141,7 +141,7 @@ class FolderArtifacts:
 
     def _root(self) -> Path:
         if not self._folder.is_dir():
-            raise CommitFailed(f"there is no folder {str(self._folder)!r}: make it, or mount what it is on")
+            raise CommitFailed(f"folder {str(self._folder)!r} does not exist: create or mount it")
         return self._folder
 
     def _path(self, name: str) -> Path | None:
@@ -161,7 +161,7 @@ class FolderArtifacts:
                 folder = folder.parent
             self._sync(folder)
         except OSError as error:
-            raise OutcomeUnknown(f"what is in {str(folder)!r} may not outlast a power cut: {error}") from error
+            raise OutcomeUnknown(f"files in {str(folder)!r} may be lost in a power cut: {error}") from error
 
     def _sync(self, folder: Path) -> None:
         if os.name == "nt":
@@ -219,5 +219,5 @@ def folder_of(url: str) -> Path:
     """Return the folder that a URL names. Raises SetupError for a URL with anything but a path."""
     parts = urlsplit(url)
     if parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):
-        raise SetupError("a folder's URL has three slashes and the whole path: folder:///var/lib/shop")
+        raise SetupError("a folder URL has three slashes and an absolute path: folder:///var/lib/shop")
     return Path(unquote(parts.path))

@@ -132,7 +132,9 @@ class HttpRemote:
         """
         peer = self._peers.get(url.rpartition("/")[0])
         if peer is None:
-            raise CommitRefused(f"{_shown(url)} is at none of the endpoint's peers: Endpoint(..., peers=[...])")
+            raise CommitRefused(
+                f"{_shown(url)} does not belong to a peer of the endpoint: add it to Endpoint(..., peers=[...])"
+            )
         try:
             said = await self._exchange(peer, method, url, headers=headers or {}, body=body)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OutcomeUnknown) as error:
@@ -169,7 +171,7 @@ async def _read(answer: httpx.Response) -> bytes:
     async for portion in answer.aiter_bytes():
         body += portion
         if len(body) > LARGEST:
-            raise CommitRefused(f"the answer has more than {LARGEST:,} bytes, and a response may have no more")
+            raise CommitRefused(f"the response has more than {LARGEST:,} bytes, which is the limit")
     return bytes(body)
 
 
@@ -178,7 +180,7 @@ def _own_headers(peer: Peer) -> Mapping[str, str]:
     try:
         headers = peer.current_headers()
     except Exception as error:
-        raise OutcomeUnknown(f"its headers cannot be told: {type(error).__name__}") from error
+        raise OutcomeUnknown(f"its headers cannot be computed: {type(error).__name__}") from error
     if problem := headers_problem(headers):
         raise OutcomeUnknown(problem)
     return headers

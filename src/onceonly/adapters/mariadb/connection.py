@@ -107,5 +107,5 @@ def refuse(connection: Connection, statement: str) -> None:
         raise ConflictError(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
     if is_guarded(connection) and _COMMITTING.match(statement):
         raise RuntimeError(
-            f"SQL {statement.strip()[:40]!r} is not for handlers: the server commits the unit for it, without its records"
+            f"SQL {statement.strip()[:40]!r} is not allowed in handlers: the server would commit the unit without its records"
         )

@@ -29,10 +29,10 @@ def read_address(url: str) -> MongoDBAddress:
     parts = urlsplit(url)
     database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
     if not parts.netloc or not database or "/" in database:
-        raise SetupError(f"this MongoDB URL names no database; write for example {EXAMPLE}")
+        raise SetupError(f"this MongoDB URL has no database: use a URL such as {EXAMPLE}")
     if fixed := sorted({name for name, _ in given if name.lower() in _FIXED}):
         raise SetupError(
-            f"leave {', '.join(fixed)} out of the MongoDB URL: what is written must be safe, and what is read current"
+            f"remove {', '.join(fixed)} from the MongoDB URL: onceonly sets them for safe writes and current reads"
         )
     ours = {name: value for name, value in given if name in _OURS}
     collection = ours.get("collection", "onceonly")

@@ -56,7 +56,7 @@ async def open_client(address: MongoDBAddress) -> AsyncIterator["AsyncMongoClien
             tz_aware=True,
         )
     except (ConfigurationError, InvalidURI, ValueError, TypeError) as error:
-        raise SetupError(f"this MongoDB URL is wrong: {type(error).__name__}; write for example {EXAMPLE}") from error
+        raise SetupError(f"invalid MongoDB URL ({type(error).__name__}): use a URL such as {EXAMPLE}") from error
     try:
         yield client
     finally:
@@ -80,7 +80,7 @@ def is_duplicate(error: Exception) -> bool:
 def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
-        return SetupError(f"{address.place} refuses this user: give it readWrite and the right to list collections")
+        return SetupError(f"{address.place} refused this user: grant it readWrite and the right to list collections")
     return CommitFailed(f"MongoDB at {address.place}: {error}")
 
 

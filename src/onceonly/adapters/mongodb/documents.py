@@ -52,8 +52,8 @@ _encode = key_encoder(ascii_letters + digits + punctuation.replace("=", ""))
 _Collection = AsyncCollection[dict[str, Any]]
 _DUPLICATE_KEY = 11000
 _STANDALONE = (
-    "this MongoDB server is standalone: a crash or a disk lost loses what it had acknowledged or shown, and messages may be "
-    "handled twice; use a replica set, also of one member"
+    "this MongoDB server is standalone: a crash or a lost disk can lose acknowledged writes, and "
+    "messages may be handled twice. Use a replica set, which can have one member"
 )
 
 
@@ -123,7 +123,7 @@ class MongoDBDocuments:
             found = [one async for one in there if one["name"] == self._address.collection]
             if not found:
                 where = f"{self._address.collection!r} at {self._address.place}"
-                raise SetupError(f"there is no collection {where}: run `onceonly schema create module:endpoint`")
+                raise SetupError(f"collection {where} does not exist: run `onceonly schema create module:endpoint`")
             _refuse(found[0].get("options") or {}, self._address)
             if hello.get("msg") == "isdbgrid":
                 await self._refuse_sharding()
@@ -182,14 +182,14 @@ class MongoDBDocuments:
         name = f"{self._address.database}.{self._address.collection}"
         sharded = await self._client["config"]["collections"].find_one({"_id": name})
         if sharded and list(sharded.get("key") or {}) != ["_id"]:
-            raise SetupError(f"{name} is sharded by {list(sharded.get('key') or {})}: shard it by _id, or a key is not unique")
+            raise SetupError(f"{name} is sharded by {list(sharded.get('key') or {})}, so keys are not unique: shard it by _id")
 
     async def _expiry(self) -> tuple[str, ...]:
         indexes = (await self._collection.index_information()).values()
         if any(list(index["key"]) == [("expires", 1)] and index.get("expireAfterSeconds") == 0 for index in indexes):
             return ()
-        advice = "run `onceonly schema create module:endpoint`, it makes the index on `expires` that MongoDB cleans by"
-        return (f"expired documents stay: {advice}",)
+        advice = "run `onceonly schema create module:endpoint` to create the index on `expires`"
+        return (f"expired documents are not deleted: {advice}",)
 
 
 @asynccontextmanager
@@ -221,9 +221,9 @@ async def create(url: str) -> None:
 
 def _refuse(options: Mapping[str, Any], address: MongoDBAddress) -> None:
     if options.get("capped") or options.get("timeseries") or options.get("viewOn"):
-        raise SetupError(f"{address.collection!r} is a capped or time-series collection, or a view: name a plain collection")
+        raise SetupError(f"{address.collection!r} is a capped or time-series collection, or a view: use a plain collection")
     if options.get("collation", {}).get("locale", "simple") != "simple":
-        raise SetupError(f"{address.collection!r} has a collation, so different keys may be equal: make it without one")
+        raise SetupError(f"{address.collection!r} has a collation, so different keys may be equal: create it without one")
 
 
 def _is_alone(hello: Mapping[str, Any]) -> bool:

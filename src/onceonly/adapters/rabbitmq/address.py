@@ -65,7 +65,7 @@ def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str
     options: dict[str, str] = {}
     for name, value in given:
         if name not in _OPTIONS:
-            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL; there are {', '.join(sorted(_OPTIONS))}")
+            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL. Supported: {', '.join(sorted(_OPTIONS))}")
         if name in options:
             raise SetupError(f"option {name} is given more than once in a RabbitMQ URL")
         options[name] = value

@@ -38,7 +38,7 @@ def read_address(url: str) -> RedisAddress:
     options = read_options(parts.query, "Redis", ("prefix", "timeout", "cafile"))
     database, prefix = parts.path.strip("/") or "0", options.get("prefix", DEFAULT_PREFIX)
     if not re.fullmatch(r"\d{1,5}", database):
-        raise SetupError(f"{database!r} is no number of a Redis database; write for example {_EXAMPLE}")
+        raise SetupError(f"{database!r} is not the number of a Redis database: use a URL such as {_EXAMPLE}")
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
     return RedisAddress(

@@ -111,9 +111,11 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 def refused_setup(error: Exception, address: RedisAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, AuthenticationError) or "NOAUTH" in str(error):
-        return SetupError(f"Redis at {address.place} refuses this user or password: {error}")
+        return SetupError(f"Redis at {address.place} refused this user or password: {error}")
     if isinstance(error, NoPermissionError):
-        return SetupError(f"this user may not do what is needed at {address.place}: {error}")
+        return SetupError(f"this user lacks a permission at {address.place}: {error}")
     if isinstance(error, ResponseError) and "out of range" in str(error):
-        return SetupError(f"{address.place} has no database {address.database}: name another, or raise `databases` there")
+        return SetupError(
+            f"{address.place} has no database {address.database}: use another number, or raise `databases` in its configuration"
+        )
     return CommitFailed(f"Redis at {address.place}: {error}")

@@ -35,12 +35,12 @@ _BYTES_AT_ONCE = 4 * 1024 * 1024
 _LOST: tuple[type[Exception], ...] = (RedisError, *DRIVER_FAULTS)
 _TWICE = "and messages may be handled twice"
 _SNAPSHOTS_ONLY = (
-    "Redis keeps what was written since its last snapshot in memory only: a crash loses acknowledged writes, "
-    f"{_TWICE}; set `appendonly yes` and `appendfsync always`"
+    "Redis has `appendonly no`: a crash loses acknowledged writes since the last snapshot, "
+    f"{_TWICE}. Set `appendonly yes` and `appendfsync always`"
 )
-_FLUSH_LATE = f"Redis has `appendfsync {{}}`: a crash loses the last acknowledged writes, {_TWICE}; set `appendfsync always`"
-_FLUSH_UNKNOWN = "it is unknown when Redis writes to disk, because CONFIG is forbidden: make sure of `appendfsync always`"
-_FAILOVER = f"Redis copies to its replicas after it has acknowledged: a fail-over loses writes, {_TWICE}"
+_FLUSH_LATE = f"Redis has `appendfsync {{}}`: a crash loses the last acknowledged writes, {_TWICE}. Set `appendfsync always`"
+_FLUSH_UNKNOWN = "CONFIG is forbidden, so persistence cannot be checked: make sure that `appendfsync always` is set"
+_FAILOVER = f"Redis replicates asynchronously: a failover loses writes, {_TWICE}"
 
 _SAVE = """
 local cut, answers, time = tonumber(ARGV[1]), {}, redis.call('TIME')
@@ -210,14 +210,14 @@ def _refuse(about: Mapping[str, Any], address: RedisAddress) -> None:
     policy = about.get("maxmemory_policy")
     if policy != "noeviction":
         raise SetupError(
-            f"Redis at {address.place} has `maxmemory-policy {policy}`: it drops claims when it is full, and messages would be "
-            "handled twice; set `maxmemory-policy noeviction`"
+            f"Redis at {address.place} has `maxmemory-policy {policy}`: it evicts claims when memory is "
+            "full, and messages would be handled twice. Set `maxmemory-policy noeviction`"
         )
     if about.get("role") != "master":
-        raise SetupError(f"{address.place} is a replica, its reads are stale: name the master")
+        raise SetupError(f"{address.place} is a replica, so reads are stale: use the primary")
     if about.get("cluster_enabled"):
         raise SetupError(
-            f"{address.place} is part of a Redis cluster, where one script cannot reach all keys: use a single server"
+            f"{address.place} is part of a Redis cluster, where a script cannot access all keys: use a single server"
         )
     if int(str(about.get("redis_version", "0")).split(".")[0]) < OLDEST:
         raise SetupError(f"{address.place} is Redis {about.get('redis_version')}: version {OLDEST} or later is needed")

@@ -125,7 +125,7 @@ class SQLite(Dialect):
                 raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
             raise
         if durable and synchronous < FULL:
-            raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
+            raise SetupError("this engine has PRAGMA synchronous below FULL, so a power cut loses commits: set it to FULL")
 
     def drop_connections(self) -> None:
         """Do nothing."""
@@ -260,7 +260,8 @@ def _check_file(url: URL) -> None:
     name = url.database
     if not name or name == ":memory:" or name.startswith("file:"):
         raise SetupError(
-            "SQLite in memory has a single connection, so units could not be kept apart: use a file, sqlite:///shop.db, or memory://"
+            "a SQLite database in memory has one connection, so units cannot be isolated: use a file, "
+            "sqlite:///shop.db, or memory://"
         )
     if not Path(name).absolute().parent.is_dir():
         raise SetupError(f"the directory of the SQLite file {name} does not exist: create it first")

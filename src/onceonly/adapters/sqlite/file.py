@@ -59,7 +59,7 @@ class DatabaseFile:
         if not self._has_tables:
             connection = sqlite3.connect(self._path, **options)
         elif before is None:
-            raise self._moved(f"the database file {self._path} is gone: put it back, or restart to begin with an empty one")
+            raise self._moved(f"the database file {self._path} was deleted: restore it, or restart to create an empty one")
         else:
             connection = sqlite3.connect(f"file:{quote(self._path)}?mode=rw", **options, uri=True)
         try:
@@ -94,13 +94,15 @@ class DatabaseFile:
         if connection.execute(_ANY_TABLE).fetchone() is not None:
             self._has_tables = True
         elif self._has_tables:
-            raise self._moved(f"the database file {self._path} is now an empty one: put the right one there, or restart")
+            raise self._moved(
+                f"the database file {self._path} was replaced by an empty one: restore the right file, or restart"
+            )
 
     def _compare(self, files: Files, found: Files) -> None:
         for name, before, now in zip(self._names, files, found, strict=False):
             if before is not None and before != now:
                 what = "deleted" if now is None else "replaced"
-                raise self._moved(f"the file {name} was {what} while it was in use: what is committed to it is lost")
+                raise self._moved(f"the file {name} was {what} while in use: further commits to it are lost")
 
     def _moved(self, words: str) -> FileReplaced:
         if not self._is_away:

@@ -87,9 +87,9 @@ def _decide(connection: Connection, database: Database, bucketing: Bucketing, cl
 def _too_long(retention: int, found: Bucketing | None) -> str:
     kept = "nothing" if found is None else words(found.retention)
     return (
-        f"History: retention is {words(retention)}, and this database keeps claims for {kept}: that was decided when its tables"
-        " were first used, by the endpoint that came first, and holds for all of them. Ask for no more, or give the endpoint"
-        " tables of its own, with ?prefix= in the URL of its store"
+        f"History: retention is {words(retention)}, and the tables of this database keep claims for "
+        f"{kept}, set at their first use, for all endpoints. Set retention to at most {kept}, or give "
+        "the endpoint separate tables with ?prefix= in the URL of its store"
     )
 
 

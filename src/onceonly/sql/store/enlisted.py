@@ -71,8 +71,8 @@ class EnlistedSession:
         """Refuse a commit that would lose a message. Raises InvalidEffect."""
         if any(inspect(row).transient for row in self._unflushed):
             raise InvalidEffect(
-                "a message of this transaction was expunged from the session before it was flushed, so it would be lost: flush"
-                " before expunge_all()"
+                "a message of this transaction was expunged before it was flushed, so it would be lost: "
+                "flush before expunge_all()"
             )
 
     def tell(self) -> None:
@@ -142,7 +142,7 @@ def _see_tables(connection: Connection, place: DatabaseAddress) -> None:
     try:
         check_within(connection, place, SCHEMA)
     except SchemaMissing as error:
-        raise SchemaMissing(f"enlist: {error}; in a SQLite file the endpoint makes them when it first runs") from error
+        raise SchemaMissing(f"enlist: {error}; in a SQLite file the endpoint creates them at its first start") from error
     seen.add((place.prefix, place.schema))
 
 
@@ -152,7 +152,7 @@ def _session_of(session: object) -> Session:
     if isinstance(session, AsyncSession):
         session = session.sync_session
     if not isinstance(session, Session):
-        raise SetupError(f"enlist takes a SQLAlchemy AsyncSession or Session, not {type(session).__name__}")
+        raise SetupError(f"enlist needs a SQLAlchemy AsyncSession or Session, not {type(session).__name__}")
     return session
 
 
@@ -161,27 +161,28 @@ def _bind_of(session: Session, home: RecordStore) -> Engine | Connection:
     try:
         return session.get_bind(mapped(home.place.prefix, home.place.schema), clause=insert(table))
     except UnboundExecutionError as error:
-        raise SetupError(
-            "enlist: this session is not bound to a database for tables other than your own; give it bind= beside binds="
-        ) from error
+        raise SetupError("enlist: this session has no default database: set bind= in addition to binds=") from error
 
 
 def _check_bind(bind: Engine | Connection, home: RecordStore) -> None:
     if isinstance(bind, Connection) and is_guarded(bind):
-        raise SetupError("enlist: this is a handler's own session; what a handler sends goes through its Context")
+        raise SetupError("enlist: this is the session of a handler: send messages with its Context instead")
     here, there = whereabouts(bind.engine.url), whereabouts(home.place.url)
     if bind.engine.pool is not home.pool and (here is None or here != there):
         place = "a SQLite database in memory" if here is None else written(bind.engine.url)
         raise SetupError(
-            f"enlist: the session writes to {place}, the store of endpoint {home.endpoint!r} is {written(home.place.url)}:"
-            " a message would lie where nobody looks. Use one database, and name it the same way"
+            f"enlist: the session writes to {place}, and the store of endpoint {home.endpoint!r} is "
+            f"{written(home.place.url)}: its relay would not find the message. Use one database, with the "
+            "same name in both"
         )
     options = bind.get_execution_options()
     if home.place.schema in options.get("schema_translate_map", {}):
         raise SetupError(
-            "enlist: schema_translate_map would move the record elsewhere; name the place of the tables by ?schema="
+            "enlist: schema_translate_map would move the record to another schema: name the schema of the tables with ?schema="
         )
     # private, but there is no other way to tell without a query: such a session commits each statement by itself
     level = options.get("isolation_level") or getattr(bind.dialect, "_on_connect_isolation_level", None)
     if level == "AUTOCOMMIT":
-        raise SetupError("enlist: this session's engine is in AUTOCOMMIT, so a rollback would not take back what it published")
+        raise SetupError(
+            "enlist: the engine of this session is in AUTOCOMMIT, so a rollback would not undo the messages: use a transaction"
+        )

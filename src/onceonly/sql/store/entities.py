@@ -33,7 +33,9 @@ def load(connection: Connection, scope: StoreScope, units: Sequence[str]) -> Loa
     keys = sorted(units, key=_in_bytes)
     for key in keys:
         if len(_in_bytes(key)) > ENTITY_KEY_BYTES:
-            raise PermanentFailure(f"entity key {key[:60]!r}... is too long: a SQL store takes {ENTITY_KEY_BYTES} bytes")
+            raise PermanentFailure(
+                f"entity key {key[:60]!r}... is too long; the limit of a SQL store is {ENTITY_KEY_BYTES} bytes"
+            )
     loaded: dict[str, bytes | None] = dict.fromkeys(keys)
     for some in chunks(keys):
         rows = scope.database.dialect.lock(connection, scope.tables.entities, some, key="key", returning=("key", "state"))

@@ -33,13 +33,17 @@ from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.sql.translation import translated
 
 ENDED = (
-    "the database transaction of this unit was ended by other means: by the database (an error that rolls back, or ON CONFLICT"
-    " ROLLBACK) or in its driver; a handler must not swallow such an error, nor cause it on purpose"
+    "the database transaction of this unit was ended by other means: by the database (an error, "
+    "or ON CONFLICT ROLLBACK) or through the driver. Do not swallow database errors, and do not "
+    "end the transaction in a handler"
 )
-ABORTED = "it left the database transaction aborted: it swallowed an error after which nothing can be committed"
-SPOILT = "the work of a failed handler of this unit could not be undone by itself"
+ABORTED = (
+    "it left the database transaction aborted: it swallowed a database error. Use begin_nested() "
+    "around statements that may fail"
+)
+SPOILT = "the changes of a failed handler could not be undone separately"
 LOST = "the connection of the unit was lost before its commit"
-HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
+HELD = "this unit holds the write lock of its database, so other connections cannot write: use the session of the handler"
 _OUTAGES = frozenset({DatabaseFailure.LOCKED, DatabaseFailure.HELD, DatabaseFailure.UNABLE, DatabaseFailure.FORBIDDEN})
 
 
@@ -172,7 +176,7 @@ class SqlResources:
         except self._database.dialect.errors as error:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
-            raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
+            raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {error}") from error
 
     def _is_shared(self) -> bool:
         """Return whether a handler is still in its thread."""
