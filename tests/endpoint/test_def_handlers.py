@@ -61,12 +61,17 @@ async def working(shop: Endpoint, *ids: str) -> AsyncIterator[Background]:
             yield background
 
 
+async def letters(place: str, count: int) -> list[DeadLetter]:
+    """Wait for so many dead letters."""
+    async with open_dead_letters(place) as kept:
+        while len(found := await kept.page(Filter())) < count:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
+    return list(found)
+
+
 async def letter(place: str) -> DeadLetter:
     """Wait for a dead letter."""
-    async with open_dead_letters(place) as kept:
-        while not (found := await kept.page(Filter())):  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.01)
-    return found[0]
+    return (await letters(place, 1))[0]
 
 
 async def test_it_runs_in_a_thread_with_the_callers_context_variables(place: str) -> None:
@@ -177,6 +182,26 @@ async def test_one_that_does_not_end_costs_its_own_message(place: str) -> None:
     assert (kept.message.id, runs.count("endless")) == ("endless", 1)
     assert kept.reason.endswith("took longer than 0.05 s")
     assert kept.history[-1].kind is FailureKind.TIMEOUT
+
+
+async def test_a_traceback_shows_no_failure_of_another_message(place: str) -> None:
+    """A message that runs after one that was left behind fails with its own traceback alone."""
+    shop, goes_on = endpoint(place, timeout=0.05, grace=0.05), threading.Event()
+
+    @shop.handler
+    def handle(order: Order) -> None:
+        if order.id == "endless":
+            goes_on.wait(60)
+        else:
+            raise ValueError("out of stock")
+
+    async with working(shop, "endless", "bad"):
+        kept = await letters(place, 2)
+        goes_on.set()
+    (bad,) = [each.history[-1].traceback for each in kept if each.message is not None and each.message.id == "bad"]
+    assert "took longer" not in bad
+    assert bad.startswith("Traceback")
+    assert bad.endswith("ValueError: out of stock\n")
 
 
 async def test_too_many_of_them_end_the_worker(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,13 +261,14 @@ async def run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool =
 
 async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False, seen: bool = False) -> RunResult:
     """Run items as one unit. `seen`: another unit was committed since this batch was received."""
+    lost: ConflictError | RetryableError | None = None
     try:
         processed = await process([item.message for item in items], ports, isolated=isolated)
     except (HandlerFailed, CommitRefused) as error:
         if len(items) == 1:
             return RunResult(processed=(UnitResult(failed=((items[0].message.identity, _failure(error)),)),))
     except (ConflictError, RetryableError) as error:
-        return await _find(items, error, ports, isolated=isolated, seen=seen)
+        lost = error
     else:
         unknown = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNKNOWN]
         if not unknown:
@@ -275,6 +276,8 @@ async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool 
         failed = tuple(each for each in processed.failed if each[0] not in unknown)
         ran = RunResult(processed=(replace(processed, failed=failed),))
         return await _each_alone([item for item in items if item.message.identity in unknown], ran, ports)
+    if lost is not None:  # not inside `except`: tracebacks of the other messages would begin with this error
+        return await _find(items, lost, ports, isolated=isolated, seen=seen)
     if not isolated:
         return await _run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
