@@ -11,9 +11,9 @@ from tests.cli.terminal import PROGRAM, Running, Terminal
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Waits", "Blocks"])
-def test_a_breakpoint_stops_a_handler_and_it_goes_on(onceonly: Terminal, kind: str) -> None:
-    """One process, which reads the debugger's commands; neither a watchdog nor a time limit ends it."""
+@pytest.mark.parametrize(("kind", "stop"), [("Waits", signal.SIGINT), ("Blocks", signal.SIGTERM)])
+def test_a_breakpoint_stops_a_handler_and_it_goes_on(onceonly: Terminal, kind: str, stop: signal.Signals) -> None:
+    """One process, which reads the debugger's commands; neither a watchdog nor a time limit ends it. Ctrl-C does."""
     shutil.copy(Path(__file__).with_name("debug_program.py"), onceonly.folder / "stops.py")
     onceonly.write("orders.jsonl", [{"order_id": "A-1"}])
     assert onceonly("send", "orders.jsonl", "--to", "stops:shop", "--type", kind, "--id-from", "order_id").code == 0
@@ -27,7 +27,7 @@ def test_a_breakpoint_stops_a_handler_and_it_goes_on(onceonly: Terminal, kind: s
             run.until("order is A-1")
             process.stdin.write("c\n")
             run.until("handler succeeded")
-            run.stop(signal.SIGTERM)
+            run.stop(stop)
             said = "".join(run.said)
         finally:
             process.kill()

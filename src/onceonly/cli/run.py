@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import pdb  # noqa: T100 - --debug is for it
+import sys
 from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -200,9 +203,16 @@ async def _change() -> None:
 
 async def _debug(plan: ChildPlan, stop: asyncio.Event) -> None:
     """Run in the main thread of this process, which has the terminal. A breakpoint may block the event loop for any time."""
+    if sys.breakpointhook is sys.__breakpointhook__ and "PYTHONBREAKPOINT" not in os.environ:
+        sys.breakpointhook = _break
     loaded = plan.load()
     if await check(loaded, stop):
         await side_by_side([host_of(each).run(stop, settings=settings, observer=Logs()) for each, settings in loaded])
+
+
+def _break() -> None:
+    """Start the debugger in the calling frame, and leave Ctrl-C to the worker once it goes on."""
+    pdb.Pdb(nosigint=True).set_trace(sys._getframe(1))  # noqa: SLF001 - as pdb itself does
 
 
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
