@@ -352,4 +352,4 @@ async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alon
         await watch.until(Point.ACK, 2)
     assert await databases.lines() == [("shop", "a")]
     (letter,) = await databases.dead()
-    assert letter.reason == f"handler {handler.__name__} took longer than 0.02 s"
+    assert letter.reason == f"handler {__name__}.{handler.__qualname__} took longer than 0.02 s"

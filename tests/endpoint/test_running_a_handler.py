@@ -242,7 +242,7 @@ async def test_a_slow_handler_is_stopped_by_its_timeout() -> None:
     found = await failure(shop)
     assert (found.kind, found.reason) == (
         FailureKind.TIMEOUT,
-        f"handler {place.__qualname__.replace('<locals>.', '')} took longer than 0.01 s",
+        f"handler {__name__}.{place.__qualname__.replace('<locals>.', '')} took longer than 0.01 s",
     )
 
 

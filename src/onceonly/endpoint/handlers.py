@@ -217,12 +217,12 @@ class EndpointHandlers:
         if plan.is_async or not self._rules.threads:
             return None
         leave = min(LEAVE_SECONDS, self._rules.grace / 2)  # the event loop waits for the end of a run for `grace`
-        thread = HandlerThread(plan.function.name, seconds=self._seconds(plan), leave=leave)
+        thread = HandlerThread(plan.function.path, seconds=self._seconds(plan), leave=leave)
         thread.on_expiry(lambda _: close(context))
         return thread
 
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
-        return failed(FailureKind.TIMEOUT, f"handler {plan.function.name} took longer than {self._seconds(plan):g} s")
+        return failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._seconds(plan):g} s")
 
     def _abandoned(self, plan: HandlerPlan) -> HandlerAbandoned | HandlerStuck:
         """Make the error for a handler whose thread was left behind: its unit cannot be used any more."""
