@@ -132,8 +132,8 @@ def test_a_missing_driver_of_a_plug_in_is_installed_from_its_package(bare: Shell
     [
         ("store", "postgres://h/d", "did you mean postgresql://"),
         ("store", "postgres+asyncpg://h/d", "did you mean postgresql://"),
-        ("store", "postgresql+pg8000://h/d", "write postgresql://, postgresql+asyncpg://, postgresql+psycopg://"),
-        ("store", "toy+sqlite://h/d", "this driver of toy file; write toy://"),
+        ("store", "postgresql+pg8000://h/d", "use postgresql://, postgresql+asyncpg://, postgresql+psycopg://"),
+        ("store", "toy+sqlite://h/d", "this driver of toy file; use toy://"),
         ("store", "toys:///x", "did you mean toy://"),
         ("transport", "toy:///x", "no transport for toy://; there is amqp://"),
         ("blobs", "redis://h", "no blobs for redis://; there is azure-blob://, folder://, memory://, s3://, toy://"),
