@@ -133,7 +133,7 @@ def _refuse_ending(statement: str) -> None:
 
 def _told(what: str) -> str:
     return (
-        f"{what} is not allowed in handlers: onceonly commits the unit with its claims and records. "
+        f"{what} is not allowed here: onceonly ends this database transaction itself, with its claims and records. "
         "Use begin_nested() for savepoints"
     )
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -52,6 +53,14 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked, "LIMIT_SECONDS", 0.3)
 
 
+async def _enter(monitored: AbstractContextManager[None]) -> None:
+    monitored.__enter__()
+
+
+async def _leave(monitored: AbstractContextManager[None]) -> None:
+    monitored.__exit__(None, None, None)
+
+
 async def until(event: threading.Event) -> None:
     """Wait for an event of another thread."""
     while not event.is_set():  # noqa: ASYNC110 - it belongs to a thread
@@ -80,6 +89,28 @@ async def test_a_loop_that_runs_is_not_logged_and_nothing_is_left_at_the_end(ear
     await asyncio.to_thread(thread.join, 60)
     assert not thread.is_alive()
     assert ear.records == []
+
+
+def test_a_loop_that_nobody_runs_is_not_blocked(monkeypatch: pytest.MonkeyPatch, ear: Ear) -> None:
+    """As between two calls of run_until_complete. The thread looks often meanwhile, and a block afterwards is logged."""
+    looks = threading.Semaphore(0)
+
+    class Counted(threading.Event):
+        """Counts how often it is waited for."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            looks.release()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(threading, "Event", Counted)
+    monkeypatch.setattr(blocked, "LOOK_SECONDS", 0.05)
+    with asyncio.Runner() as runner:
+        monitored = monitored_loop()
+        runner.run(_enter(monitored))
+        for _ in range(20):
+            assert looks.acquire(timeout=60)
+        assert ear.records == []
+        runner.run(_leave(monitored))
 
 
 async def test_a_process_that_did_not_run_at_all_is_not_taken_for_a_block(monkeypatch: pytest.MonkeyPatch, ear: Ear) -> None:

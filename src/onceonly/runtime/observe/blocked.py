@@ -55,13 +55,17 @@ class LoopMonitor:
         if self._loop is not None:
             self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
 
+    def _loop_runs(self) -> bool:
+        """Return whether somebody runs the loop. Between two `run_until_complete` nothing is blocked."""
+        return self._loop is not None and self._loop.is_running()
+
     def _watch(self, stopped: threading.Event) -> None:
         looked = start = time.monotonic()
         blocked: float | None = None
         """The last beat before the block that was logged."""
         while not stopped.wait(LOOK_SECONDS):
             now, beaten = time.monotonic(), self._beaten
-            if now - looked > LOOK_SECONDS + LATE_SECONDS:
+            if now - looked > LOOK_SECONDS + LATE_SECONDS or not self._loop_runs():
                 start = now
             looked = now
             if blocked is not None and beaten > blocked:
