@@ -92,7 +92,7 @@ def _note(context: ExceptionContext, connection: Connection) -> None:
 def leave_warnings(_: Connection, cursor: Any, _statement: str, _parameters: object, context: Any, *_more: object) -> None:
     """Have a user's engine not read the warnings of a `QUIET` statement.
 
-    asyncmy would ask for them in a round trip, and make a Python warning of each duplicate. A handler's statements keep theirs.
+    asyncmy would ask for them in a round trip, and log each duplicate. A handler's statements keep theirs.
     """
     if context is not None and context.execution_options.get(QUIET):
         from onceonly.adapters.mariadb.cursor import QuietCursor  # noqa: PLC0415 - the driver is imported when an engine uses it
