@@ -21,6 +21,7 @@ from onceonly.ports.transport import Depth, Topology, Transport
 EVENT = message().type
 AGES_SECONDS = 3600.0
 DAY_MS = 24 * 3600 * 1000
+LONG_MS = 60_000  # a delay that a slow machine does not reach within a rule
 MANY = 100
 
 
@@ -548,9 +549,9 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER))
             await _put(subject, "m1", "m2", "m3", "m4", "m5", "m6")
-            await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 5_000))
+            await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + LONG_MS))
             await _send(
-                subject, Send(message=message(), to=OTHER), Send(message=message(), to=OTHER, due=subject.now() + 5_000)
+                subject, Send(message=message(), to=OTHER), Send(message=message(), to=OTHER, due=subject.now() + LONG_MS)
             )
             receiver = await subject.transport()
             held = await self._drained(receiver, 3)
@@ -561,7 +562,7 @@ class TransportSuite(Suite):
         """`depth` counts a delayed event for its subscribers, not for other endpoints."""
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=("other",)))
-            await _send(subject, Send(message=message(), due=subject.now() + 5_000))
+            await _send(subject, Send(message=message(), due=subject.now() + LONG_MS))
             transport = await subject.transport()
             assert await transport.depth(ENDPOINT, (EVENT,)) == Depth(waiting=0, held=0, delayed=1)
             assert await transport.depth(OTHER, ("other",)) == Depth(waiting=0, held=0, delayed=0)
