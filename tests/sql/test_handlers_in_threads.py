@@ -111,7 +111,7 @@ async def test_it_works_in_the_units_transaction(database: Database, store: SqlS
         connection.execute(insert(Line).values(id="b"))
         with pytest.raises(IntegrityError), session.begin_nested():
             session.execute(insert(Line).values(id="b"))
-        with pytest.raises(RuntimeError, match="not allowed in handlers"):
+        with pytest.raises(RuntimeError, match="not allowed here"):
             session.commit()
         found = session.scalar(select(func.count()).select_from(Line))
         assert isinstance(found, int)

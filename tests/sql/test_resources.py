@@ -69,7 +69,7 @@ async def test_what_would_end_the_unit_raises_and_does_nothing(
     """The unit goes on as if it had not been asked."""
     unit = await store.begin([message()])
     await add(unit, "a")
-    with pytest.raises(RuntimeError, match="not allowed in handlers"):
+    with pytest.raises(RuntimeError, match="not allowed here"):
         await ending(Both(session_of(unit.resources), connection_of(unit.resources)))
     await unit.commit(records(message()))
     assert await orders(database) == ["a"]
@@ -132,9 +132,9 @@ async def test_synchronous_handlers_share_the_units_session(database: Database, 
         assert isinstance(connection, Connection)
         session.add(Order(id="b"))
         connection.execute(insert(Order).values(id="c", total=1))
-        with pytest.raises(RuntimeError, match="not allowed in handlers"):
+        with pytest.raises(RuntimeError, match="not allowed here"):
             session.commit()
-        with pytest.raises(RuntimeError, match="not allowed in handlers"):
+        with pytest.raises(RuntimeError, match="not allowed here"):
             connection.close()
         return count_orders(session)
 
@@ -444,6 +444,6 @@ async def test_a_leaked_session_is_of_no_use_after_the_unit(store: SqlStore, dat
     session = session_of(unit.resources)
     await unit.commit(records(message()))
     session.add(Line(order_id="a"))
-    with pytest.raises(Exception, match="not allowed in handlers"):
+    with pytest.raises(Exception, match="not allowed here"):
         await session.flush()
     assert await counted(database, "claims") == 1
