@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy import event, text
 
+from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
 from onceonly.sql.database import Database
@@ -39,8 +40,12 @@ def sends(count: int) -> list[Send]:
 
 
 @pytest.fixture
-async def deep(postgresql_url: str) -> AsyncIterator[Database]:
-    """Open a database whose queue went from empty and analysed to a million, as when a consumer is down for an hour."""
+async def deep(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
+    """Open a database whose queue went from empty and analysed to a million, as when a consumer is down for an hour.
+
+    Without notifications, which take a second connection from time to time: plans and counts are those of a connection.
+    """
+    monkeypatch.setattr(PostgreSQL, "notifies", False)
     async with opened(postgresql_url + "?prefix=deep_") as database:
         await create(database, SCHEMA)
         transport = SqlTransport(database, "shop")
