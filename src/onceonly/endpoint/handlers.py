@@ -157,18 +157,14 @@ class EndpointHandlers:
                 given = resources if thread is None else ThreadResources(resources, thread)
                 left = await run(self._run(plan, body, given, context))
         except (HandlerFailed, RetryableError, ConflictError) as error:  # the store's, and what `_run` made of the user's
-            if run.expired and thread is not None and thread.is_left:
-                raise self._abandoned(plan) from error
-            if isinstance(error, HandlerFailed) and run.expired:
-                raise self._timed_out(plan) from error
+            if run.expired and (isinstance(error, HandlerFailed) or _is_left(thread)):
+                raise self._out_of_time(plan, thread) from error
             raise
         except CancelledFromInside as error:
             raise blame(plan.function, error.__cause__ or error, CANCELLED) from error
         except USERS_ERRORS as error:  # also from a provider's clean-up, or a listener of the user's session
-            if run.expired and thread is not None and thread.is_left:
-                raise self._abandoned(plan) from error
             if run.expired:
-                raise self._timed_out(plan) from error
+                raise self._out_of_time(plan, thread) from error
             raise blame(plan.function, error) from error
         finally:
             decision = decision_of(context)
@@ -221,14 +217,14 @@ class EndpointHandlers:
         thread.on_expiry(lambda _: close(context))
         return thread
 
-    def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
-        return failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._seconds(plan):g} s")
-
-    def _abandoned(self, plan: HandlerPlan) -> HandlerAbandoned | HandlerStuck:
-        """Make the error for a handler whose thread was left behind: its unit cannot be used any more."""
+    def _out_of_time(self, plan: HandlerPlan, thread: HandlerThread | None) -> HandlerFailed | HandlerAbandoned | HandlerStuck:
+        """Make the error for a handler whose time is over. The unit of a thread left behind cannot be used any more."""
+        late = failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._seconds(plan):g} s")
+        if not _is_left(thread):
+            return late
         if too_many_left():
             return HandlerStuck(f"more than {MOST_LEFT} handlers have not ended although their time is over")
-        return HandlerAbandoned(self._timed_out(plan).failure)
+        return HandlerAbandoned(late.failure)
 
     def _too_many_hops(self, message: Message) -> str:
         return (
@@ -248,6 +244,10 @@ def expired(message: Message) -> str:
     """Return the reason of the dead letter of a message that has expired."""
     before = f", after {message.attempts} failed attempts" if isinstance(message, ReceivedMessage) and message.attempts else ""
     return f"expired at {expiry_text(message.expires)}{before}, and was not handled. A retry of this dead letter handles it"
+
+
+def _is_left(thread: HandlerThread | None) -> bool:
+    return thread is not None and thread.is_left
 
 
 def _decode(plan: HandlerPlan, message: Message) -> object:
