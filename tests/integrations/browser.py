@@ -59,6 +59,17 @@ class Shop:
 
 
 @asynccontextmanager
+async def started_shop(folder: Path) -> AsyncIterator[Shop]:
+    """Start the example in a folder, and kill it at the end."""
+    shop = Shop(folder)
+    await shop.start()
+    try:
+        yield shop
+    finally:
+        shop.kill()
+
+
+@asynccontextmanager
 async def opened_browser() -> AsyncIterator[Browser]:
     """Open the system's Chromium, without a window."""
     path = await asyncio.to_thread(program, CHROMIUM)

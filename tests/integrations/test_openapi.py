@@ -20,7 +20,7 @@ from onceonly.integrations.fastapi import OnceOnlyRoute
 from onceonly.integrations.idempotency_key import NAME, PATTERN, MalformedKey, read_key
 from onceonly.integrations.problems import MEDIA_TYPE, STATUSES
 from tests import ROOT
-from tests.integrations.browser import Shop
+from tests.integrations.browser import Shop, started_shop
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate Operation ID mixed")  # FastAPI's own, of a route with two methods
 
@@ -135,12 +135,8 @@ def test_the_pattern_describes_exactly_the_values_that_are_keys(value: str) -> N
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     """Start the example in an empty folder."""
-    shop = Shop(tmp_path)
-    await shop.start()
-    try:
+    async with started_shop(tmp_path) as shop:
         yield shop
-    finally:
-        shop.kill()
 
 
 FRESH = f"""

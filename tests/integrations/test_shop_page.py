@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.integrations.browser import Shop, opened_browser
+from tests.integrations.browser import Shop, opened_browser, started_shop
 
 pytestmark = pytest.mark.timeout(900)  # the browser may have to be installed first
 
@@ -17,12 +17,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     """Start the program in an empty folder."""
-    shop = Shop(tmp_path)
-    await shop.start()
-    try:
+    async with started_shop(tmp_path) as shop:
         yield shop
-    finally:
-        shop.kill()
 
 
 @pytest.fixture
