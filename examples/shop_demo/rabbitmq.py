@@ -42,6 +42,14 @@ class OwnRabbitMQ:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
+    def with_management(self) -> str:
+        """Enable the management HTTP API, before the start. Returns its URL."""
+        port = free_port()
+        with (self._folder / "rabbitmq.conf").open("a") as settings:
+            settings.write(f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n")
+        (self._folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        return f"http://127.0.0.1:{port}"
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         with (self._folder / "output").open("ab") as output:

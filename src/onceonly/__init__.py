@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.config.deduplication import ControlMessages, DedupStore, History, Off, Tokens
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint import Context, Endpoint
-from onceonly.formats.bodies import message
-from onceonly.formats.entities import entity
-from onceonly.formats.identity import Field, Header
-from onceonly.model.entities import Deleted
-from onceonly.model.errors import (
+from onceonly.errors import (
     CommitFailed,
     ConflictError,
     OnceOnlyError,
@@ -19,6 +15,10 @@ from onceonly.model.errors import (
     RetryLater,
     SetupError,
 )
+from onceonly.formats.bodies import message
+from onceonly.formats.entities import entity
+from onceonly.formats.identity import Field, Header
+from onceonly.model.entities import Deleted
 from onceonly.model.message import Message
 from onceonly.model.peer import Peer
 from onceonly.model.remote import Response

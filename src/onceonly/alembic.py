@@ -145,7 +145,7 @@ def _add_versions(connection: Connection, names: Names, components: Sequence[Sch
                 back.ops.insert(0, ops.ExecuteSQLOp(gone))
         elif version != component.version and own & changed:
             raise SetupError(
-                f"the tables of the {component.component} are of version {version}, not {component.version}: make a revision"
+                f"the tables of the {component.component} have version {version}, not {component.version}: create a revision"
                 " without --autogenerate that calls onceonly.alembic.upgrade(op.get_bind()), and upgrade to it first"
             )
 

@@ -67,3 +67,6 @@ __all__ = [
     "VersionConflict",
     "WorkerStopped",
 ]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # tracebacks show the public name

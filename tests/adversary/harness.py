@@ -11,21 +11,26 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 from urllib.request import urlopen
 from uuid import uuid4
 
 import aiormq
+import nats
+from nats.js.errors import NotFoundError
 from pamqp import commands as spec
+from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from onceonly.adapters.nats.names import TopologyNames
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
 from tests import ROOT
@@ -237,6 +242,9 @@ class Worker:
 class Queue:
     """The queue of the endpoint, and the sink, as programs without the library see them."""
 
+    largest = 2**31
+    """The bytes of a body that the server takes from anybody."""
+
     def __init__(self) -> None:
         self.sunk: list[Sunk] = []
 
@@ -331,6 +339,113 @@ class RabbitQueue(Queue):
         self.sunk.append(Sunk(headers["ce-source"], headers["ce-id"], json.loads(message.body)["name"]))
 
 
+class RedisQueue(Queue):
+    """Redis Streams, by a plain client."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__()
+        self._client: Any = Redis.from_url(url)
+        self._start = f"{{{prefix}}}"
+        self.name, self._sink = f"{self._start}stream:shop", f"{self._start}stream:sink"
+
+    async def open(self) -> None:
+        """Subscribe the sink."""
+        await self._client.xgroup_create(self._sink, "sink", id="0", mkstream=True)
+        await self._client.sadd(f"{self._start}subscribers:Done", "sink")
+
+    async def close(self) -> None:
+        """Remove the sink, and disconnect."""
+        await self._client.delete(self._sink, f"{self._start}subscribers:Done")
+        await self._client.aclose()
+
+    async def send_many(self, messages: Sequence[tuple[Headers, bytes]]) -> None:
+        """Add entries."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for headers, body in messages:
+                fields = [part.encode("utf-8", "surrogateescape") for pair in headers for part in pair]
+                pipe.execute_command("XADD", self.name, "*", *fields, "data", body)
+            await pipe.execute()
+
+    async def waiting(self) -> int:
+        """Count the entries that are not settled, and those that are not due."""
+        return int(await self._client.xlen(self.name)) + int(await self._client.zcard(f"{self._start}delayed:shop"))
+
+    async def purge(self) -> None:
+        """Delete the entries."""
+        await self._client.xtrim(self.name, maxlen=0)
+        await self._client.delete(f"{self._start}delayed:shop")
+
+    async def drain(self) -> None:
+        """Take the sink's entries."""
+        for id_, fields in await self._client.xrange(self._sink):
+            source, name = fields[b"ce-source"].decode(), fields[b"ce-id"].decode()
+            self.sunk.append(Sunk(source, name, json.loads(fields[b"data"])["name"]))
+            await self._client.xdel(self._sink, id_)
+
+
+class NatsQueue(Queue):
+    """NATS JetStream, by the plain driver."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__()
+        self._url, self._names = url, TopologyNames(prefix)
+        self.name = self._names.queue_subject("shop")
+        self._client: Any = None
+        self._reader: Any = None
+
+    async def open(self) -> None:
+        """Make a stream for the sink, and publish its subscription."""
+        self._client = await nats.connect(self._url)
+        self.largest = self._client.max_payload
+        subject, stream = self._names.queue_subject("sink"), self._client.jetstream()
+        await stream.add_stream(name=self._names.queue("sink"), subjects=[subject])
+        await stream.publish(self._names.subscription("Done", "sink"), b"")
+        self._reader = await stream.pull_subscribe(subject, durable="sink")
+
+    async def close(self) -> None:
+        """Remove the sink, and disconnect."""
+        await self._client.jetstream().delete_stream(self._names.queue("sink"))
+        await self._client.close()
+
+    async def send_many(self, messages: Sequence[tuple[Headers, bytes]]) -> None:
+        """Publish, with the attributes percent-encoded."""
+        stream = self._client.jetstream()
+        await asyncio.gather(
+            *(stream.publish(self.name, body, headers=dict(_in_lines(headers)) or None) for headers, body in messages)
+        )
+
+    async def waiting(self) -> int:
+        """Count the messages that are not settled, and those that are not due."""
+        stream = self._client.jetstream()
+        found = 0
+        for name in (self._names.queue("shop"), self._names.delayed):
+            with suppress(NotFoundError):
+                found += (await stream.stream_info(name)).state.messages
+        return found
+
+    async def purge(self) -> None:
+        """Delete the messages."""
+        stream = self._client.jetstream()
+        for name in (self._names.queue("shop"), self._names.delayed):
+            with suppress(NotFoundError):
+                await stream.purge_stream(name)
+
+    async def drain(self) -> None:
+        """Take the sink's messages."""
+        with suppress(nats.errors.TimeoutError):
+            while True:
+                for message in await self._reader.fetch(500, timeout=0.1):
+                    named = message.headers
+                    source, name = unquote(named["ce-source"]), unquote(named["ce-id"])
+                    self.sunk.append(Sunk(source, name, json.loads(message.data)["name"]))
+                    await message.ack()
+
+
+def _in_lines(headers: Headers) -> Iterator[tuple[str, str]]:
+    for name, value in headers:
+        yield name, quote(value, safe="", errors="surrogateescape") if name.startswith("ce-") else value
+
+
 class SqlQueue(Queue):
     """The queue in a SQL database, by rows."""
 
@@ -390,13 +505,14 @@ class SqlQueue(Queue):
 async def opened_place(
     store: str, transport: str = "", *, program: str = SHOP, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[Place]:
-    """Make a place on a database, with RabbitMQ as the transport, or with the same database's queue when it has no URL."""
+    """Make a place on a database. The transport is RabbitMQ, Redis or NATS, or without a URL the same database's queue."""
     prefix = f"t{uuid4().hex[:8]}_"
     named = f"{store}?prefix={prefix}"
     queue_at = f"{transport}?prefix={prefix}" if transport else named
     drivername = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}[make_url(store).drivername]
     sql = create_async_engine(make_url(store).set(drivername=drivername), isolation_level="AUTOCOMMIT")
-    queue: Any = RabbitQueue(transport, prefix) if transport else SqlQueue(sql, prefix)
+    kinds = {"amqp": RabbitQueue, "redis": RedisQueue, "nats": NatsQueue}
+    queue: Any = kinds[transport.partition(":")[0]](transport, prefix) if transport else SqlQueue(sql, prefix)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="onceonly-adversary-")))
         stack.push_async_callback(sql.dispose)

@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.adversary.harness import Place, SqlQueue, opened_place
 from tests.adversary.settling import settled
 from tests.adversary.wire_cases import DEAD, ODD_ROWS, SHARED_ON_EVERY_SYSTEM, Shared, shared_cases
-from tests.servers.available import RABBITMQ, need
+from tests.servers.available import NATS, RABBITMQ, REDIS, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -20,13 +20,16 @@ NUMBERS = count()
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="module",
-    params=["MariaDB + RabbitMQ", "PostgreSQL's queue", "MariaDB's queue"],
+    params=["MariaDB + RabbitMQ", "PostgreSQL + Redis", "PostgreSQL + NATS", "PostgreSQL's queue", "MariaDB's queue"],
 )
 async def place(request: pytest.FixtureRequest, postgresql_url: str, mariadb_url: str) -> AsyncIterator[Place]:
     """Run one worker on each system for all cases."""
     system = str(request.param)
     store = postgresql_url if system.startswith("PostgreSQL") else mariadb_url
-    async with opened_place(store, need(RABBITMQ) if "RabbitMQ" in system else "") as place:
+    brokers = {"RabbitMQ": (RABBITMQ, ""), "Redis": (REDIS, "/11"), "NATS": (NATS, "")}
+    server, path = brokers.get(system.rpartition(" ")[2], (None, ""))
+    transport = f"{need(server)}{path}" if server else ""
+    async with opened_place(store, transport) as place:
         await place.start().ready()
         yield place
 
@@ -39,6 +42,8 @@ async def test_there_are_enough_cases() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_hostile_message_stops_nothing(place: Place, case: Shared) -> None:
     """It is settled as expected, and fifty good messages behind it are handled."""
+    if len(case.body) > place.queue.largest:
+        return  # the server refuses it to its sender
     await settled(place, lambda: place.queue.send(case.headers, case.body), case.expected)
 
 
@@ -47,7 +52,7 @@ async def test_a_row_with_odd_headers_is_a_dead_letter(place: Place, name: str) 
     """Whatever stands where its headers should be."""
     queue = place.queue
     if not isinstance(queue, SqlQueue):
-        return  # RabbitMQ has no rows
+        return  # a broker has no rows
 
     body = b"row %d" % next(NUMBERS)  # a dead letter of its own
     await settled(place, lambda: queue.insert([(ODD_ROWS[name], body)]), DEAD)

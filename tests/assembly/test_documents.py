@@ -39,7 +39,7 @@ SERVED: dict[systems.Role, set[str]] = {
     "tokens": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
     "dead_letters": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
     "blobs": {"azure-blob", "folder", "s3", "memory"},
-    "transport": {"amqp", "sqlite", "memory"},
+    "transport": {"amqp", "azure-queue", "redis", "sqlite", "memory"},
 }
 
 
@@ -55,7 +55,7 @@ def nobody(_traits: object, _blobs: object) -> Any:
 
 @pytest.mark.parametrize("role", SERVED)
 def test_each_scheme_serves_its_roles_and_no_others(role: systems.Role) -> None:
-    """Blobs are no store, a broker keeps nothing, documents are no queue."""
+    """Blobs are no store, RabbitMQ keeps nothing, and of the documents only Redis has queues."""
     named = {name for roles in SERVED.values() for name in roles}
     assert {name for name, system in systems.systems().items() if name in named and system.serves(role)} == SERVED[role]
 
@@ -82,7 +82,7 @@ def test_a_missing_driver_is_told_with_its_extra(url: str, extra: str, monkeypat
     assert f"pip install 'onceonly[{extra}]'" in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["redis://h", "folder:///x", "s3://b"])
+@pytest.mark.parametrize("url", ["mongodb://h/d", "folder:///x", "s3://b"])
 def test_documents_and_blobs_are_no_queue(url: str) -> None:
     """Told with what there is."""
     with pytest.raises(SetupError, match=r"no transport for .*there is amqp://"):

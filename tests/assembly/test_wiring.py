@@ -46,7 +46,7 @@ def handlers(_: object, __: object) -> Any:
 @pytest.mark.parametrize("role", ["store", "transport", "dead_letters"])
 def test_an_unknown_scheme_is_refused_when_the_endpoint_is_made(url: str, role: str) -> None:
     """Listing what there is."""
-    with pytest.raises(SetupError, match=r"Supported: .*mariadb://, memory://, .*mysql://, postgresql://, .*sqlite://"):
+    with pytest.raises(SetupError, match=r"Supported: .*mariadb://, memory://, .*mysql://, .*postgresql://, .*sqlite://"):
         settings(**{role: url})
 
 

@@ -79,10 +79,14 @@ def wrong_setups() -> dict[str, tuple[str, str, str]]:
     """Give wrong set-ups: the option, its URL as far as it depends on no fixture, and what is said."""
     broker = RABBITMQ.url
     return {
-        "password": ("--transport", broker.replace("guest:guest@", "guest:wrong@"), "refuses this user or password"),
-        "vhost": ("--transport", broker.rstrip("/") + "/nowhere", "vhost nowhere not found; name an existing virtual host"),
-        "database": ("--store", POSTGRESQL.url.rpartition("/")[0] + "/nowhere", "there is no such database on the server"),
-        "tables": ("--store", "", "for the store: run `onceonly schema create shop:shop --store "),
+        "password": ("--transport", broker.replace("guest:guest@", "guest:wrong@"), "rejected this user or password"),
+        "vhost": ("--transport", broker.rstrip("/") + "/nowhere", "vhost nowhere not found. Use an existing virtual host"),
+        "database": (
+            "--store",
+            POSTGRESQL.url.rpartition("/")[0] + "/nowhere",
+            "this database does not exist on the server: create it",
+        ),
+        "tables": ("--store", "", "of the store do not exist: run `onceonly schema create shop:shop --store "),
         "scheme": ("--store", "nosql://host/", "unknown URL scheme 'nosql'"),
     }
 

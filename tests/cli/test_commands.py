@@ -3,10 +3,13 @@
 import io
 import json
 import sys
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
 from tests.cli.terminal import Terminal
+from tests.servers.available import POSTGRESQL, need
 
 ORDERS = [{"order_id": "A-1", "total": 30}, {"order_id": "A-2", "total": 5}]
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
@@ -80,6 +83,25 @@ def test_a_line_without_an_id_is_named_and_what_came_before_it_is_counted(onceon
     assert onceonly(*SEND, "--json").answer["error"].startswith("line 3")
 
 
+def test_a_type_that_the_endpoint_does_not_handle_is_refused(onceonly: Terminal) -> None:
+    """Before anything is sent where --type says so, each for itself where CloudEvents do; not with --any-type."""
+    onceonly.write("orders.jsonl", [{"order_id": "a", "total": 1}])
+    wrong = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "Order", "--id-from", "order_id")
+    refused = onceonly(*wrong)
+    assert (refused.code, refused.out) == (2, "")
+    handled = "endpoint 'shop' has no handler for 'Order': it handles PlaceOrder. Correct the type, or set --any-type"
+    assert handled in refused.error
+    assert onceonly(*wrong, "--any-type", "--json").answer["sent"] == 1
+    common = {"specversion": "1.0", "source": "web", "data": {}}
+    onceonly.write("events.jsonl", [common | {"id": name, "type": name} for name in ("PlaceOrder", "Order")])
+    some = onceonly("send", "events.jsonl", "--to", "shop:shop", "--json")
+    assert (some.code, some.answer["sent"]) == (1, 1)
+    assert [each["id"] for each in some.answer["refused"]] == ["Order"]
+    assert handled in some.answer["refused"][0]["reason"]
+    by_name = ("send", "events.jsonl", "--to", "shop", "--transport", "sqlite:///queue.db", "--json")
+    assert onceonly(*by_name).answer["sent"] == 2
+
+
 def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: Terminal) -> None:
     """Exit code 1, with the reason."""
     onceonly.write("orders.jsonl", ORDERS)
@@ -139,7 +161,7 @@ def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: Terminal) 
     for command in (("dead", "list"), ("status",)):
         done = onceonly(*command, "shop:shop")
         assert (done.code, done.out) == (2, "")
-        assert "the database has no tables for the store: run `onceonly schema create shop:shop`" in done.error
+        assert "the tables of the store do not exist: run `onceonly schema create shop:shop`" in done.error
     assert onceonly.rows("shop.db", "SELECT count(*) FROM sqlite_master") == [(0,)]
 
 
@@ -156,6 +178,37 @@ def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: Terminal
     advice = "`onceonly schema create shop:shop` creates it, and so does the first run"
     assert done.error == f"error: endpoint 'shop': database file {where} does not exist: {advice}"
     assert [path.name for path in onceonly.folder.glob("*.db")] == ["queue.db"]
+
+
+def test_the_database_that_a_server_does_not_have_is_named(onceonly: Terminal) -> None:
+    """By its URL, without the password."""
+    server = need(POSTGRESQL)
+    name = f"nowhere_{uuid4().hex[:8]}"
+    url = urlsplit(server)
+    place = f"{url.hostname}{f':{url.port}' if url.port else ''}/{name}"
+    user = url.username or "root"
+    done = onceonly("status", "shop:shop", "--transport", f"postgresql://{user}:secret@{place}")
+    assert (done.code, done.out) == (2, "")
+    assert (
+        f"cannot use transport postgresql://{place}: PostgreSQL: this database does not exist on the server: create it"
+        in done.error
+    )
+    assert "secret" not in done.err
+
+
+def test_an_endpoint_with_an_invalid_handler_has_a_status(onceonly: Terminal) -> None:
+    """The numbers of its queue and its store, and what is wrong with the handler."""
+    onceonly("topology", "create", "shop:shop")
+    onceonly("schema", "create", "shop:shop")
+    onceonly("send", onceonly.write("orders.jsonl", [{"order_id": "a", "total": 1}]), "--to", "shop:shop", *SEND[4:])
+    with (onceonly.folder / "shop.py").open("a") as program:
+        program.write("\n\n@shop.handler\nasync def unready(placed: OrderPlaced, amount: int) -> None: ...\n")
+    (status,) = onceonly("status", "shop:shop", "--json").answer
+    assert (status["waiting"], status["records"], status["dead_letters"]) == (1, 0, 0)
+    assert status["problem"].startswith("endpoint 'shop' cannot start:\n  * handler unready: amount: int cannot be injected")
+    shown = onceonly("status", "shop:shop")
+    assert shown.code == 0
+    assert "warning: endpoint 'shop' cannot start:" in shown.err
 
 
 def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: Terminal) -> None:
@@ -288,7 +341,7 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     onceonly("run", "works:works", "--drain")
     assert (refused.code, len(onceonly("dead", "list", "works:works", "--json").answer)) == (0, 1)
     onceonly("topology", "create", "works:billing")
-    onceonly("dead", "retry", "works:works", "--reason", "refused")
+    onceonly("dead", "retry", "works:works", "--reason", "rejected")
     onceonly("run", "works:works", "works:billing", "--drain")
     for left in onceonly("status", "works:works", "works:billing", "--json").answer:
         numbers = [left[name] for name in ("waiting", "held", "delayed", "records", "late", "oldest", "dead_letters")]

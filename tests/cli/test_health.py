@@ -73,7 +73,7 @@ def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: Terminal) -> Non
         until(port, "/ready", lambda status, _: status == 200)
         onceonly.change("shop.db", "ALTER TABLE onceonly_records RENAME TO hidden")
         _, body = until(port, "/ready", lambda status, _: status == 503)
-        assert "endpoint shop, process 0: store for" in body["reasons"][0]
+        assert "endpoint shop, process 0: store failing for" in body["reasons"][0]
         assert "take fails" in body["reasons"][0]
         assert ask(port, "/live")[0] == 200
         onceonly.change("shop.db", "ALTER TABLE hidden RENAME TO onceonly_records")
@@ -90,7 +90,7 @@ def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: Terminal) -> 
         onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME TO hidden")
         status, body = until(port, "/ready", lambda _, body: body["status"] == "degraded")
         assert status == 200
-        assert "janitor for" in body["reasons"][0]
+        assert "janitor failing for" in body["reasons"][0]
         assert "removing expired keys" in body["reasons"][0]
         (shown,) = onceonly("status", "shop:shop", "--json").answer
         assert shown["janitor"]["state"] == "failing"

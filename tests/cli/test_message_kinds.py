@@ -115,6 +115,23 @@ def test_a_command_has_no_subscription_and_an_old_one_ends_by_command(onceonly: 
     assert "superfluous" not in status
 
 
+def test_a_type_that_is_no_longer_handled_is_superfluous(onceonly: Terminal) -> None:
+    """Until the subscription ends. With invalid handlers the types are unknown, so nothing is shown."""
+    program = onceonly.folder / "kinds.py"
+    program.write_text(PROGRAM.format(kind=""))
+    assert onceonly("schema", "create", "kinds:shop").code == 0
+    assert onceonly("topology", "create", "kinds:shop").code == 0
+    assert "superfluous" not in onceonly("status", "kinds:shop", "--json").answer[0]
+    fewer = PROGRAM.format(kind="").partition("@shop.handler\nasync def placed")[0]
+    program.write_text(fewer)
+    assert onceonly("status", "kinds:shop", "--json").answer[0]["superfluous"] == ["order-placed"]
+    assert "is subscribed to order-placed, which it does not handle as an event" in onceonly("status", "kinds:shop").err
+    program.write_text(fewer + "\n\n@shop.handler\nasync def unready(placed: OrderPlaced, amount: int) -> None: ...\n")
+    (status,) = onceonly("status", "kinds:shop", "--json").answer
+    assert "superfluous" not in status
+    assert "unready" in status["problem"]
+
+
 def test_an_endpoint_of_commands_has_a_queue() -> None:
     """It subscribes to nothing."""
     shop = Endpoint("shop", store="sqlite://", transport="memory://")

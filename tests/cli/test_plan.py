@@ -69,7 +69,7 @@ def test_people_get_a_table(onceonly: Terminal) -> None:
     ("arguments", "words"),
     [
         (("shop:shop", "--rate", "0"), "--rate is 0; set it to a number"),
-        (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
+        (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is not a duration"),
         (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
         (("sqlite:///nowhere.db", "--rate", "1"), "database file sqlite:///nowhere.db does not exist"),
         (("memory://a", "--rate", "1"), "memory://a has no tables to measure"),
@@ -171,7 +171,7 @@ shop.handler(retry=__import__("onceonly").Retry(delayed=500))(place_order)
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (asking_for(30), "History: retention is 30 d, and the tables of this database keep claims for 7 d"),
+        (asking_for(30), "History: retention is 30 d, but the tables of this database keep claims for 7 d"),
         (IMPATIENT, "endpoint 'shop' cannot start: handler place_order: History: retention of 7 d is not longer than"),
         (asking_for(7, ', timeout=__import__("math").inf'), "timeout must be a number of seconds above 0"),
         (

@@ -133,19 +133,19 @@ async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: T
             relay.until(WAITS)
             assert ask(port, "/live")[0] == 200
             status, body = ask(port, "/ready")
-            assert (status, body["reasons"]) == (503, [f"{DESK}: is starting, and has not reached its servers yet"])
+            assert (status, body["reasons"]) == (503, [f"{DESK}: is starting and has not connected to its servers yet"])
             await asyncio.to_thread(server.start)
             relay.until(STARTED)
             until(port, "/ready", lambda status, body: (status, body["status"]) == (200, "ok"))
             await asyncio.to_thread(server.stop)
             _, body = until(port, "/ready", lambda status, _: status == 503)
-            assert body["reasons"][0].startswith(f"{DESK}: transport for ")
+            assert body["reasons"][0].startswith(f"{DESK}: transport failing for ")
             assert ask(port, "/live")[0] == 200
             await asyncio.to_thread(server.start)
             until(port, "/ready", lambda status, _: status == 200)
             onceonly.change("desk.db", "ALTER TABLE onceonly_records RENAME TO hidden")
             _, body = until(port, "/ready", lambda status, _: status == 503)
-            assert body["reasons"][0].startswith(f"{DESK}: store for ")
+            assert body["reasons"][0].startswith(f"{DESK}: store failing for ")
             assert relay.stop() == 0
     assert "call=declare" not in "".join(relay.said)
 

@@ -31,4 +31,4 @@ def test_status_shows_the_events_that_nobody_got(onceonly: Terminal) -> None:
     assert status["unsubscribed"] == {"OrderPlaced": 2}
     shown = onceonly("status", "counted:shop")
     assert "unsubscribed" in shown.out
-    assert "shop published 2 events of type OrderPlaced that had no subscriber" in " ".join(shown.err.split())
+    assert "shop published 2 events of type OrderPlaced without a subscriber" in " ".join(shown.err.split())

@@ -170,8 +170,8 @@ def test_without_an_interval_the_janitor_comes_every_minute_or_twice_in_a_slice(
         ({"janitor": "no"}, "janitor must be"),
         ({"janitor_interval": 60}, "janitor_interval must be"),
         ({"janitor_interval": timedelta()}, "janitor_interval must be"),
-        ({"health": 8080}, "health: not a int: write HOST:PORT"),
-        ({"health": "here"}, "health: 'here' is no address: write HOST:PORT"),
+        ({"health": 8080}, "health: must be text, not an int: use HOST:PORT"),
+        ({"health": "here"}, "health: 'here' is not an address: use HOST:PORT"),
     ],
 )
 def test_each_setting_says_what_it_takes(changes: dict[str, Any], words: str) -> None:

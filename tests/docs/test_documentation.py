@@ -49,7 +49,7 @@ def run_shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done

@@ -124,7 +124,7 @@ async def test_nothing_more_is_sent_after_an_error() -> None:
     await asyncio.sleep(0)
     assert not writing.done()
     answer.set()
-    with pytest.raises(OutcomeUnknown, match="1 documents were written before this error: throttled"):
+    with pytest.raises(OutcomeUnknown, match="1 document written before this error: throttled"):
         await writing
     assert sent == ["a", "b"]
 

@@ -74,7 +74,7 @@ async def test_nothing_to_do_sends_nothing() -> None:
 async def test_losing_every_race_is_failed_only_if_nothing_was_written(keys: list[str], error: type[Exception]) -> None:
     """It was CommitFailed for the store's own loop although another document had been written."""
     documents = Overtaken(TRIES)
-    with pytest.raises(error, match="other workers kept changing 'a': 20 tries were not enough"):
+    with pytest.raises(error, match="other workers kept changing 'a': gave up after 20 attempts"):
         await compare_and_set(documents, keys, appended)
     assert issubclass(WriteConflict, CommitFailed)
     assert documents.calls.count("save") == TRIES

@@ -142,7 +142,7 @@ async def test_losing_every_time_ends() -> None:
     """It failed: nothing was written."""
     documents = ContestedDocuments()
     await opened(documents).add([A])
-    with pytest.raises(CommitFailed, match="try again"):
+    with pytest.raises(CommitFailed, match="gave up after 20 attempts"):
         await opened(documents).remove([A])
     assert documents.calls.count("save") == 1 + TRIES
 

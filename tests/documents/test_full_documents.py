@@ -87,9 +87,9 @@ async def test_a_document_full_of_history_says_so() -> None:
     with pytest.raises(PermanentFailure) as refused:
         await handle(store, about("one more"))
     assert re.fullmatch(
-        r"document 'entity/order/17' would have 7,\d{3} bytes, and this service holds 8,192\. Make room, then retry: 7,\d{3} "
-        r"bytes are the history of 90 messages \(have a shorter History\(retention=\.\.\.\), or let a DedupStore or Tokens "
-        r"know what is done\)",
+        r"document 'entity/order/17' would be 7,\d{3} bytes long; the limit is 7,680 \(this service stores 8,192, and 512 are "
+        r"reserved\)\. Make room, then retry: "
+        r"7,\d{3} bytes are the history of 90 messages \(shorten History\(retention=\.\.\.\), or use a DedupStore or Tokens\)",
         str(refused.value),
     )
 
@@ -109,7 +109,7 @@ async def test_what_others_have_not_sent_yet_is_waited_for(history: timedelta | 
     harness = StoreHarness(body=8_192)
     store = harness.store(history)
     before = await handle(store, about("before"), sends(3_000))
-    with pytest.raises(CommitRefused, match=r"of them go as soon as what others send from there is sent$") as refused:
+    with pytest.raises(CommitRefused, match=r"bytes become free when its other messages have been sent$") as refused:
         await grow(store, about(), 5_000)
     assert not isinstance(refused.value, PermanentFailure)
     await store.forget([before])
@@ -129,7 +129,7 @@ async def test_what_is_sent_stays_as_history_and_may_still_be_too_much(history: 
 
 async def test_what_is_sent_at_once_may_be_too_large() -> None:
     """Its own messages do not go before it is committed."""
-    with pytest.raises(PermanentFailure, match=r"bytes are what is to be sent \(send less at once\)$"):
+    with pytest.raises(PermanentFailure, match=r"bytes are the messages to be sent \(send fewer or smaller messages\)$"):
         await handle(StoreHarness(body=8_192).store(), about(), sends(8_000))
 
 
@@ -139,6 +139,6 @@ async def test_history_that_an_earlier_setting_left_goes_by_itself() -> None:
     for number in range(90):
         await handle(harness.store(), about(f"m{number:02}"))
     with pytest.raises(
-        PermanentFailure, match=r"90 messages finished under an earlier setting \(they go 30 days after they were\)$"
+        PermanentFailure, match=r"90 messages finished under an earlier setting \(deleted 30 days after they finished\)$"
     ):
         await handle(harness.store(None), about("one more"), ONE_EFFECT)

@@ -40,10 +40,10 @@ def bytes_of(words: str) -> int:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Change(key="", body=b""), "a key of one character"),
+        (Change(key="", body=b""), "the key of a document is empty"),
         (Change(key="\ud800", body=b""), "not valid UTF-8"),
-        (Change(key="öxx/", body=b""), "has 5 bytes; this service holds keys of 4"),
-        (Change(key="a", body=b"1234"), "the document 'a' has 4 bytes; this service holds 3"),
+        (Change(key="öxx/", body=b""), "is 5 bytes long; the limit of this service is 4"),
+        (Change(key="a", body=b"1234"), "document 'a' is 4 bytes long; the limit of this service is 3"),
     ],
 )
 def test_what_cannot_be_held_is_refused(change: Change, words: str) -> None:

@@ -210,7 +210,7 @@ async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> No
     await harness.register().open([row(harness)])
     assert [each.attempt for each in await harness.register().old(LATER, 10)] == ["a1"]
     assert await effects.sweep(LATER, 10) == 1
-    with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is no register row"):
+    with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is not a readable reservation"):
         await effects.sweep(LATER, 10)
 
 

@@ -87,7 +87,7 @@ async def test_losing_every_time_ends_in_failed() -> None:
     documents = ContestedDocuments()
     await opened(documents).prepare(dict.fromkeys([A], OWNER))
     for call in (opened(documents).activate, opened(documents).discard, opened(documents).remove):
-        with pytest.raises(CommitFailed, match="try again"):
+        with pytest.raises(CommitFailed, match="gave up after 20 attempts"):
             await call([A])
     assert [each.token for each in await opened(documents).prepared(LATER, 10)] == [A]
 

@@ -157,7 +157,7 @@ async def test_a_token_that_nobody_can_read_does_not_stand_in_the_way() -> None:
     await harness.documents.inner.save([Change(key="token/a/0", body=b"by hand")])
     await harness.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
     assert await harness.sweep() == 1
-    with pytest.raises(SchemaTooNew, match="'token/a/0' is no token"):
+    with pytest.raises(SchemaTooNew, match="document 'token/a/0' is not a readable token"):
         await harness.sweep()
 
 

@@ -164,7 +164,7 @@ async def test_what_is_too_large_is_refused_before_it_is_written() -> None:
     harness = TransactionHarness()
     opened = await harness.opened("a1", "", "Account/A")
     harness.entities(opened).write("Account/A", msgspec.json.encode("x" * 8000))
-    with pytest.raises(CommitRefused, match="this service holds 8,192"):
+    with pytest.raises(CommitRefused, match="this service stores 8,192"):
         await opened.commit(None, None)
     assert harness.documents.changes == []
 
@@ -174,7 +174,7 @@ async def test_a_state_that_is_no_json_is_refused() -> None:
     harness = TransactionHarness()
     opened = await harness.opened(entity="Account/A")
     harness.entities(opened).write("Account/A", b"{")
-    with pytest.raises(CommitRefused, match="is no JSON"):
+    with pytest.raises(CommitRefused, match="is not JSON"):
         await opened.commit(None, None)
 
 

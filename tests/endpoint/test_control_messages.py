@@ -80,7 +80,7 @@ async def test_a_control_message_that_cannot_be_read_is_a_dead_letter(simulated:
     report = await deliver([_with_body(found, b"{}")], simulated.ports)
     assert report == BatchReport(dead=1)
     (letter,) = await simulated.ports.dead_letters.page(Filter())
-    assert "a control message that cannot be followed" in letter.reason
+    assert "the control message cannot be processed" in letter.reason
 
 
 def _with_body(found: Any, body: bytes) -> Any:
@@ -139,7 +139,7 @@ async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transac
     """With the name of the queue that is missing."""
     web = sending_only(simulated, processed_by="nobody")
     async with host_of(web).opened(environment=simulated.environment):
-        with pytest.raises(CommitFailed, match="is there a queue of endpoint 'nobody'"):
+        with pytest.raises(CommitFailed, match="Check that endpoint 'nobody' has a queue"):
             async with web.transaction() as tx:
                 await deposit(tx)
     assert await simulated.balance() == 0

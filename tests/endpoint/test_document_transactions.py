@@ -64,7 +64,7 @@ async def test_the_same_entity_is_the_same_object(simulated: SimulatedEndpoint) 
             """Another class of this name."""
 
         Account2.__name__ = "Account"
-        with pytest.raises(TransactionMisused, match="is already loaded as a Account in this transaction"):
+        with pytest.raises(TransactionMisused, match="is already loaded as an Account in this transaction"):
             await tx.entity(Account2, "A")
 
 
@@ -80,7 +80,7 @@ async def test_a_second_entity_is_refused_with_what_to_do(simulated: SimulatedEn
 async def test_a_fresh_entity_can_be_given(simulated: SimulatedEndpoint) -> None:
     """It is kept as it was given, unless there is one; without it a class with several required fields cannot be made."""
     async with simulated.bank.transaction() as tx:
-        with pytest.raises(CommitRefused, match="pass fresh="):
+        with pytest.raises(CommitRefused, match="Pass fresh="):
             await tx.entity(Order, "1")
     async with simulated.bank.transaction() as tx:
         await tx.entity(Order, "1", fresh=Order("1", "tea"))
@@ -88,7 +88,7 @@ async def test_a_fresh_entity_can_be_given(simulated: SimulatedEndpoint) -> None
         assert await tx.entity(Order, "1", fresh=Order("1", "milk")) == Order("1", "tea")
     async with simulated.bank.transaction() as tx:
         other: Any = Account("1")
-        with pytest.raises(TransactionMisused, match="fresh= must be a Order"):
+        with pytest.raises(TransactionMisused, match="fresh= must be an Order"):
             await tx.entity(Order, "2", fresh=other)
 
 
@@ -176,7 +176,7 @@ async def test_two_that_change_one_entity_do_not_overwrite_each_other(simulated:
             await deposit(tx)
             await asyncio.create_task(pay(simulated, 7))
 
-    with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
+    with pytest.raises(ConflictError, match="nothing was committed, so the call can be repeated"):
         await lose()
     assert await simulated.balance() == 7
 
@@ -218,7 +218,7 @@ async def test_an_attempt_that_was_given_up_cannot_be_committed(simulated: Simul
             opened: Any = tx._opened
             await simulated.ports.controls.attempts.bury(tx._opening.identity, opened.unit)
 
-    with pytest.raises(ConflictError, match="nothing happened"):
+    with pytest.raises(ConflictError, match="nothing was committed"):
         await be_late()
     assert await simulated.balance() == 0
 

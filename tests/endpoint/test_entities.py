@@ -381,8 +381,8 @@ def test_a_function_tells_the_key_of_any_message() -> None:
         ({"account_id": True}, "its key is a bool"),
         ({"account_id": 1.5}, "its key is a float"),
         ({"account_id": "\0"}, "NUL"),
-        ({"account_id": "x" * LONGEST_UNIT}, f"{LONGEST_UNIT} is the limit"),
-        ([], "the body is no dict"),
+        ({"account_id": "x" * LONGEST_UNIT}, f"the limit is {LONGEST_UNIT}"),
+        ([], "the body is not a valid dict"),
     ],
 )
 def test_a_message_without_a_key_is_unreadable(body: object, told: str) -> None:

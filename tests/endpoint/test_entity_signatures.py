@@ -91,7 +91,7 @@ async def test_a_class_with_a_field_that_json_does_not_have_is_refused() -> None
     async def take(order: Deposit, odd: Odd) -> None:
         """Do nothing."""
 
-    assert "entity=Odd: Odd cannot be read from JSON" in problem_of(take, entity=Odd)
+    assert "entity=Odd: Odd cannot be decoded from JSON" in problem_of(take, entity=Odd)
 
 
 async def test_a_key_names_a_field_of_the_message_or_is_a_function() -> None:

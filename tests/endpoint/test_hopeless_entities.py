@@ -55,7 +55,10 @@ async def test_a_key_that_the_service_cannot_hold_is_not_tried_again() -> None:
     counter = patient_bank()
     counter.documents.limits = NARROW
     assert await counter.deliver(Deposit("a" * 40)) == BatchReport(dead=1, failed=1)
-    assert await counter.reason() == f"entity key 'entity/Account/{'a' * 40}'... is too long: a narrow service takes 30 bytes"
+    assert (
+        await counter.reason()
+        == f"entity key 'entity/Account/{'a' * 40}'... is too long; the limit of a narrow service is 30 bytes. Shorten it"
+    )
 
 
 async def test_a_document_that_would_be_too_large_is_not_tried_again() -> None:
@@ -72,5 +75,5 @@ async def test_a_document_that_would_be_too_large_is_not_tried_again() -> None:
     assert (report.handled, report.dead, report.retried) == (2, 1, 0)
     (letter,) = await counter.letters()
     assert letter.attempts == 1
-    assert letter.reason.startswith("document 'entity/Account/a' would have 5,")
+    assert letter.reason.startswith("document 'entity/Account/a' would be 5,")
     assert letter.reason.endswith("bytes are the state (make the entity smaller)")

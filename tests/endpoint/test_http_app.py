@@ -189,7 +189,7 @@ async def test_a_responder_that_fails_is_logged_with_its_traceback(
     async with opened("memory://payments") as served:
         await served.put(body=f'{{"name":"{name}"}}'.encode())
         got = await served.ask("POST")
-    assert (got.status, got.body) == (500, b"nothing happened; ask again\n")
+    assert (got.status, got.body) == (500, b"nothing happened: repeat the request\n")
     assert not [value for value in got.headers.values() if "secret" in value or "delay" in value]
     (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
     assert "responder failed" in line.message
@@ -232,7 +232,7 @@ async def test_what_is_no_request_of_the_protocol_says_so(served: ServedResponde
     """Each with a status that the caller understands."""
     assert (await served.put(onceonly_http="2")).status == 501
     assert (await served.put(onceonly_operation="Pay")).status == 404
-    assert b"there is Charge" in (await served.put(onceonly_operation="Pay")).body
+    assert b"use one of Charge" in (await served.put(onceonly_operation="Pay")).body
     assert [(await served.put(onceonly_deadline=each)).status for each in ("", "soon", now() + 10**9)] == [400, 400, 400]
     assert (await served.put(onceonly_deadline=now() - 1)).status == 410
     assert (await served.ask("DELETE", onceonly_deadline="")).status == 400

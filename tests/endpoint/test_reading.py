@@ -220,13 +220,13 @@ def exits(event: Event) -> str:
         (Header("x-id"), delivery(x_id="", **CLOUD), "header 'x-id' is missing or empty"),
         (Field("order_id"), delivery(b"{}"), "field 'order_id' is missing or empty"),
         (Field("order_id"), delivery(b"[1]"), "field 'order_id' is missing or empty"),
-        (Field("order_id"), delivery(b"\xff"), "the body is no JSON"),
-        (Field("order_id"), delivery(b'{"order_id":true}'), "neither text nor an integer"),
-        (Field("order_id"), delivery(b'{"order_id":1.5}'), "neither text nor an integer"),
+        (Field("order_id"), delivery(b"\xff"), "because the body is not JSON"),
+        (Field("order_id"), delivery(b'{"order_id":true}'), "must be text or an integer, not a boolean"),
+        (Field("order_id"), delivery(b'{"order_id":1.5}'), "must be text or an integer, not a fraction"),
         (fails, delivery(), "the identity rule failed: KeyError: 'order'"),
         (exits, delivery(), "the identity rule failed: SystemExit: 3"),
-        (lambda _event: 5, delivery(), "gave int, not text"),
-        (lambda _event: "", delivery(), "what the identity rule gave is missing or empty"),
+        (lambda _event: 5, delivery(), "returned an int; it must return text"),
+        (lambda _event: "", delivery(), "the result of the identity rule is missing or empty"),
     ],
 )
 def test_a_foreign_message_that_the_rule_cannot_identify_is_unreadable(rule: Any, delivered: Delivery, told: str) -> None:

@@ -152,7 +152,7 @@ async def test_a_request_that_is_never_taken_is_a_dead_letter_with_its_words(tmp
             tx.send(Order("a"), to="shop")
         await until(are_letters)
     (letter,) = await letters(asking)
-    assert "no responder executes 'Charge'; there is Refund" in letter.reason
+    assert "no responder for operation 'Charge': use one of Refund" in letter.reason
 
 
 @dataclass
@@ -177,8 +177,8 @@ def requests(place: RequestPlace | None = None, attempt: str = "attempt") -> Req
         (f"{URL}/Charge", bytes(LARGEST + 1), Follow("a"), {}, "the limit is"),
         (f"{URL}/Charge", object(), Follow("a"), {}, "a body must be"),
         (f"{URL}/Charge", {}, Order("a"), {}, "no handler of this endpoint handles Order"),
-        (f"{URL}/Charge", {}, Follow("a"), {"a": "b\r\nc: d"}, "must be a text of one line"),
-        (f"{URL}/Charge", {}, Follow("a"), {"onceonly-operation": "x"}, "is no header of yours"),
+        (f"{URL}/Charge", {}, Follow("a"), {"a": "b\r\nc: d"}, "must be text on one line"),
+        (f"{URL}/Charge", {}, Follow("a"), {"onceonly-operation": "x"}, "cannot be set"),
     ],
 )
 async def test_what_can_never_be_asked_is_refused_at_once(  # noqa: PLR0917 - what pytest fills

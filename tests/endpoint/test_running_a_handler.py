@@ -279,7 +279,7 @@ async def test_an_undecodable_body_is_rejected_with_a_reason(body: bytes) -> Non
     shop.handler(raises(AssertionError("never runs")))
     found = await failure(shop, incoming(body))
     assert found.kind is FailureKind.REJECTED
-    assert "the body is no Order" in found.reason
+    assert "the body is not a valid Order" in found.reason
 
 
 async def test_a_type_that_no_handler_takes_is_rejected_naming_those_that_are() -> None:

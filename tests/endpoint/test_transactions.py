@@ -240,6 +240,37 @@ async def test_the_kit_runs_the_transactions_of_an_endpoint() -> None:
         assert await t.store.undispatched(1 << 52, 10) == ()
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda _tx: 5, r"needs an async function, but .*<lambda> returned an int: define it with `async def`"),
+        (lambda: None, r"cannot call .*<lambda> with the transaction as its only argument: .* takes 0 positional arguments"),
+        ("place", "needs an async function, not a str: pass the function itself"),
+    ],
+)
+async def test_what_transact_cannot_run_is_named(shop: Endpoint, function: Any, words: str) -> None:
+    """Nothing is committed under the key, which can be used again."""
+    with pytest.raises(TransactionMisused, match=words):
+        await shop.transact(function, idempotency_key="k")
+    assert await shop.transact(returning("ok"), idempotency_key="k") == "ok"
+
+
+async def test_a_coroutine_is_no_function(shop: Endpoint) -> None:
+    """It is closed, so Python does not warn of it."""
+    with pytest.raises(TransactionMisused, match="not a coroutine: pass the function itself, uncalled"):
+        await shop.transact(returning("ok")(None))
+
+
+async def test_a_type_error_of_the_function_itself_is_passed_on(shop: Endpoint) -> None:
+    """It is not about how it was called."""
+
+    def place(_tx: Transaction) -> None:
+        raise TypeError("its own")
+
+    with pytest.raises(TypeError, match="its own"):
+        await shop.transact(place, idempotency_key="k")  # type: ignore[arg-type]
+
+
 # What follows is the algorithm on a store whose transactions conflict at the commit instead of waiting for a key.
 
 
@@ -276,7 +307,7 @@ async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
 
     ways, _ = optimistic()
     for key in ("k", ""):
-        with pytest.raises(ConflictError, match=r"not done.*a serialization failure"):
+        with pytest.raises(ConflictError, match=r"nothing was committed.*a serialization failure"):
             await transact(opening("one", key=key), lose, ways)
     assert (await transact(opening("two"), deciding(b"done"), ways)).answer == b"done"
 
@@ -358,7 +389,7 @@ async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
 async def test_who_waits_for_a_key_may_say_for_how_long(shop: Endpoint) -> None:
     """Then it is a ConflictError, and nothing happened; who has waited in vain may ask again."""
     async with shop.transaction(idempotency_key="k") as first:
-        with pytest.raises(ConflictError, match=r"not done, nothing happened, try again: .* for 20 ms"):
+        with pytest.raises(ConflictError, match=r"nothing was committed, so the call can be repeated: .* more than 20 ms"):
             await shop.transact(returning("second"), idempotency_key="k", wait=0.02)
         first.answer = "first"
     assert await shop.transact(returning("third"), idempotency_key="k", wait=0.02) == "first"
@@ -383,7 +414,7 @@ async def test_a_transaction_that_is_over_cannot_be_committed() -> None:
             opened.abandon()
         else:
             await opened.commit(None, None)
-        with pytest.raises(CommitFailed, match="is over"):
+        with pytest.raises(CommitFailed, match="has already been committed or abandoned"):
             await opened.commit(None, b"again")
     assert (await transactions.entry("k0"), await transactions.entry("k1")) == (IdempotencyEntry("a0", b"same"), None)
 

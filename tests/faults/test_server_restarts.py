@@ -9,6 +9,7 @@ import pytest
 from onceonly.demo.options import Options
 from tests.faults.demo_harness import demo, exactly_once, seconds_until_more_is_handled
 from tests.servers.available import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
+from tests.servers.nats import OwnNats, own_nats
 from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 
 pytestmark = pytest.mark.slow
@@ -25,6 +26,14 @@ end || Q <- rabbit_amqqueue:list_by_type(rabbit_quorum_queue)]."""
 def rabbitmq() -> Iterator[OwnRabbitMQ]:
     """Make a RabbitMQ, and start it."""
     with own_rabbitmq() as server:
+        server.start()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[OwnNats]:
+    """Make a NATS server with JetStream, and start it."""
+    with own_nats() as server:
         server.start()
         yield server
 
@@ -54,6 +63,20 @@ async def test_every_flight_counts_once_though_rabbitmq_restarts(
         MEASURED.append(f"RabbitMQ, {how.name}: first message handled {seconds:.1f} s after the server's return")
 
     options = Options(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=rabbitmq.url)
+    exactly_once(await demo(options, restart), options)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+async def test_every_flight_counts_once_though_nats_restarts(postgresql_url: str, nats: OwnNats, how: signal.Signals) -> None:
+    """Crash here: 1 messages are held and publishes unanswered, 2 the server is gone, 3 what it had stored comes again."""
+
+    async def restart() -> None:
+        await asyncio.to_thread(nats.stop, how)
+        await asyncio.to_thread(nats.start)
+        seconds = await seconds_until_more_is_handled(postgresql_url)
+        MEASURED.append(f"NATS, {how.name}: first message handled {seconds:.1f} s after the server's return")
+
+    options = Options(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=nats.url)
     exactly_once(await demo(options, restart), options)
 
 

@@ -140,7 +140,7 @@ class Unwritable(msgspec.Struct):
 @pytest.mark.parametrize("body", [Unwritable(object()), {"x": object()}, {"x": "\ud800"}, {"x": {1, object()}}])
 def test_what_json_cannot_say_cannot_be_sent(body: Any) -> None:
     """Found when it is captured, not when it is dispatched."""
-    with pytest.raises(BodyError, match="cannot be written as JSON"):
+    with pytest.raises(BodyError, match="cannot be encoded as JSON"):
         encode_body(body)
 
 

@@ -20,8 +20,8 @@ from onceonly.integrations.starlette import lifespan
 from tests import ROOT
 
 PROBLEM = (
-    "onceonly.model.errors.SetupError: endpoint 'shop' cannot use its store AsyncEngine(sqlite+aiosqlite://): "
-    "a SQLite database in memory has one connection"
+    "onceonly.errors.SetupError: endpoint 'shop' cannot use its store AsyncEngine(sqlite+aiosqlite://): "
+    "a SQLite database in memory has only one connection"
 )
 
 

@@ -53,14 +53,14 @@ def test_one_process_that_hangs_is_no_reason_to_restart_all() -> None:
     """The watchdog replaces it."""
     verdict = liveness([pulse(0), pulse(1, silent=10.1)], PATIENCE)
     assert verdict.status is Level.DEGRADED
-    assert verdict.reasons == ("process 1 (pid 101) hangs: its event loop has not turned for 10 s",)
+    assert verdict.reasons == ("process 1 (pid 101) hangs: its event loop has been blocked for 10 s",)
 
 
 def test_when_none_is_left_it_is_dead() -> None:
     """Whether they hang or have ended."""
     verdict = liveness([pulse(0, runs=False), pulse(1, silent=11.0)], PATIENCE)
     assert verdict.status is Level.FAILING
-    assert verdict.reasons[0] == "process 0 has ended, and will be replaced"
+    assert verdict.reasons[0] == "process 0 has ended and will be replaced"
 
 
 def test_ready_is_who_receives_and_has_no_trouble() -> None:
@@ -74,7 +74,7 @@ def test_who_has_not_received_yet_is_not_ready() -> None:
     """It may be waiting for its servers."""
     verdict = ready(EndpointHealth(endpoint="shop"))
     assert verdict.status is Level.FAILING
-    assert verdict.reasons == ("endpoint shop, process 0: is starting, and has not reached its servers yet",)
+    assert verdict.reasons == ("endpoint shop, process 0: is starting and has not connected to its servers yet",)
     assert readiness([ProcessHealth(pulse=pulse())], ["shop"], patience=PATIENCE, now=NOW).status is Level.FAILING
 
 
@@ -83,7 +83,7 @@ def test_a_store_that_is_away_is_told_with_its_age() -> None:
     assert ready(ill(trouble())).status is Level.FAILING
     verdict = ready(FINE, ill(trouble()))
     assert verdict.status is Level.DEGRADED
-    assert verdict.reasons == ("endpoint shop, process 1: store for 30 s: it is away",)
+    assert verdict.reasons == ("endpoint shop, process 1: store failing for 30 s: it is away",)
 
 
 def test_a_janitor_that_fails_stops_nobody() -> None:
@@ -113,6 +113,6 @@ def test_a_process_that_holds_messages_without_progress_is_neither_live_nor_read
     assert ready(FINE, pulses={0: slow}).status is Level.OK
     verdict = liveness([still], PATIENCE)
     assert verdict.status is Level.FAILING
-    assert verdict.reasons == ("process 0 (pid 100) holds messages, and has made no progress for 21 s",)
+    assert verdict.reasons == ("process 0 (pid 100) holds messages and has made no progress for 21 s",)
     assert ready(FINE, pulses={0: still}).status is Level.FAILING
     assert liveness([still, pulse(1)], PATIENCE).status is Level.DEGRADED

@@ -47,11 +47,15 @@ def test_importing_the_library_loads_no_system(bare: Shell) -> None:
 
 URLS = {
     "azure-blob": "azure-blob://account/container",
+    "azure-queue": "azure-queue://account/prefix",
     "azure-table": "azure-table://account/table",
     "cosmos": "cosmos://host/database/container",
     "folder": "folder:///path",
+    "nats": "nats://host",
     "redis": "redis://host/0",
     "rediss": "rediss://host/0",
+    "sqs": "sqs://eu-central-1",
+    "servicebus": "servicebus://name.servicebus.windows.net",
 }
 
 
@@ -106,7 +110,7 @@ def test_a_plug_in_must_be_a_system(bare: Shell, register: Register) -> None:
     """Anything else is refused, with its type."""
     register("onceonly-dict", "dict", "SYSTEM = {}")
     error = used(bare, store="dict://x")
-    assert "must be an onceonly.systems.System, and is a builtins.dict" in error
+    assert "must be an onceonly.systems.System, not a builtins.dict" in error
     assert "package onceonly-dict" in error
 
 

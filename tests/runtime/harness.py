@@ -17,7 +17,7 @@ from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
-from onceonly.model.record import Decision
+from onceonly.model.record import Answer, Decision
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
@@ -186,3 +186,28 @@ class SimulatedEndpoint:
 def failing(reason: str, kind: FailureKind = FailureKind.EXCEPTION) -> HandlerFailed:
     """Give what a handler's failure looks like."""
     return HandlerFailed(Failure(kind=kind, reason=reason, traceback=f"Traceback of {reason}"))
+
+
+class SlowBroker(MemoryTransport):
+    """Takes nothing before it is opened, and tells when somebody waits for that."""
+
+    def wait_here(self) -> None:
+        """Begin closed."""
+        self.opened, self.waiting, self.waited_for = asyncio.Event(), asyncio.Semaphore(0), 0
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Wait, then send."""
+        self.waited_for += 1
+        self.waiting.release()
+        await self.opened.wait()
+        return await super().send(sends)
+
+
+async def slow_endpoint(*ids: str, handlers: ScriptedHandlers | None = None) -> tuple[SimulatedEndpoint, SlowBroker]:
+    """Give an endpoint whose broker takes nothing yet, with these messages waiting."""
+    simulated = SimulatedEndpoint(handlers)
+    await simulated.open(*ids)
+    broker = SlowBroker(simulated.driver, SHOP, clock=simulated.clock)
+    broker.wait_here()
+    simulated.ports = simulated.ports._replace(transport=broker)
+    return simulated, broker

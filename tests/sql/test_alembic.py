@@ -158,7 +158,7 @@ def test_autogenerate_makes_the_tables_and_then_nothing(project: Project) -> Non
     assert again.count("    pass") == 2
     assert "op." not in again
     command.downgrade(project.config, "base")
-    with pytest.raises(SchemaMissing, match="has no tables"):
+    with pytest.raises(SchemaMissing, match="tables of the store do not exist"):
         asyncio.run(project.check())
     command.upgrade(project.config, "head")
     asyncio.run(project.check())

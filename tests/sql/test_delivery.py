@@ -161,5 +161,5 @@ async def test_who_reaches_past_the_session_fails_alone(database: Database) -> N
     assert (report.handled, report.retried, report.conflicted, report.unknown) == (16, 4, 0, 0)
     assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in bad)
     reasons = [copy.history[-1].reason for copy in await wired.transport.receive(20, 0)]
-    told = ("not authorized", "not authorized", "by other means", "database is locked")
+    told = ("not authorized", "not authorized", "something other than onceonly ended", "database is locked")
     assert [words in reason for words, reason in zip(told, reasons, strict=True)] == [True] * 4

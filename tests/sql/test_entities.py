@@ -209,7 +209,7 @@ async def test_who_makes_an_entity_that_another_has_made_gets_a_conflict(server:
         await write(first, "a", b"1")
         await write(second, "a", b"2")
         await first.commit([Record(first.found.new[0].identity)])
-        with pytest.raises(ConflictError, match="made an entity"):
+        with pytest.raises(ConflictError, match="created an entity"):
             await second.commit([Record(second.found.new[0].identity)])
         assert await states(SqlStore(database, "shop"), "a") == {"a": b"1"}
 

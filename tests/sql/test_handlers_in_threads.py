@@ -18,6 +18,7 @@ from onceonly.model.record import Record
 from onceonly.runtime.worker.handler_thread import HandlerThread
 from onceonly.sql import handler_threads
 from onceonly.sql.database import Database
+from onceonly.sql.dialect import Dialect
 from onceonly.sql.schema import create_user_tables
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
@@ -53,6 +54,18 @@ async def database(place: str) -> AsyncIterator[Database]:
         yield opened
         async with opened.engine.begin() as connection:
             await connection.run_sync(Base.metadata.drop_all)
+
+
+async def test_the_mutex_of_the_driver_adapter_shows_whether_it_is_busy(database: Database) -> None:
+    """It is a private attribute of SQLAlchemy's: this fails when it disappears."""
+    if type(database.dialect).is_busy is not Dialect.is_busy:
+        pytest.skip("this dialect asks its driver")
+    async with database.engine.connect() as connection:
+        sync = connection.sync_connection
+        assert sync is not None
+        assert not database.dialect.is_busy(sync)
+        async with sync.connection.dbapi_connection._execute_mutex:  # type: ignore[union-attr]
+            assert database.dialect.is_busy(sync)
 
 
 @pytest.fixture

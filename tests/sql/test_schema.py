@@ -95,7 +95,7 @@ async def test_newer_tables_are_refused(database: Database) -> None:
     """By whatever command, and they are left alone."""
     await create(database, THIRD)
     for command in (check, create, upgrade):
-        with pytest.raises(SchemaTooNew, match="newer onceonly"):
+        with pytest.raises(SchemaTooNew, match="supports up to 1"):
             await command(database, FIRST)
     await check(database, THIRD)
 
@@ -130,7 +130,7 @@ async def test_an_upgrade_whose_step_fails_changes_nothing(database: Database) -
     """All steps are one database transaction."""
     await create(database, FIRST)
     missing = Schema(component="toys", version=3, tables=toys, upgrades={1: adding("weight")})
-    with pytest.raises(SchemaMissing, match="no step"):
+    with pytest.raises(SchemaMissing, match="cannot upgrade version 2"):
         await upgrade(database, missing)
     assert await columns(database) == {"id"}
     await check(database, FIRST)

@@ -50,6 +50,6 @@ async def test_who_has_waited_in_vain_for_another_process_is_told_at_once(databa
     """It still stands in line for the write lock, behind the other process; the look for the key's answer waits for neither."""
     async with opened_shop(f"{url(file)}?timeout=100") as patient, patient.endpoint.opened():
         async with database.writing(), asyncio.timeout(30):
-            with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
+            with pytest.raises(ConflictError, match="nothing was committed, so the call can be repeated"):
                 await patient.endpoint.transact(Block("A"), idempotency_key="k1", wait=0.05)
         assert await patient.endpoint.transact(Block("A"), idempotency_key="k1") == {"placed": ["A"]}

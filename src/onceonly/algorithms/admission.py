@@ -152,7 +152,9 @@ def issue(record: Record, subscribers: Subscribers, ids: IdGenerator) -> Record:
         id_ = ids.new_id()
         takers = (effect.to,) if effect.to else subscribers.get(effect.message.type)
         if takers is None:
-            raise CommitRefused(f"Tokens: subscribers must name who takes events of type {effect.message.type!r}")
+            raise CommitRefused(
+                f"event type {effect.message.type!r} has no declared subscribers: list them in Tokens(subscribers=...)"
+            )
         issued += [Token(id_, endpoint) for endpoint in takers]
         others = [(name, value) for name, value in effect.message.extensions if name != TOKEN]
         message = replace(effect.message, extensions=(*others, (TOKEN, id_)))

@@ -57,11 +57,11 @@ async def announce(opening: TransactionAttempt, unit: str, controls: Controls, t
     try:
         (answer,) = await transport.send([send_of(control, controls)])
     except OutcomeUnknown as error:  # one that was taken all the same finds nothing, at the end
-        raise CommitFailed(f"nothing was committed: its control message may not have been taken: {error}") from error
+        raise CommitFailed(f"nothing was committed: the broker may not have stored the control message: {error}") from error
     if answer is not Answer.TAKEN:
         raise CommitFailed(
-            f"nothing was committed: the broker did not take its control message ({answer.value}); is there a queue of "
-            f"endpoint {controls.to!r}?"
+            f"nothing was committed: the broker did not store the control message ({answer.value}). Check that endpoint "
+            f"{controls.to!r} has a queue"
         )
 
 

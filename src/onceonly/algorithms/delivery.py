@@ -48,7 +48,7 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transactions import Controls
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the handler of this message was running")
-NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry can be counted. Its original is kept here"
+NO_COPY = "It cannot be retried: the transport rejected the copy that counts the retry. The original is stored here"
 MOST_HELD = 20
 """How many deaths of processes that only held a message are believed to be another's. After that it runs alone."""
 ROTATION_SECONDS = 5.0
@@ -79,11 +79,11 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     unknown: int = 0
     """Released because the outcome is unknown, or a system did not answer."""
     slot_not_ready: int = 0
-    """Those among the retried ones whose time bucket is not ready."""
+    """Those among the retried and unknown ones whose time bucket is not ready."""
     needs_upgrade: int = 0
     """Those among the unknown ones that only a newer version can read."""
     failed: int = 0
-    """Messages that failed on their own account: each ends a unit of several messages that is not isolated."""
+    """Messages whose handler or commit failed. Each ends a unit of several messages that is not isolated."""
     trouble: tuple[str, ...] = ()
     """Errors of units that were not committed."""
 
@@ -162,7 +162,7 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Batc
     try:
         looked = await look(control_of(delivery), controls, ports)
     except (ValueError, CommitRefused) as error:  # it is none, or what it leads to was not written by us
-        return await give_up([letter_for(delivery, None, f"a control message that cannot be followed: {error}", ports)], ports)
+        return await give_up([letter_for(delivery, None, f"the control message cannot be processed: {error}", ports)], ports)
     except (RetryableError, ConflictError) as error:
         await _release([delivery], ports)
         return BatchReport(unknown=1, trouble=(_words(error),))
@@ -216,7 +216,7 @@ async def _run_alone(item: PendingMessage, ports: Ports) -> BatchReport:
     if started.died is not None:
         return await _count_death(item, started.died, ports)
     if started.wait:
-        later = Failure(kind=FailureKind.LATER, reason="another run may be in progress", delay=started.wait)
+        later = Failure(kind=FailureKind.LATER, reason="another attempt may be in progress", delay=started.wait)
         return await retry([(item, _decide(item, later, ports))], ports, uncopied=partial(_put_back, ports=ports))
     # Crash here: 1 recorded, 2 the process died, 3 the message comes again, 4 the record is found: it is counted.
     ran = await run((item,), ports)
@@ -241,8 +241,13 @@ async def _count_death(item: PendingMessage, attempts: int, ports: Ports) -> Bat
     verdict = ports.handlers.verdict(item.message, KILLED, attempts=attempts, history=item.history)
     if not verdict.give_up:
         return await retry([(item, verdict)], ports, alone=True)
-    hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
-    return await settle([item], await run((item,), hopeless), hopeless)
+    return await _without_handler(item, GivenUp(ports.handlers, verdict), ports)
+
+
+async def _without_handler(item: PendingMessage, handlers: "GivenUp", ports: Ports) -> BatchReport:
+    """Take a message through its unit that is given up. Its failure is not counted again."""
+    hopeless = ports._replace(handlers=handlers)
+    return replace(await settle([item], await run((item,), hopeless), hopeless), failed=0)
 
 
 async def run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False) -> RunResult:
@@ -271,8 +276,6 @@ async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool 
         lost = error
     else:
         unknown = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNKNOWN]
-        if not unknown:
-            return RunResult(processed=(processed,))
         failed = tuple(each for each in processed.failed if each[0] not in unknown)
         ran = RunResult(processed=(replace(processed, failed=failed),))
         return await _each_alone([item for item in items if item.message.identity in unknown], ran, ports)
@@ -420,8 +423,7 @@ async def _end(item: PendingMessage, verdict: RetryDecision, ports: Ports) -> Ba
     """Give a message up that cannot be sent back. It goes through its unit: it may be committed with pending effects."""
     reason = f"{verdict.history[-1].reason}. {NO_COPY}" if verdict.history else NO_COPY
     refused = Failure(kind=FailureKind.REJECTED, reason=reason)
-    hopeless = ports._replace(handlers=GivenUp(ports.handlers, replace(verdict, give_up=True), refused))
-    return await settle([item], await run((item,), hopeless), hopeless)
+    return await _without_handler(item, GivenUp(ports.handlers, replace(verdict, give_up=True), refused), ports)
 
 
 async def give_up(letters: Sequence[DeadLetterDraft], ports: Ports) -> BatchReport:
@@ -598,7 +600,7 @@ def _uncounted(item: PendingMessage) -> RetryDecision:
 
 def _refusal(record: Record) -> Failure:
     sends = sorted({f"{effect.message.type} to {effect.to or 'its subscribers'}" for effect in record.effects})
-    return Failure(kind=FailureKind.REFUSED, reason=f"handled, but the broker refused what it sends: {', '.join(sends[:3])}")
+    return Failure(kind=FailureKind.REFUSED, reason=f"handled, but the broker rejected its messages: {', '.join(sends[:3])}")
 
 
 def _words(error: Exception) -> str:

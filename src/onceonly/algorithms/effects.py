@@ -49,7 +49,8 @@ class NoArtifacts:
         """Give None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""
         if requested(message):
             raise CommitRefused(
-                "it follows up a request to another service, and the endpoint names none: Endpoint(..., peers=)"
+                "this message follows up a request to another service, but the endpoint has no peers: "
+                "set Endpoint(..., peers=[...])"
             )
         return None
 
@@ -95,7 +96,9 @@ class RegisteredEffects:
         for record in records:
             for artifact in record.artifacts:
                 if not artifact.name.startswith(f"{record.attempt}/"):
-                    raise CommitRefused(f"{artifact.kind} {artifact.name!r} was not named by the context of this very attempt")
+                    raise CommitRefused(
+                        f"{artifact.kind} {artifact.name!r} belongs to another attempt: use the context of its handler"
+                    )
                 await self._artifacts[artifact.kind].create(artifact)
 
     async def discard(self, records: Sequence[Record]) -> None:

@@ -10,7 +10,7 @@ from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.retry import is_doubted
 from onceonly.ports.bundle import Ports
 
-OTHER_BODY = "another message with the same source and id, but another body, came before: its sender re-uses ids"
+OTHER_BODY = "an earlier message had the same source and id, but another body: its sender reuses ids. Correct the sender"
 
 
 class PendingMessage(Struct, frozen=True):

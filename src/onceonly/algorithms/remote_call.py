@@ -61,6 +61,6 @@ async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
     is_new = message in again.found.new
     again.abandon()
     if not is_new or not (await ports.admission.admits([message])).messages:
-        return ConflictError(f"another worker has followed the request up: {error}")
-    reason = f"response lost: {requested(message)} has no response any more, and nobody has handled it here"
+        return ConflictError(f"another worker has handled the response: {error}")
+    reason = f"response lost: {requested(message)} has no response any more, and no worker has handled it"
     return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))

@@ -78,4 +78,4 @@ async def _dispatch(records: Sequence[Record], ports: FinishingPorts) -> None:
     Raises CommitFailed, OutcomeUnknown.
     """
     if records and len((await relay(records, ports)).finished) < len(records):
-        raise OutcomeUnknown("executed, but what it sends was not taken by the broker yet")
+        raise OutcomeUnknown("executed, but the broker has not stored all its messages yet")

@@ -97,7 +97,7 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
             yield
     except HandlerFailed as error:
         opened.abandon()
-        raise CommitRefused(f"the block cannot be committed: {error.failure.reason}") from error
+        raise CommitRefused(f"the transaction cannot be committed: {error.failure.reason}") from error
     except BaseException:
         opened.abandon()
         raise
@@ -132,12 +132,12 @@ async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: Con
     """Give what the attempt that won has committed under the key. Raises ConflictError when nobody did, KeyReused."""
     entry = await ways.transactions.entry(opening.key) if opening.key else None
     if entry is None:
-        raise ConflictError(f"not done, nothing happened, try again: {lost}") from lost
+        raise ConflictError(f"nothing was committed, so the call can be repeated: {lost}") from lost
     return _checked(opening, entry)
 
 
 def _checked(opening: TransactionAttempt, entry: IdempotencyEntry) -> IdempotencyEntry:
     """Check that the entry was stored for this request. Every read of an entry is checked."""
     if entry.fingerprint != opening.fingerprint:
-        raise KeyReused("this idempotency key was used before, for another request; a new request needs a new key")
+        raise KeyReused("this idempotency key was used for another request: use a new key for each new request")
     return entry

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.assembly.blobs import open_blobs
+from onceonly.assembly.brokers import report_settings
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import BucketClock, OpenedAdmission, OpenedStore
@@ -27,7 +28,7 @@ from onceonly.ports.maintenance import NOTHING, Maintenance, Sweeps
 from onceonly.ports.remote import Peers, Responders
 from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
-from onceonly.ports.transport import Topology, Traits, Transport
+from onceonly.ports.transport import CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.unsubscribed import storing_counts
 from onceonly.runtime.observe.observed import observed, observed_relay
@@ -157,6 +158,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             with named(settings, "transport", places.transport):
                 own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),)
                 await watched.transport.declare(own if has_queue else ())
+                if has_queue:
+                    await report_settings(transport, settings.name, places.transport)
         yield watched
 
 
@@ -192,11 +195,12 @@ async def open_finishing(
 async def _store_counts(
     stack: AsyncExitStack, transport: Transport, opened: OpenedStore, *, endpoint: str, environment: Environment
 ) -> None:
-    """Have events without subscribers counted in the store, if it can keep the numbers and the transport counts."""
+    """Count events without subscribers in the store, if it can store the numbers and the transport counts."""
     events = getattr(transport, "unsubscribed", None)
-    if opened.unsubscribed is not None and isinstance(events, UnsubscribedEvents):
-        storing = storing_counts(events, opened.unsubscribed, endpoint=endpoint, environment=environment)
-        await stack.enter_async_context(storing)
+    collect = transport.collect_unsubscribed if isinstance(transport, CollectsUnsubscribed) else None
+    if isinstance(events, UnsubscribedEvents) and (opened.unsubscribed is not None or collect is not None):
+        counting = storing_counts(events, opened.unsubscribed, collect, endpoint=endpoint, environment=environment)
+        await stack.enter_async_context(counting)
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> ArtifactStore | None:
@@ -284,7 +288,7 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     store = settings.places.store
     store.require_driver("store")
     if not store.is_sql:
-        raise SetupError(f"enlist needs a SQL store, and the store of this endpoint is {store}: use transact(...)")
+        raise SetupError(f"enlist needs a SQL store, but the store of this endpoint is {store}: use transact(...)")
     if settings.plan.tokens is not None:
         raise SetupError(
             "enlist cannot issue the tokens that deduplication=Tokens(...) requires. Use enlist on an "

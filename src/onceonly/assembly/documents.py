@@ -10,7 +10,7 @@ from typing import NamedTuple
 from onceonly.assembly.opened import OpenedStore
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
-from onceonly.documents.bookkeeping import DocumentJournals, DocumentStarts
+from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentStarts
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
@@ -81,7 +81,16 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         journals = DocumentJournals(documents, settings.name)
         letters = DocumentDeadLetters(documents, clock=clock)
         starts = partial(DocumentStarts, documents, settings.name, clock)
-        yield OpenedStore(store, store, None, letters, DocumentRegister(store), journals=journals, starts=starts)
+        yield OpenedStore(
+            store,
+            store,
+            None,
+            letters,
+            DocumentRegister(store),
+            journals=journals,
+            starts=starts,
+            unsubscribed=DocumentEventCounts(documents, settings.name),
+        )
 
 
 @asynccontextmanager

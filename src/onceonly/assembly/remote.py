@@ -52,10 +52,10 @@ async def open_remote_requests(stack: AsyncExitStack, settings: Settings, enviro
     if store.in_process and settings.plan.history is not None and not settings.makes_things:
         from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
     elif not store.is_sql:
-        how = " (in memory, one without blobs, peers and entities)" if store.in_process else ""
+        how = " (or memory:// without blobs, peers and entities)" if store.in_process else ""
         raise SetupError(
-            f"responders need a SQL store{how}, where request, response and business data are one commit: "
-            f"{settings.places.store} has no place for requests"
+            f"responders need a SQL store{how}, which commits request, response and business data together: "
+            f"{settings.places.store} cannot store requests"
         )
     else:
         from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver

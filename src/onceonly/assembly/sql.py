@@ -141,8 +141,8 @@ async def measure_in(database: Database, rows: int, rate: float, *, name: str, s
         found = await measure(database, sample, name=name, seconds=seconds)
     except CommitFailed as error:
         if database.is_refused(error):
-            words = f"the sample needs temporary tables, and this user may not create them ({error})"
-            raise SetupError(f"{words}: use a user with that right, with --store") from error
+            words = f"the sample needs temporary tables, which this user may not create ({error})"
+            raise SetupError(f"{words}: use --store with a user that has this permission") from error
         raise
     return SampleResult(found, whole=not database.dialect.embedded)
 

@@ -11,6 +11,7 @@ from onceonly.assembly import open_store, open_transport
 from onceonly.cli.output import say
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import RetryableError
+from onceonly.model.wording import counted
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Column, CounterRow
@@ -41,8 +42,7 @@ class HeldElsewhereNotice:
         self._since = now if self._since is None else self._since
         if not self._said and now - self._since >= self._patience:
             self._said = True
-            messages = "1 message" if depth.held == 1 else f"{depth.held} messages"
-            say(f"waiting for {messages} held by another process")
+            say(f"waiting for {counted(depth.held, 'message')} held by another process")
 
 
 class DrainedQueue(NamedTuple):

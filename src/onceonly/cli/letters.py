@@ -19,7 +19,7 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Transport
 
 PAGE = 100
-UNDECIDABLE = (Undecidable.TOO_OLD.value, Undecidable.TOO_NEW.value)
+UNDECIDABLE = (Undecidable.TOO_OLD, Undecidable.TOO_NEW)
 """The reasons of letters whose store cannot tell whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
 HEAD_START_SECONDS = 2.0
@@ -132,7 +132,7 @@ async def retry(
 
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: RetryTally) -> None:
-    cut = await way.cut() if not way.anyway and any(letter.reason == Undecidable.TOO_NEW.value for letter in some) else None
+    cut = await way.cut() if not way.anyway and any(Undecidable.TOO_NEW.is_reason(letter.reason) for letter in some) else None
     checked = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
     tally.kept.extend((letter.key, why) for letter, why in checked if why)
     able = [letter for letter, why in checked if not why]
@@ -180,7 +180,7 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     if message is None:
         return None
     kept = tuple(each for each in message.extensions if each[0] not in (HOPS, EXPIRES))
-    if anyway and letter.reason in UNDECIDABLE:
+    if anyway and any(each.is_reason(letter.reason) for each in UNDECIDABLE):
         kept = (*(each for each in kept if each[0] != ANYWAY), (ANYWAY, "1"))
     message = replace(message, extensions=kept)
     return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)
@@ -188,9 +188,9 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
 
 def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> str:
     if letter.message is None:
-        return f"it has no identity ({letter.reason}); have its sender send it again with one"
-    if letter.reason == Undecidable.TOO_OLD.value and not anyway:
-        return "it is behind the horizon and would be refused again; if you are sure that it was never handled, use --anyway"
+        return f"it has no identity ({letter.reason}). Let its sender send it again with an id"
+    if Undecidable.TOO_OLD.is_reason(letter.reason) and not anyway:
+        return "it is behind the horizon and would be rejected again. If you are sure that it was never handled, use --anyway"
     instant = _instant_ahead(letter)
     opens = cut.bucketing.opens(instant) if cut is not None and instant and not anyway else 0
     if cut is not None and opens > cut.now:
@@ -213,7 +213,7 @@ def _early(letter: DeadLetter, cut: BucketClock | None) -> str:
 
 def _instant_ahead(letter: DeadLetter) -> int:
     """Give the instant of a message that was refused as one from the future; 0 for others."""
-    if letter.reason != Undecidable.TOO_NEW.value or letter.message is None:
+    if not Undecidable.TOO_NEW.is_reason(letter.reason) or letter.message is None:
         return 0
     return letter.message.instant or letter.message.former_instant
 
@@ -226,8 +226,8 @@ def moment(milliseconds: int) -> str:
 
 def _why(answer: Answer, letter: DeadLetter) -> str:
     if answer is Answer.REFUSED:
-        return f"endpoint {letter.endpoint!r} has no queue; run `onceonly topology create module:endpoint`, then retry"
-    return "the broker did not confirm it; retry it again, which is safe because the id stays the same"
+        return f"endpoint {letter.endpoint!r} has no queue: run `onceonly topology create module:endpoint`, then retry"
+    return "the broker did not confirm it. Retry it again, which is safe because the id stays the same"
 
 
 async def _all(letters: DeadLetters, chosen: Filter) -> AsyncIterator[DeadLetter]:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TypeVar
 
 from onceonly.assembly import shown
-from onceonly.model.errors import CommitFailed, RetryableError
+from onceonly.model.errors import CommitFailed, RetryableError, SetupError
 
 ANSWER_SECONDS = 15.0
 """Seconds that a server may take to answer a look."""
@@ -31,7 +31,7 @@ async def reached(role: str, setting: object, opening: AbstractAsyncContextManag
 async def answering(role: str, setting: object, seconds: float | None = None) -> AsyncIterator[None]:
     """Enclose a look at the place that a setting names.
 
-    Raises CommitFailed when it takes too long, and RetryableError with the name of the place.
+    Raises CommitFailed when it takes too long. RetryableError and SetupError get the name of the place.
     """
     place = f"{role.replace('_', ' ')} {shown(setting)}"
     patience = ANSWER_SECONDS if seconds is None else seconds
@@ -41,6 +41,10 @@ async def answering(role: str, setting: object, seconds: float | None = None) ->
             yield
     except RetryableError as error:
         raise type(error)(f"cannot reach {place}: {error}") from error
+    except SetupError as error:
+        if shown(setting) in str(error):
+            raise
+        raise type(error)(f"cannot use {place}: {error}") from error
     except TimeoutError as error:
         if not limit.expired():
             raise

@@ -27,6 +27,7 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
+from onceonly.model.wording import counted
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
@@ -231,13 +232,13 @@ async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters,
             unsent = await unsent_records([settings for _, settings in loaded])
         finally:
             drained.cancel()
-    counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
-    say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
+    numbers = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
+    say("drained: " + ", ".join(f"{number} {name}" for name, number in (numbers | {"not yet due": delayed}).items()))
     if delayed:
         left.append(f"{delayed} not yet due (retries and delayed messages): drain again when they are due")
     if unsent:
         when = "drain again later, the relay sends records that are older than relay_after"
-        left.append(f"{unsent} records have unsent messages: {when}")
+        left.append(f"{counted(unsent, 'record')} with unsent messages: {when}")
 
 
 def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:

@@ -15,7 +15,7 @@ from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import JsonOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import answering, reached
-from onceonly.cli.sending import SendTally, TokenIssuing, send_all
+from onceonly.cli.sending import SendTally, TokenIssuing, send_all, unhandled
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import RetryableError, SetupError
@@ -34,6 +34,8 @@ class Target(NamedTuple):
     topology: Topology | None = None
     issuer: Settings | None = None
     """The settings of an endpoint that asks for tokens."""
+    handled: tuple[str, ...] | None = None
+    """The types that the endpoint handles. None: its program was not named, or any type is sent."""
 
 
 def send(  # noqa: PLR0913 - one parameter for each option
@@ -52,6 +54,9 @@ def send(  # noqa: PLR0913 - one parameter for each option
     source: Annotated[
         str, typer.Option(help="Source of messages without one. A message is identified by source and id.")
     ] = "cli",
+    any_type: Annotated[
+        bool, typer.Option("--any-type", help="Send types that the endpoint does not handle. They become dead letters.")
+    ] = False,
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,9 +66,15 @@ def send(  # noqa: PLR0913 - one parameter for each option
     twice is safe: the ids are the same, so nothing is handled twice. Exception: an endpoint with deduplication=Tokens(...)
     stores no handled messages. Send to it once, and name it as module:endpoint.
 
+    With --to module:endpoint, types that the endpoint does not handle are refused, unless you set --any-type.
+
     Exits with code 1 if a line is not a message or a message is refused.
     """
     target = _target(to, UrlOverrides(transport=transport), event=event)
+    if any_type:
+        target = target._replace(handled=None)
+    if type_ and (problem := unhandled(type_, target.endpoint, target.handled)):
+        raise SetupError(f"--type {type_!r}: {problem}")
     form = EventDefaults(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
     tally, problem = SendTally(), ""
     with reading(file) as stream:
@@ -92,6 +103,7 @@ async def _send(stream: BinaryIO, form: EventDefaults, target: Target, tally: Se
                 _messages(stream, form),
                 TokenIssuing(transport, issuer) if issuer else transport,
                 to=target.endpoint,
+                handled=target.handled,
                 tally=tally,
                 tick=lambda count: bar.advance(task, count),
             )
@@ -115,7 +127,8 @@ def _target(to: str, instead: UrlOverrides, *, event: bool) -> Target:
         endpoint = load(to)
         settings = instead.settings(endpoint)
         issuer = settings if settings.plan.tokens is not None else None
-        return Target(endpoint.name, settings.transport, endpoint.topology(), issuer)
+        topology = endpoint.topology()
+        return Target(endpoint.name, settings.transport, topology, issuer, tuple(sorted(topology.events + topology.commands)))
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")
     if instead.transport is None:

@@ -19,6 +19,8 @@ from onceonly.ports.transport import Traits
 
 BATCH = 500
 TRIES = 5
+SHOWN_TYPES = 10
+"""Handled types that an error names."""
 FIRST_PAUSE_SECONDS = 0.1
 """Seconds before a send with an unknown outcome is repeated, then four times as long. The ids stay, so repeating is safe."""
 
@@ -64,12 +66,20 @@ class TokenIssuing:
 
 
 async def send_all(
-    messages: Iterable[Message], transport: SendPort, *, to: str, tally: SendTally, tick: Callable[[int], object]
+    messages: Iterable[Message],
+    transport: SendPort,
+    *,
+    to: str,
+    tally: SendTally,
+    tick: Callable[[int], object],
+    handled: Sequence[str] | None = None,
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
-    Raises BadItem at the first item of the input that is no message, once all before it are sent; CommitFailed when the server
-    is away: at once when it never answered, after some tries when it did before.
+    Messages of other types than those `handled` are refused. None: every type is sent.
+
+    Raises BadItem at the first item of the input that is not a message, after all items before it are sent. Raises
+    CommitFailed when the server is away: at once if it never answered, and after some tries otherwise.
     """
     source = iter(messages)
     problem = None
@@ -78,7 +88,7 @@ async def send_all(
         if not batch and problem is None:
             return
         if batch:
-            await _send_some(batch, transport, to, tally)
+            await _send_some(batch, transport, to=to, tally=tally, handled=handled)
             tick(len(batch))
     raise problem
 
@@ -93,8 +103,10 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
     return taken, None
 
 
-async def _send_some(batch: Sequence[Message], transport: SendPort, to: str, tally: SendTally) -> None:
-    checked = [(message, _problem(message)) for message in batch]
+async def _send_some(
+    batch: Sequence[Message], transport: SendPort, *, to: str, tally: SendTally, handled: Sequence[str] | None
+) -> None:
+    checked = [(message, _problem(message) or unhandled(message.type, to, handled)) for message in batch]
     tally.refused += [RefusedMessage(message.id, message.source, problem) for message, problem in checked if problem]
     left = [Send(message=message, to=to) for message, problem in checked if not problem]
     if not left:
@@ -123,6 +135,15 @@ def _problem(message: Message) -> str | None:
     """Say why no endpoint would take a message, or None."""
     named = (("id", message.id), ("source", message.source), ("subject", message.subject), ("time", message.time))
     return type_problem(message.type) or too_long((*named, *message.extensions))
+
+
+def unhandled(kind: str, endpoint: str, handled: Sequence[str] | None) -> str | None:
+    """Return why an endpoint does not handle a type; None if it does, or if its types are unknown."""
+    if handled is None or kind in handled:
+        return None
+    shown = [*handled[:SHOWN_TYPES], *(["..."] if len(handled) > SHOWN_TYPES else [])]
+    others = f"it handles {', '.join(shown)}" if shown else "it has none"
+    return f"endpoint {endpoint!r} has no handler for {kind!r}: {others}. Correct the type, or set --any-type to send it anyway"
 
 
 def _reason(send: Send, transport: SendPort) -> RefusedMessage:

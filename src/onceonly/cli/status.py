@@ -19,8 +19,10 @@ from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOve
 from onceonly.cli.reaching import answering
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings
+from onceonly.endpoint import Endpoint
 from onceonly.formats.escaping import escape
-from onceonly.model.errors import QueueMissing, SetupError
+from onceonly.model.errors import InvalidHandler, OnceOnlyError, QueueMissing, SetupError
+from onceonly.model.wording import counted
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, ListsSubscriptions, Topology, Transport
@@ -38,7 +40,9 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
     `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
-    `superfluous` are subscriptions to types that are declared as commands; RabbitMQ does not list its subscriptions.
+    `superfluous` are subscriptions to types that it does not handle as events. RabbitMQ lists its subscriptions only with the
+    option `management` in the URL.
+    `problem` is what is wrong with its handlers, so that it does not start, or why its subscriptions are unknown.
     `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
     `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
     """
@@ -62,9 +66,10 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     late_buckets: int | None = None
     janitor: MaintenanceState | None = None
     more: tuple[str, ...] = ()
+    problem: str = ""
 
 
-COLUMNS = [name for name in Status.__struct_fields__ if name not in ("more", "superfluous")]
+COLUMNS = [name for name in Status.__struct_fields__ if name not in ("more", "superfluous", "problem")]
 
 
 def status(
@@ -114,10 +119,10 @@ def status(
 
     With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """
-    found = [(UrlOverrides(store, transport).settings(endpoint), endpoint.topology()) for endpoint in load_all(endpoints)]
+    found = [(UrlOverrides(store, transport).settings(endpoint), *_topology(endpoint)) for endpoint in load_all(endpoints)]
 
     async def look() -> list[Status]:
-        return [await _look_at_one(settings, topology) for settings, topology in found]
+        return [await _look_at_one(settings, topology, problem) for settings, topology, problem in found]
 
     if watch:
         watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
@@ -134,6 +139,14 @@ def status(
         say(warning)
 
 
+def _topology(endpoint: Endpoint) -> tuple[Topology, str]:
+    """Return the topology, or only the queue with what is wrong with the handlers."""
+    try:
+        return endpoint.topology(), ""
+    except InvalidHandler as error:
+        return Topology(endpoint=endpoint.name), str(error)
+
+
 def _drawn(numbers: list[Status]) -> list[RenderableType]:
     shown = [name for name in COLUMNS if name not in EXTRA or any(getattr(each, name) is not None for each in numbers)]
     table = table_of([name.replace("_", " ") for name in shown], [[_cell(each, name) for name in shown] for each in numbers])
@@ -142,20 +155,20 @@ def _drawn(numbers: list[Status]) -> list[RenderableType]:
 
 def _warnings(numbers: list[Status]) -> list[str]:
     dropped = [
-        f"warning: {each.endpoint} dropped {each.dropped} messages without a live token. Duplicates are dropped this way. If "
-        "there were fewer duplicates, tokens were lost, and their messages with them"
+        f"warning: {each.endpoint} dropped {counted(each.dropped, 'message')} without a live token. Duplicates are dropped "
+        "this way. If there were fewer duplicates, tokens were lost, and their messages with them"
         for each in numbers
         if each.dropped
     ]
     unsubscribed = [
-        f"warning: {each.endpoint} published {count} events of type {kind} that had no subscriber. They were dropped: run the "
-        "endpoint that handles them, or `onceonly topology create module:endpoint`, before they are published"
+        f"warning: {each.endpoint} published {counted(count, 'event')} of type {kind} without a subscriber, which were lost: "
+        "run the endpoint that handles them, or `onceonly topology create module:endpoint`, before it publishes"
         for each in numbers
         for kind, count in (each.unsubscribed or {}).items()
     ]
     superfluous = [
-        f"warning: {each.endpoint} is subscribed to {kind}, which it declares as a command. When no process of a version that "
-        f"publishes or handles it as an event runs: `onceonly topology unsubscribe module:endpoint --type {kind}`"
+        f"warning: {each.endpoint} is subscribed to {kind}, which it does not handle as an event. When no process of a version "
+        f"that publishes or handles it as an event runs: `onceonly topology unsubscribe module:endpoint --type {kind}`"
         for each in numbers
         for kind in each.superfluous
     ]
@@ -165,7 +178,8 @@ def _warnings(numbers: list[Status]) -> list[str]:
         if each.janitor is not None
         for trouble in each.janitor.troubles
     ]
-    return superfluous + unsubscribed + dropped + troubles
+    problems = [f"warning: {each.problem}" for each in numbers if each.problem]
+    return problems + superfluous + unsubscribed + dropped + troubles
 
 
 def _cell(status: Status, name: str) -> object:
@@ -179,18 +193,20 @@ def _cell(status: Status, name: str) -> object:
     return f"more than {value}" if name in status.more else value
 
 
-async def _look_at_one(settings: Settings, topology: Topology) -> Status:
+async def _look_at_one(settings: Settings, topology: Topology, problem: str) -> Status:
     try:
-        return await _look_at(settings, topology)
+        return await _look_at(settings, topology, problem)
     except SetupError as error:
         raise type(error)(f"endpoint {settings.name!r}: {error}") from error
 
 
-async def _look_at(settings: Settings, topology: Topology) -> Status:
+async def _look_at(settings: Settings, topology: Topology, problem: str) -> Status:
     where = looked_at(settings.transport)
     async with answering("transport", where), open_transport(where, settings.name) as transport:
         depth = await _depth(transport, settings.name, topology.events)
-        superfluous = await _superfluous(transport, topology)
+        superfluous: tuple[str, ...] = ()
+        if not problem:
+            superfluous, problem = await _superfluous(transport, topology)
         wake_up: str | None = getattr(transport, "wake_up", None)
     records, late, oldest = await _look_at_records(settings)
     numbers = Status(
@@ -204,6 +220,7 @@ async def _look_at(settings: Settings, topology: Topology) -> Status:
         dead_letters=await _count_letters(settings),
         wake_up=wake_up,
         superfluous=superfluous,
+        problem=problem,
     )
     return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
 
@@ -239,11 +256,15 @@ async def _count_letters(settings: Settings) -> int:
         return await letters.count(Filter(endpoint=settings.name))
 
 
-async def _superfluous(transport: Transport, topology: Topology) -> tuple[str, ...]:
-    """Return the subscriptions to types that are declared as commands, where the transport lists its subscriptions."""
-    if not topology.commands or not isinstance(transport, ListsSubscriptions):
-        return ()
-    return tuple(sorted({*topology.commands} & await transport.subscriptions(topology.endpoint)))
+async def _superfluous(transport: Transport, topology: Topology) -> tuple[tuple[str, ...], str]:
+    """Return the subscriptions to types that the endpoint does not handle as events, or why they are unknown."""
+    if not isinstance(transport, ListsSubscriptions):
+        return (), ""
+    try:
+        found = await transport.subscriptions(topology.endpoint)
+    except OnceOnlyError as error:  # the numbers are there all the same
+        return (), f"the subscriptions of {topology.endpoint} are unknown: {error}"
+    return (() if found is None else tuple(sorted(found - {*topology.events}))), ""
 
 
 async def _depth(transport: Transport, name: str, events: Sequence[str]) -> Depth | None:

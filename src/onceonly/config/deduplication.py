@@ -254,7 +254,7 @@ def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:
             yield f"subscribers[{type_!r}] must be a list of endpoint names, not {endpoints!r}"
             continue
         if wrong := [name for name in endpoints if not is_endpoint_name(name)]:
-            yield f"subscribers[{type_!r}]: {', '.join(map(repr, wrong))}: {NAME_RULE}"
+            yield f"subscribers[{type_!r}]: invalid endpoint name {', '.join(map(repr, wrong))}: {NAME_RULE}"
 
 
 def _are_delays(delays: object) -> bool:

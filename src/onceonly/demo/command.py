@@ -11,6 +11,7 @@ from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
 from onceonly.formats.escaping import to_json
+from onceonly.model.wording import counted
 
 
 def demo(  # noqa: PLR0913 - one parameter for each option
@@ -95,7 +96,5 @@ def _verdict(result: Result, options: Options) -> str:
             return f"[bold green]Exactly once[/], through {result.kills} kills."
         return "[bold red]The promise is broken[/]: see the red numbers."
     if passed(result, options):
-        return (
-            f"[bold yellow]As expected[/]: without deduplication, {result.findings.duplicated:,} messages were handled again."
-        )
+        return f"[bold yellow]As expected[/]: without deduplication, {counted(result.findings.duplicated, 'message')} repeated."
     return "[bold red]The control run shows no duplicates[/], so it proves nothing: try more kills."

@@ -1,6 +1,6 @@
-"""What processes keep in small documents of their own, beside the entities: counters, the janitor's journal, and starts."""
+"""Small documents in addition to the entities: counters, the maintenance journal, and starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -14,6 +14,8 @@ from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
 
+MOST_TYPES = 500
+"""Types of events that are counted in one document, so that it stays below 150 KB."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -52,7 +54,52 @@ class DocumentCounter:
         try:
             return _decode_count(found.body).count if found else 0
         except msgspec.DecodeError as error:
-            raise SchemaTooNew(f"{self._key!r} is no counter that this onceonly can read ({error})") from error
+            raise SchemaTooNew(
+                f"document {self._key!r} is not a readable counter ({error}): upgrade onceonly in this process"
+            ) from error
+
+
+class EventCountsBody(Struct, frozen=True):
+    """The body of the document with the counts of events, by type."""
+
+    counts: dict[str, int]
+
+
+_decode_event_counts = msgspec.json.Decoder(EventCountsBody).decode
+
+
+class DocumentEventCounts:
+    """Counts of events without subscribers, in one document. Implements the EventCounts port."""
+
+    def __init__(self, documents: Documents, endpoint: str) -> None:
+        """Use a place for documents; the key begins with `unsubscribed/`."""
+        self._documents = documents
+        self._key = f"unsubscribed/{endpoint}"
+
+    async def add(self, counts: Mapping[str, int]) -> None:
+        """Add to them; see the port. A document has 500 types at most; further types are not counted."""
+
+        def added(key: str, found: Document | None) -> Change:
+            sums = dict(self._read(found))
+            for kind in sorted(counts):
+                if kind in sums or len(sums) < MOST_TYPES:
+                    sums[kind] = sums.get(kind, 0) + counts[kind]
+            return Change(key=key, body=_encode(EventCountsBody(sums)), expected=found.version if found else "")
+
+        await compare_and_set(self._documents, [self._key], added)
+
+    async def read(self) -> Mapping[str, int]:
+        """Return them, sorted by type."""
+        found = self._read((await self._documents.load([self._key])).get(self._key))
+        return {kind: found[kind] for kind in sorted(found)}
+
+    def _read(self, found: Document | None) -> Mapping[str, int]:
+        try:
+            return _decode_event_counts(found.body).counts if found else {}
+        except msgspec.DecodeError as error:
+            raise SchemaTooNew(
+                f"the document {self._key!r} has no event counts that this onceonly can read ({error}). Upgrade onceonly"
+            ) from error
 
 
 _decode_journal = msgspec.json.Decoder(Journal).decode
@@ -72,7 +119,9 @@ class DocumentJournals:
         try:
             return None if found is None else _decode_journal(found.body)
         except msgspec.DecodeError as error:
-            raise SchemaTooNew(f"{self._key!r} is no journal that this onceonly can read ({error})") from error
+            raise SchemaTooNew(
+                f"document {self._key!r} is not a readable journal ({error}): upgrade onceonly in this process"
+            ) from error
 
     async def write(self, journal: Journal) -> None:
         """Write it; the last one stays."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, TypeAlias, TypeVar
 
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown
+from onceonly.model.wording import counted
 from onceonly.ports.documents import Change, Version
 
 __all__ = ["Outcome", "read_all", "split", "write_all", "write_requests"]
@@ -109,7 +110,7 @@ def _raise(errors: Sequence[OnceOnlyError], *, written: int) -> NoReturn:
     if doubtful is not None:
         raise OutcomeUnknown(str(doubtful)) from doubtful
     if written:
-        raise OutcomeUnknown(f"{written} documents were written before this error: {errors[0]}") from errors[0]
+        raise OutcomeUnknown(f"{counted(written, 'document')} written before this error: {errors[0]}") from errors[0]
     raise next((error for error in errors if isinstance(error, CommitRefused)), errors[0])
 
 

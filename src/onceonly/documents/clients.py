@@ -40,9 +40,9 @@ def split_url(url: str, service: str, example: str) -> tuple[SplitResult, int | 
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise SetupError(f"this is no {service} URL; write for example {example}") from error
+        raise SetupError(f"not a {service} URL: use a URL such as {example}") from error
     if not parts.hostname or "@" in parts.path:
-        raise SetupError(f"this {service} URL has no host; write for example {example}, and / in a password as %2F")
+        raise SetupError(f"this {service} URL has no host: use a URL such as {example}, and write / in a password as %2F")
     return parts, port
 
 
@@ -57,7 +57,7 @@ def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, st
         if name not in names:
             raise SetupError(f"unknown option {name!r} in a {service} URL. Supported: {', '.join(names)}")
         if name in options:
-            raise SetupError(f"option {name} is given more than once in a {service} URL")
+            raise SetupError(f"option {name} is set more than once in a {service} URL: set it once")
         options[name] = value
     return options
 
@@ -66,7 +66,7 @@ def read_seconds(options: dict[str, str], name: str, default: float) -> float:
     """Return an option in seconds, with up to three decimals. Raises SetupError unless it is above 0 and below 10000."""
     text = options.get(name, str(default))
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+        raise SetupError(f"option {name}={text!r}: use a number of seconds above 0, below 10000, such as 30")
     return float(text)
 
 
@@ -74,5 +74,5 @@ def read_truth(options: dict[str, str], name: str, *, default: bool) -> bool:
     """Return an option that is true or false, also written as 1, 0, yes or no. Raises SetupError for anything else."""
     text = options.get(name, str(default)).lower()
     if text not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: write true or false")
+        raise SetupError(f"option {name}={text!r}: use true or false")
     return _TRUTH[text]

@@ -77,9 +77,9 @@ async def compare_and_set(
             return WriteResult(seen, versions)
     except CommitFailed as error:
         if versions:
-            raise OutcomeUnknown(f"some documents were written, and then: {error}") from error
+            raise OutcomeUnknown(f"some documents were written before this error: {error}") from error
         raise
-    words = f"other workers kept changing {', '.join(map(repr, left[:3]))}: {TRIES} tries were not enough; try again"
+    words = f"other workers kept changing {', '.join(map(repr, left[:3]))}: gave up after {TRIES} attempts"
     raise (OutcomeUnknown if versions else WriteConflict)(words)
 
 

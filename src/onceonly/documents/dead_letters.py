@@ -107,7 +107,7 @@ class DocumentDeadLetters:
             if await self._has_room(head, key):
                 return
             await self._turn_page(key, head, found)
-        raise WriteConflict(f"other workers kept changing the list of dead letters: {TRIES} tries were not enough; try again")
+        raise WriteConflict(f"other workers kept changing the list of dead letters: gave up after {TRIES} attempts")
 
     async def _has_room(self, head: Head, letter: str) -> bool:
         """Write the entry on its page, unless it is there already. False: the page is full, and the entry is not on it."""

@@ -132,7 +132,7 @@ def _mark(key: str, found: Document) -> Mark:
     try:
         return _decode(found.body)
     except msgspec.DecodeError as error:
-        raise SchemaTooNew(f"{key!r} is no mark that this onceonly can read ({error}); upgrade this process") from error
+        raise SchemaTooNew(f"document {key!r} is not a readable mark ({error}): upgrade onceonly in this process") from error
 
 
 def _fingerprint(found: Document) -> bytes:

@@ -52,15 +52,15 @@ def check_limits(changes: Iterable[Change], limits: DocumentLimits) -> None:
     for change in changes:
         shown = change.key[:_SHOWN]
         if not change.key:
-            raise CommitRefused("a document must have a key of one character at least")
+            raise CommitRefused("the key of a document is empty: use at least one character")
         if not is_text(change.key):
-            raise CommitRefused(f"the key {shown!r} is not valid UTF-8: it has half a surrogate pair")
+            raise CommitRefused(f"the key {shown!r} is not valid UTF-8: it contains an unpaired surrogate")
         length = len(change.key.encode())
         if length > limits.key:
-            raise CommitRefused(f"the key {shown!r}... has {length} bytes; {limits.service} holds keys of {limits.key}")
+            raise CommitRefused(f"the key {shown!r}... is {length} bytes long; the limit of {limits.service} is {limits.key}")
         size = len(change.body or b"")
         if size > limits.body:
-            raise CommitRefused(f"the document {shown!r} has {size} bytes; {limits.service} holds {limits.body}")
+            raise CommitRefused(f"document {shown!r} is {size:,} bytes long; the limit of {limits.service} is {limits.body:,}")
 
 
 def can_be_held(key: str, limits: DocumentLimits) -> bool:

@@ -41,7 +41,7 @@ async def refuse_second(request: ClientRequest, handler: ClientHandlerType) -> C
     sent = _sending.get()
     if sent is not None:
         if sent and request.method not in _READS:
-            raise SentTwiceError(f"there was no answer to {request.method}, and it is not sent again")
+            raise SentTwiceError(f"{request.method} got no answer, and it must not be sent twice")
         sent.append(request.method)
     return await handler(request)
 

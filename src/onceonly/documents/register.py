@@ -77,7 +77,7 @@ class DocumentRegister:
                 if version is not None:
                     listed[row.attempt] = version
                 elif row.attempt in names:
-                    raise ConflictError("a sweeper took this attempt for dead while it began")
+                    raise ConflictError("another process considered this attempt dead and cancelled it")
             # A crash here leaves a listing without a row: the sweeper fences the document and removes the listing.
 
         await self._store.edit(list(dict.fromkeys(row.unit for row in rows)), opened, listing)
@@ -161,7 +161,7 @@ def _read(key: str, document: Document) -> Listing:
         return _decode(document.body)
     except msgspec.DecodeError as error:
         raise SchemaTooNew(
-            f"{key!r} is no register row that this onceonly can read ({error}); upgrade this process, or remove it"
+            f"document {key!r} is not a readable reservation ({error}): upgrade onceonly in this process, or delete it"
         ) from error
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from onceonly.formats.documents import EntityDocument, MessageState, encode_entity
 from onceonly.model.errors import CommitRefused, PermanentFailure
+from onceonly.model.wording import counted
 from onceonly.ports.documents import DocumentLimits
 
 _MOST_ROOM = 16 * 1024
@@ -40,12 +41,14 @@ def refusal(
 
     `own` are the names of the records that are to be written now.
     """
-    size, most = len(encode_entity(document)), limits.body - room(limits)
-    words = f"document {key!r} would have {size:,} bytes, and {limits.service} holds {limits.body:,}"
+    size, reserved = len(encode_entity(document)), room(limits)
+    most = limits.body - reserved
+    limit = f"{most:,} ({limits.service} stores {limits.body:,}, and {reserved:,} are reserved)"
+    words = f"document {key!r} would be {size:,} bytes long; the limit is {limit}"
     rest = _when_others_are_done(document, own, keeps_history=keeps_history)
     least = len(encode_entity(rest))
     if least <= most:
-        return CommitRefused(f"{words}: {size - least:,} of them go as soon as what others send from there is sent")
+        return CommitRefused(f"{words}: {size - least:,} bytes become free when its other messages have been sent")
     parts = sorted(_parts(rest, own, keeps_history=keeps_history), reverse=True)
     large = [part for part in parts if part.size * _SLIGHT >= parts[0].size]
     enough = [part for part in large if least - part.size <= most] or large
@@ -76,13 +79,13 @@ def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: boo
         return without(records={name: each for name, each in document.records.items() if name not in names})
 
     if keeps_history:
-        remedy = "have a shorter History(retention=...), or let a DedupStore or Tokens know what is done"
-        yield SizePart(without_records(finished), f"the history of {len(finished):,} messages", remedy)
+        remedy = "shorten History(retention=...), or use a DedupStore or Tokens"
+        yield SizePart(without_records(finished), f"the history of {counted(len(finished), 'message')}", remedy)
     else:
-        words = f"{len(finished):,} messages finished under an earlier setting"
-        yield SizePart(without_records(finished), words, "they go 30 days after they were")
+        words = f"{counted(len(finished), 'message')} finished under an earlier setting"
+        yield SizePart(without_records(finished), words, "deleted 30 days after they finished")
     answers = without(keys={}) + without_records(ended)
-    yield SizePart(answers, "what transactions left", "have a shorter ControlMessages(retention=...), or smaller answers")
+    yield SizePart(answers, "the answers of transactions", "shorten ControlMessages(retention=...), or return smaller answers")
     yield SizePart(without(state=None), "the state", "make the entity smaller")
     pending = [name for name in own if name in document.records and document.records[name].pending]
-    yield SizePart(without_records(pending), "what is to be sent", "send less at once")
+    yield SizePart(without_records(pending), "the messages to be sent", "send fewer or smaller messages")

@@ -167,9 +167,11 @@ class DocumentStore:
         try:
             size = len(key.encode())
         except UnicodeEncodeError as error:
-            raise PermanentFailure(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
+            raise PermanentFailure(f"entity key {key[:60]!r} is not valid UTF-8: it contains an unpaired surrogate") from error
         if size > limits.key:
-            raise PermanentFailure(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+            raise PermanentFailure(
+                f"entity key {key[:60]!r}... is too long; the limit of {limits.service} is {limits.key} bytes. Shorten it"
+            )
 
     def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
         before = decode_entity(key, loaded.body if loaded else None)
@@ -224,7 +226,7 @@ class DocumentUnit:
     async def commit(self, records: Sequence[Record]) -> None:
         """Save the document as it was loaded, changed; see the port. Raises CommitRefused when it cannot be held."""
         if self._is_over:
-            raise CommitFailed("this unit was committed or given up before")
+            raise CommitFailed("this unit has already been committed or abandoned")
         self._is_over = True
         document = self._store.trimmed(self._changed(records))
         change = self._store.change_of(self.key, document, self._version)
@@ -243,10 +245,12 @@ class DocumentUnit:
         for record in records:
             row = register.pop(record.attempt, None) if record.attempt else None
             if record.attempt and (row is None or row.cancelled):
-                raise ConflictError(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
+                raise ConflictError(
+                    f"the attempt to handle message {record.identity.id!r} was cancelled, and its artifacts were deleted"
+                )
         state = next(iter(self._entities.changes().values()), self._document.state)
         if state is not self._document.state and state is not None and not is_json(state):
-            raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")
+            raise CommitRefused(f"the state of {self.key!r} is not JSON, so it cannot be stored")
         return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
 
     def _kept(self, fingerprint: bytes, record: Record) -> MessageState:
@@ -267,7 +271,7 @@ class DocumentResources:
         """Give the entities. Raises LookupError for any other type."""
         if kind is Entities:
             return self._entities
-        raise LookupError(f"a document store offers entities, no {kind.__name__}")
+        raise LookupError(f"a document store provides entities, not {kind.__name__}")
 
     def attempt(self) -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work; in an isolated unit what it wrote is undone when it raises."""

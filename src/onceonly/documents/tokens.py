@@ -65,7 +65,7 @@ class DocumentTokens:
         answers = await self._documents.save(changes) if changes else ()
         for change, version in zip(changes, answers, strict=True):
             if version is None:
-                raise ConflictError(f"{change.key!r} is there already: the id of a token was used before")
+                raise ConflictError(f"document {change.key!r} already exists: a token with this id was issued before")
             self._see(change.key, Document(change.body or b"", version))
 
     async def activate(self, tokens: Sequence[Token]) -> None:
@@ -155,7 +155,7 @@ def _read(name: str, document: Document) -> Body:
     try:
         return _decode(document.body)
     except msgspec.DecodeError as error:
-        raise SchemaTooNew(f"{name!r} is no token that this onceonly can read ({error}); upgrade this process") from error
+        raise SchemaTooNew(f"document {name!r} is not a readable token ({error}): upgrade onceonly in this process") from error
 
 
 def _prepared(name: str, body: Body) -> PreparedToken:

@@ -75,7 +75,7 @@ class DocumentTransactions:
         document, version = await self.load(unit)
         name = attempt_name(identity)
         if name in document.records:
-            raise ConflictError("this attempt has ended already")
+            raise ConflictError("this attempt has already ended")
         now = self.store.clock.now()
         tombstone = KeptRecord("", done=max(now, 1), until=now + self.retention)
         records = {**document.records, name: tombstone}
@@ -101,10 +101,10 @@ class DocumentTransactions:
         try:
             settled = await compare_and_set(self.store.documents, [own], bound, before=checked)
         except WriteConflict as error:
-            raise ConflictError("other attempts with this idempotency key are at it") from error
+            raise ConflictError("other attempts with this idempotency key are running") from error
         except OutcomeUnknown as error:
             raise CommitFailed(
-                f"nothing was committed; where its idempotency key leads could not be written: {error}"
+                f"nothing was committed: the document of its idempotency key could not be written: {error}"
             ) from error
         return replace(found, leads_to=unit), settled.versions[own]
 
@@ -157,7 +157,7 @@ class DocumentTransaction:
         key = ENTITY + unit
         if self._loaded is not None and key != self.unit:
             raise TransactionMisused(
-                f"a transaction on documents is one entity, and this one has {self.unit.removeprefix(ENTITY)!r}: to change "
+                f"a transaction in a document store covers one entity, here {self.unit.removeprefix(ENTITY)!r}: to change "
                 f"{unit!r} as well, send a message from here to a handler that works on it"
             )
         if self._loaded is None:
@@ -169,7 +169,7 @@ class DocumentTransaction:
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Bind the key, and save the one document; see the port."""
         if self._is_over:
-            raise CommitFailed("this transaction is over: it was committed or abandoned before")
+            raise CommitFailed("this transaction has already been committed or abandoned")
         self._is_over = True
         opening, transactions = self._opening, self._transactions
         self._check_time()
@@ -182,7 +182,7 @@ class DocumentTransaction:
         if opening.key and transactions.name_of(opening.key) in document.keys:
             raise ConflictError("another attempt with this idempotency key was committed first")
         if attempt_name(opening.identity) in document.records:
-            raise ConflictError("its control messages came to an end before it did, and it was given up")
+            raise ConflictError("it was cancelled, because its control messages ended before it committed")
         after = transactions.store.trimmed(self._changed(document, record, answer))
         if after != document:
             change = transactions.store.change_of(self.unit, after, version)
@@ -196,7 +196,7 @@ class DocumentTransaction:
 
     def _check_time(self) -> None:
         if self._transactions.store.clock.now() - self._since > self._opening.max_commit:
-            raise CommitFailed(f"not committed within {self._opening.max_commit} ms of its beginning")
+            raise CommitFailed(f"not committed within {self._opening.max_commit} ms of its start")
 
     def _changed(self, document: EntityDocument, record: Record | None, answer: bytes | None) -> EntityDocument:
         opening, transactions = self._opening, self._transactions
@@ -210,5 +210,5 @@ class DocumentTransaction:
             keys[transactions.name_of(opening.key)] = ClientKey.of(entry, until=until)
         state = next(iter(self._entities.changes().values()), document.state)
         if state is not document.state and state is not None and not is_json(state):
-            raise CommitRefused(f"the state of {self.unit!r} is no JSON, and would make the document useless")
+            raise CommitRefused(f"the state of {self.unit!r} is not JSON, so it cannot be stored")
         return replace(document, state=state, records=records, keys=keys)

@@ -151,7 +151,7 @@ class EndpointHandlers:
         """Run one handler, within its time; gives what it returned, and what it decided."""
         body = _decode(plan, context.message)
         thread = self._thread(plan, context)
-        run = HandlerRun(self._limits, self._seconds(plan))
+        run = HandlerRun(self._limits, self._timeout(plan))
         try:
             async with resources.attempt():
                 given = resources if thread is None else ThreadResources(resources, thread)
@@ -205,7 +205,7 @@ class EndpointHandlers:
             work.save(left)
         return left
 
-    def _seconds(self, plan: HandlerPlan) -> float:
+    def _timeout(self, plan: HandlerPlan) -> float:
         return (plan.timeout or self._rules.timeout) if self._rules.is_limited else inf
 
     def _thread(self, plan: HandlerPlan, context: Context) -> HandlerThread | None:
@@ -213,13 +213,13 @@ class EndpointHandlers:
         if plan.is_async or not self._rules.threads:
             return None
         leave = min(LEAVE_SECONDS, self._rules.grace / 2)  # the event loop waits for the end of a run for `grace`
-        thread = HandlerThread(plan.function.path, seconds=self._seconds(plan), leave=leave)
+        thread = HandlerThread(plan.function.path, seconds=self._timeout(plan), leave=leave)
         thread.on_expiry(lambda _: close(context))
         return thread
 
     def _out_of_time(self, plan: HandlerPlan, thread: HandlerThread | None) -> HandlerFailed | HandlerAbandoned | HandlerStuck:
         """Make the error for a handler whose time is over. The unit of a thread left behind cannot be used any more."""
-        late = failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._seconds(plan):g} s")
+        late = failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._timeout(plan):g} s")
         if not _is_left(thread):
             return late
         if too_many_left():

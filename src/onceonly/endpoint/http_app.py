@@ -69,7 +69,7 @@ class HttpAnswer(NamedTuple):
         return cls(status, f"{words}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
 
 
-NO_DEADLINE = HttpAnswer.words(400, f"{DEADLINE} must be an instant in milliseconds since 1970, a day ahead at most")
+NO_DEADLINE = HttpAnswer.words(400, f"{DEADLINE} must be a time in milliseconds since 1970, at most one day ahead")
 
 
 class ProtocolRequest(NamedTuple):
@@ -99,7 +99,7 @@ class HttpApp:
         elif scope["type"] == "http":
             await _send(send, await self._answer(scope, receive))
         else:
-            raise RuntimeError(f"this application serves HTTP, and no {scope['type']}")
+            raise RuntimeError(f"this application serves HTTP only, not {scope['type']}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Keep the endpoint open from startup to shutdown."""
@@ -118,13 +118,13 @@ class HttpApp:
         """Answer; whatever is no answer of the protocol's makes the caller ask again."""
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(PROTOCOL) != VERSION:
-            return HttpAnswer.words(501, f"this is for services that speak {PROTOCOL}: {VERSION}")
+            return HttpAnswer.words(501, f"unsupported protocol: send the header {PROTOCOL}: {VERSION}")
         id_ = str(scope["path"]).rpartition("/")[2]
         if not _ID.fullmatch(id_):
-            return HttpAnswer.words(400, "the last part of the path must name a request, by letters, digits and . _ ~ -")
+            return HttpAnswer.words(400, "the last part of the path must be a request id of letters, digits and . _ ~ -")
         who = self._principal(scope) if self._principal is not None else ""
         if who is None:
-            return HttpAnswer.words(401, "nobody knows who calls")._replace(
+            return HttpAnswer.words(401, "the caller is not authenticated")._replace(
                 headers={"www-authenticate": "Bearer", PROTOCOL: ""}
             )
         return await self._settle(ProtocolRequest(scope["method"], id_, f"{who}\0{id_}", headers), receive)
@@ -135,7 +135,7 @@ class HttpApp:
         if ports is None or ports.remote_requests is None or ports.responders is None:
             _log.error("request rejected: endpoint not open, or without responders", extra={"endpoint": self._endpoint.name})
             return HttpAnswer.words(
-                503, "not open here: serve this application with its lifespan, or within endpoint.running()"
+                503, "the endpoint is not open: serve this application with its lifespan, or within endpoint.running()"
             )
         row, responders = host_of(self._endpoint).counters_here(), ports.responders
         marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
@@ -149,10 +149,10 @@ class HttpApp:
                 extra={"endpoint": ports.endpoint, "request": asked.id, "reason": error.failure.reason},
                 exc_info=None if later else error.__cause__ or error,
             )
-            return HttpAnswer.words(503 if later else 500, "nothing happened; ask again")
+            return HttpAnswer.words(503 if later else 500, "nothing happened: repeat the request")
         except (ConflictError, RetryableError) as error:
             _log.info("request not completed, must be retried", extra={"endpoint": ports.endpoint, "reason": str(error)})
-            return HttpAnswer.words(503, "not for sure; ask again")
+            return HttpAnswer.words(503, "the outcome is unknown: repeat the request")
 
     async def _serve(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
         now = here.environment.clock.now()
@@ -171,7 +171,7 @@ class HttpApp:
                 await bury(asked.key, here.requests, until=max(deadline, now) + TOMBSTONE_MARGIN_MS)
                 return HttpAnswer(204)
             case _:
-                answered = HttpAnswer.words(405, "there is PUT, POST, GET and DELETE")
+                answered = HttpAnswer.words(405, "method not allowed: use PUT, POST, GET or DELETE")
                 return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
     async def _put(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
@@ -180,7 +180,7 @@ class HttpApp:
         if deadline is None:
             return NO_DEADLINE
         if operation not in known:
-            return HttpAnswer.words(404, f"no responder executes {operation!r:.100}; there is {', '.join(known)}")
+            return HttpAnswer.words(404, f"no responder for operation {operation!r:.100}: use one of {', '.join(known)}")
         try:
             body = await _body(receive)
         except TooLarge as error:
@@ -195,7 +195,7 @@ class HttpApp:
         if await keep(asked.key, request, here.requests, deadline=deadline, now=here.environment.clock.now()):
             return HttpAnswer(204)
         return HttpAnswer.words(
-            410, "too late: its deadline is over, or it was deleted before it came, or is there with another body"
+            410, "the deadline has passed, the request was deleted before it arrived, or it exists with another body"
         )
 
 
@@ -226,7 +226,7 @@ async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
         if error.failure.kind is not FailureKind.REJECTED or isinstance(error.__cause__, InvalidEffect):
             raise  # a responder's mistake is no answer, and nothing of it is for the caller
         answer = await execute(opening, _refusing(error.failure.reason), here.requests, here.ports)
-    return HttpAnswer.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
+    return HttpAnswer.words(410, "this request does not exist") if answer is None else _as_answered(decode_response(answer))
 
 
 def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[BlockDecision]]:
@@ -251,12 +251,14 @@ def response_for(left: object) -> Response:
         try:
             body, kind = encode_body(left)
         except BodyError as error:
-            raise failed(FailureKind.EXCEPTION, f"a responder returned what cannot be sent: {error}") from error
+            raise failed(FailureKind.EXCEPTION, f"the value that the responder returned cannot be sent: {error}") from error
         left = Response(body=body, content_type=kind)
     if not (200 <= left.status < 300 or 400 <= left.status < 500):  # noqa: PLR2004 - what is an answer for good
-        raise failed(FailureKind.EXCEPTION, f"a responder answered {left.status}: a response is 200 to 299 or 400 to 499")
+        raise failed(FailureKind.EXCEPTION, f"the responder returned status {left.status}: use 200 to 299 or 400 to 499")
     if len(left.body) > LARGEST:
-        raise failed(FailureKind.EXCEPTION, f"a responder answered {len(left.body):,} bytes, and {LARGEST:,} is the limit")
+        raise failed(
+            FailureKind.EXCEPTION, f"the response of the responder is {len(left.body):,} bytes long; the limit is {LARGEST:,}"
+        )
     return left
 
 
@@ -295,10 +297,10 @@ async def _body(receive: Receive) -> bytes:
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
-            raise RetryableError("the caller went away")
+            raise RetryableError("the caller disconnected before the body was complete")
         body += event.get("body", b"")
         if len(body) > LARGEST:
-            raise TooLarge(f"a request has {LARGEST:,} bytes at most")
+            raise TooLarge(f"the body is longer than the limit of {LARGEST:,} bytes")
         if not event.get("more_body"):
             return bytes(body)
 

@@ -9,6 +9,7 @@ from onceonly.formats.bodies import SUPPORTED, BodyError, codec_for
 from onceonly.formats.entities import entity_name, fields_of, is_entity_class, unit_of
 from onceonly.model.entities import Deleted, Entities
 from onceonly.model.errors import CommitRefused, HandlerFailed, SetupError, TransactionMisused
+from onceonly.model.wording import an
 from onceonly.ports.transactions import OpenTransaction
 
 _Entity = TypeVar("_Entity")
@@ -37,7 +38,7 @@ class HeldEntities:
         entity = self._works[unit].entity
         if type(entity) is not kind:
             raise TransactionMisused(
-                f"{unit!r} is already loaded as a {type(entity).__name__} in this transaction, not as a {words(kind)}"
+                f"{unit!r} is already loaded as {an(type(entity).__name__)} in this transaction, not as {an(words(kind))}"
             )
         return entity
 
@@ -64,13 +65,13 @@ class HeldEntities:
         except LookupError as error:
             raise SetupError(f"tx.entity: {error}") from error
         if fresh is not None and type(fresh) is not plan.kind:
-            raise TransactionMisused(f"fresh= must be a {words(plan.kind)}, not a {words(type(fresh))}")
+            raise TransactionMisused(f"fresh= must be {an(words(plan.kind))}, not {an(words(type(fresh)))}")
         try:
             if fresh is not None and entities.read(unit) is None:
                 return EntityWork(plan, entities, unit, fresh, None, None)
             return plan.begin(unit, entities, lambda: key)
         except HandlerFailed as error:
-            hint = "; pass fresh= with its initial value" if entities.read(unit) is None else ""
+            hint = ". Pass fresh= with its initial value" if entities.read(unit) is None else ""
             raise CommitRefused(f"{error.failure.reason}{hint}") from error
 
 

@@ -1,6 +1,7 @@
 """Transaction: a unit that a user opens outside of any handler, such as in a web request or a script."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
@@ -21,6 +22,7 @@ from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, Setu
 from onceonly.model.message import Send
 from onceonly.model.record import Effect, Record
 from onceonly.model.transaction import LONGEST_KEY, BlockDecision, IdempotencyEntry, TransactionAttempt, scoped_key
+from onceonly.model.wording import an
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.environment import Environment
@@ -194,10 +196,16 @@ class Transaction(SendingOutside):
 
     async def run(self, function: "Callable[[Transaction], Awaitable[object]]") -> Any:
         """Run a function as `Endpoint.transact` does."""
+        if not callable(function):
+            if inspect.iscoroutine(function):
+                function.close()
+            raise TransactionMisused(
+                f"transact needs an async function, not {an(type(function).__name__)}: pass the function itself, uncalled"
+            )
 
         async def block(opened: OpenTransaction) -> BlockDecision:
             self._use(opened)
-            answer = await function(self)
+            answer = await _called(function, self)
             if answer is not None:
                 self.answer = answer
             return self._decided()
@@ -302,6 +310,22 @@ class Transaction(SendingOutside):
                 "this idempotency key was used before, so nothing can be changed under it: check tx.is_known "
                 "first, and return tx.answer"
             )
+
+
+async def _called(function: "Callable[[Transaction], Awaitable[object]]", tx: Transaction) -> object:
+    """Run the function of `transact`. Raises TransactionMisused if it does not take one argument or returns no awaitable."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    try:
+        made = function(tx)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # from its body
+        raise TransactionMisused(f"transact cannot call {name} with the transaction as its only argument: {error}") from error
+    if not inspect.isawaitable(made):
+        raise TransactionMisused(
+            f"transact needs an async function, but {name} returned {an(type(made).__name__)}: define it with `async def`"
+        )
+    return await made
 
 
 def _this_task() -> asyncio.Task[Any] | None:

@@ -40,4 +40,4 @@ def _written(value: object) -> tuple[bytes, bytes]:
     try:
         return _JSON, _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BodyError(f"{type(value).__name__} cannot be written as JSON: {error}") from error
+        raise BodyError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error

@@ -117,13 +117,13 @@ class _Native:
         try:
             return self._decode(body)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors, and so is invalid UTF-8
-            raise BodyError(f"the body is no {_words(self._kind)}: {error}") from error
+            raise BodyError(f"the body is not a valid {_words(self._kind)}: {error}") from error
 
     def encode(self, value: Any) -> bytes:
         try:
             return _encode_json(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BodyError(f"{_words(self._kind)} cannot be written as JSON: {error}") from error
+            raise BodyError(f"{_words(self._kind)} cannot be encoded as JSON: {error}") from error
 
 
 class _Pydantic:
@@ -137,13 +137,13 @@ class _Pydantic:
         try:
             return self._adapter.validate_json(body)
         except ValueError as error:
-            raise BodyError(f"the body is no {_words(self._kind)}: {_pydantic_words(error)}") from error
+            raise BodyError(f"the body is not a valid {_words(self._kind)}: {_pydantic_words(error)}") from error
 
     def encode(self, value: Any) -> bytes:
         try:
             return bytes(self._adapter.dump_json(value, by_alias=True))
         except (TypeError, ValueError, RecursionError) as error:
-            raise BodyError(f"{_words(self._kind)} cannot be written as JSON: {error}") from error
+            raise BodyError(f"{_words(self._kind)} cannot be encoded as JSON: {error}") from error
 
 
 @lru_cache(_CODECS)
@@ -162,7 +162,7 @@ def _compiled(kind: Any) -> Codec:
     try:
         return _Native(kind)
     except (TypeError, NameError, ValueError) as error:  # msgspec reads the annotations of the class here
-        raise BodyError(f"{_words(kind)} cannot be read from JSON: {error}") from error
+        raise BodyError(f"{_words(kind)} cannot be decoded from JSON: {error}") from error
 
 
 def _is_native(kind: type) -> bool:

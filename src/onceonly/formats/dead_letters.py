@@ -115,7 +115,7 @@ def decode_head(key: str, stored: bytes) -> Head:
     """Read a letter's document. Raises SchemaTooNew for what this version cannot read."""
     head = _decode(key, stored, Head)
     if head.onceonly > FORMAT:
-        raise SchemaTooNew(f"{key!r} was written by a newer onceonly (format {head.onceonly}); upgrade this process")
+        raise SchemaTooNew(f"document {key!r} was written by a newer onceonly (format {head.onceonly}): upgrade this process")
     return head
 
 
@@ -133,4 +133,4 @@ def _decode(key: str, stored: bytes, kind: type[_Kind]) -> _Kind:
     try:
         return msgspec.json.decode(stored, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SchemaTooNew(f"{key!r} is nothing that this onceonly can read ({error}); upgrade this process") from error
+        raise SchemaTooNew(f"document {key!r} is not a readable dead letter ({error}): upgrade this process") from error

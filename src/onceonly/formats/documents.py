@@ -156,7 +156,7 @@ def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
     try:
         format_ = _decode_format(stored).onceonly
         if format_ > WITH_TRANSACTIONS:
-            raise UpgradeRequired(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
+            raise UpgradeRequired(f"document {key!r} was written by a newer onceonly (format {format_}): upgrade this process")
         found = _decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _foreign(key, error) from error

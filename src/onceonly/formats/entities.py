@@ -54,9 +54,9 @@ def unit_of(name: str, key: object) -> str:
     try:
         size = len(unit.encode())
     except UnicodeEncodeError as error:
-        raise BodyError("its key is no text that can be stored") from error
+        raise BodyError("its key is not valid UTF-8: it contains an unpaired surrogate") from error
     if size > LONGEST_UNIT:
-        raise BodyError(f"its key is too long: with the entity's name it has {size} bytes, and {LONGEST_UNIT} is the limit")
+        raise BodyError(f"its key is too long: it has {size} bytes with the name of the entity; the limit is {LONGEST_UNIT}")
     return unit
 
 
@@ -65,12 +65,12 @@ def _key_text(key: object) -> str:
         key = key.value
     if isinstance(key, str):
         if not key or "\0" in key:
-            raise BodyError("its key is empty" if not key else "its key has a NUL character")
+            raise BodyError("its key is empty" if not key else "its key contains a NUL character")
         return key
     if isinstance(key, int | UUID) and not isinstance(key, bool):
         return str(key)
     what = "None" if key is None else an(type(key).__name__)
-    raise BodyError(f"its key is {what}; a key is a str, an int, a UUID or an enum of these")
+    raise BodyError(f"its key is {what}; it must be a str, an int, a UUID or an enum of these")
 
 
 class ClassField(NamedTuple):

@@ -17,6 +17,7 @@ from onceonly.model.identity import Identity, instant_in, is_former_id
 from onceonly.model.message import Delivery
 from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import MOST_HISTORY, SHORT, too_long
+from onceonly.model.wording import an, counted
 
 DECIDED = "onceonlyidentity"
 BY_RULE, BY_SENDER = "rule", "sender"
@@ -26,6 +27,8 @@ USUAL = ("event-id", "request-id", "idempotency-key", "msg-id", "nats-msg-id")
 
 AMQP's `message-id` is not one of them: most clients generate a new one for each copy.
 """
+
+_KIND_NAMES = {bool: "a boolean", float: "a fraction", dict: "an object", list: "a list"}
 
 
 class Header(Struct, frozen=True):
@@ -72,7 +75,9 @@ def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Ide
         raise NoIdentity(f"no identity: {_words(rule)} is missing or empty, so copies of this message cannot be recognized")
     _check(found, event.attributes)
     if len(delivery.history) > MOST_HISTORY:
-        raise TooLong(f"its history has {len(delivery.history):,} failures, and the limit is {MOST_HISTORY}. Do not send one")
+        raise TooLong(
+            f"its history has {counted(len(delivery.history), 'failure')}; the limit is {MOST_HISTORY}. Send no history"
+        )
     return Identity(event.attributes.get("source", "") or delivery.queue, found)
 
 
@@ -121,7 +126,7 @@ def _by_rule(event: Event, rule: IdentityRule) -> str:
     except USERS_ERRORS as error:  # whatever a user's function raises is this delivery's own fault, never the worker's end
         raise NoIdentity(f"no identity: the identity rule failed: {type(error).__name__}: {error}") from error
     if not isinstance(found, str):
-        raise NoIdentity(f"no identity: the identity rule gave {type(found).__name__}, not text")
+        raise NoIdentity(f"no identity: the identity rule returned {an(type(found).__name__)}; it must return text")
     return found
 
 
@@ -129,17 +134,17 @@ def _by_field(body: bytes, rule: Field) -> str:
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
-        raise NoIdentity(f"no identity: {_words(rule)} cannot be looked up, the body is no JSON: {error}") from error
+        raise NoIdentity(f"no identity: {_words(rule)} cannot be read, because the body is not JSON: {error}") from error
     for part in rule.name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise NoIdentity(f"no identity: {_words(rule)} is neither text nor an integer")
+        raise NoIdentity(f"no identity: {_words(rule)} must be text or an integer, not {_KIND_NAMES[type(value)]}")
     return str(value)
 
 
 def _words(rule: IdentityRule) -> str:
     if isinstance(rule, Header):
         return f"header {rule.name!r}"
-    return f"field {rule.name!r}" if isinstance(rule, Field) else "what the identity rule gave"
+    return f"field {rule.name!r}" if isinstance(rule, Field) else "the result of the identity rule"

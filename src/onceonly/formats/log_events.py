@@ -31,7 +31,7 @@ class EventLogger(logging.LoggerAdapter[logging.Logger]):
     """Logs events of one logger: `log.warning("call failing", extra={"endpoint": "shop"})`.
 
     The record's `msg` is the same for each entry of one event: tools that group by it, such as Sentry, see one group. The
-    fields are attributes of the record. One more attribute, `event`, is the template alone.
+    fields are attributes of the record. One more attribute, `event`, is the template alone. Empty fields are left out.
     """
 
     def log(self, level: int, msg: object, *args: object, **options: object) -> None:
@@ -40,7 +40,7 @@ class EventLogger(logging.LoggerAdapter[logging.Logger]):
             return
         event = str(msg) % args if args else str(msg)
         extra = options.get("extra")
-        fields = dict(extra) if isinstance(extra, Mapping) else {}
+        fields = {name: value for name, value in extra.items() if value != ""} if isinstance(extra, Mapping) else {}
         told = {name: value for name, value in fields.items() if name != TRACEBACK}
         file, line, function, _ = self.logger.findCaller(stacklevel=2)  # behind this method and LoggerAdapter's own
         record = self.logger.makeRecord(

@@ -84,4 +84,4 @@ def decode_headers(stored: str | bytes) -> Headers:
 
 def _check(stored: bytes) -> None:
     if stored[:1] != FORMAT:
-        raise SchemaTooNew(f"stored by a newer onceonly (format {stored[:1].hex()}); upgrade this process")
+        raise SchemaTooNew(f"stored by a newer onceonly (format {stored[:1].hex()}): upgrade this process")

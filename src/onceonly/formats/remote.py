@@ -41,5 +41,5 @@ def decode_response(stored: bytes) -> Response:
 
 def _checked(stored: bytes) -> memoryview:
     if stored[:1] != FORMAT:
-        raise SchemaTooNew(f"stored by a newer onceonly (format {stored[:1].hex()}); upgrade this process")
+        raise SchemaTooNew(f"stored by a newer onceonly (format {stored[:1].hex()}): upgrade this process")
     return memoryview(stored)[1:]

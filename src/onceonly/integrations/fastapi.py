@@ -110,7 +110,7 @@ class OnceOnlyRoute(APIRoute):
         methods = {method.upper() for method in options.get("methods") or ["GET"]}
         if not methods <= SAFE:
             if self._terms is None:
-                raise SetupError(f"{path}: say whose transactions these are, route_class=OnceOnlyRoute.of(shop)")
+                raise SetupError(f"{path}: OnceOnlyRoute has no endpoint: use route_class=OnceOnlyRoute.of(shop)")
             is_optional = methods & SAFE or not self._terms.key_required
             endpoint = _taking_part(path, endpoint, _take_part if is_optional else _take_part_with_key)
         super().__init__(path, endpoint, **options)
@@ -150,8 +150,8 @@ def _taking_part(path: str, endpoint: Callable[..., Any], opener: Callable[..., 
     """
     if not inspect.iscoroutinefunction(endpoint):
         raise SetupError(
-            f"{path}: {getattr(endpoint, '__name__', endpoint)} must be an `async def` that returns its response: a transaction"
-            " belongs to one task, and is over when the response is sent"
+            f"{path}: {getattr(endpoint, '__name__', endpoint)} must be an `async def` that returns its response, because a"
+            " transaction belongs to one task and ends before the response is sent"
         )
     signature = inspect.signature(endpoint)
     if _OPENING in signature.parameters:

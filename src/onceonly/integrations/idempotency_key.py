@@ -30,7 +30,7 @@ def read_key(lines: Sequence[str]) -> str | None:
     if not lines:
         return None
     if len(lines) > 1:
-        raise MalformedKey(f"the header {NAME} is there {len(lines)} times: send it once")
+        raise MalformedKey(f"the header {NAME} was sent {len(lines)} times: send it once")
     value = lines[0].strip(" ")
     if quoted := _QUOTED.fullmatch(value):
         return _ESCAPED.sub(r"\1", quoted[1])

@@ -29,13 +29,13 @@ def encode_response(response: Response) -> bytes:
     """Give a response as it is stored. Raises TransactionMisused for one that cannot be: it streams, or is too large."""
     if type(response).__call__ is not Response.__call__:
         raise TransactionMisused(
-            f"a {type(response).__name__} writes its body while it is sent, when the transaction is over, so it cannot be"
-            " kept for a retry: return a response that has its body, or serve this by a route of another class"
+            f"a {type(response).__name__} produces its body after the transaction has ended, so it cannot be stored for a"
+            " repeated request: return a response with a complete body, or use another route class"
         )
     body = bytes(response.body)
     if len(body) > MAX_KEPT:
         raise TransactionMisused(
-            f"a response of {len(body)} bytes cannot be kept, {MAX_KEPT} are the limit: return where it is"
+            f"the response is {len(body):,} bytes long; the limit for a stored response is {MAX_KEPT:,}. Return a URL"
         )
     headers = tuple((name, value) for name, value in response.raw_headers if name.lower() not in UNKEPT)
     return _encode(IdempotencyResponse(response.status_code, headers, body))

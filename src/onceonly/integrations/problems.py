@@ -31,12 +31,12 @@ STATUSES = {
 }
 """All problems that a request can be answered with, by their `code`."""
 _DESCRIPTIONS = {
-    400: "The request has no idempotency key, or one that cannot be read, or it is incomplete",
+    400: "The idempotency key is missing or malformed, or the request is incomplete",
     409: "Another request with this idempotency key is in progress: repeat it later",
     413: "The body is too large",
-    422: "The request is not valid, or its idempotency key was used before for another request",
-    500: "The database refused what the request wrote: repeating it cannot help",
-    503: "The request was not done, or its outcome is unknown: repeat it with the same idempotency key",
+    422: "The request is invalid, or its idempotency key was used for another request",
+    500: "The database rejected the changes of the request: repeating it does not help",
+    503: "The request changed nothing, or its outcome is unknown: repeat it with the same idempotency key",
 }
 _RETRY_AFTER = {"description": "Seconds after which to repeat the request", "schema": {"type": "integer"}}
 

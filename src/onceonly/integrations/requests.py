@@ -96,7 +96,7 @@ class RequestTerms:
             raise RequestProblem("malformed-key", str(error)) from error
         if key is None and self.key_required:
             detail = (
-                f"send a header {NAME}, a string in quotes: a new one for each new request, the same one when you repeat it"
+                f"the header {NAME} is missing: send a new string in quotes with each new request, the same when you repeat it"
             )
             raise RequestProblem("key-missing", detail)
         return key
@@ -106,7 +106,7 @@ class RequestTerms:
         try:
             return await request.body()
         except ClientDisconnect as error:
-            raise RequestProblem("incomplete", "the request ended before its body did") from error
+            raise RequestProblem("incomplete", "the request ended before its body was complete: send it again") from error
 
     def _limited(self, receive: Receive) -> Receive:
         size = 0
@@ -116,7 +116,7 @@ class RequestTerms:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self.max_body:
-                raise RequestProblem("too-large", f"the body of this request may have {self.max_body} bytes")
+                raise RequestProblem("too-large", f"the body is longer than the limit of {self.max_body:,} bytes: send less")
             return message
 
         return limited
@@ -171,16 +171,16 @@ class RequestAttempt:
             async with asyncio.timeout(terms.wait + CONNECT_SECONDS if self._key else None):
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
-            detail = f"this {NAME} was used before, for another request: send a new one with each new request"
+            detail = f"this {NAME} was used for another request: send a new one with each new request"
             raise RequestProblem("key-reused", detail) from error
         except InvalidKey as error:
             raise RequestProblem("malformed-key", str(error)) from error
         except TimeoutError as error:
-            raise self._unavailable(CommitFailed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
+            raise self._unavailable(CommitFailed(f"cannot reach the store within {CONNECT_SECONDS:g} s")) from error
         except ConflictError as error:
             if self._key is None:
                 raise
-            detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
+            detail = f"a request with this {NAME} is in progress, or the database is busy: repeat it to get its response"
             raise RequestProblem("in-progress", detail, retry=True) from error
 
     def _asked(self) -> object:
@@ -198,20 +198,18 @@ class RequestAttempt:
     def _unavailable(self, error: Exception) -> RequestProblem:
         if not isinstance(error, OutcomeUnknown):
             _log.warning("request not committed", extra=self._told(error))
-            return RequestProblem("not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
+            return RequestProblem("not-done", f"this request changed nothing: repeat it{self._same_key()}", retry=True)
         _log.warning("request commit outcome unknown", extra=self._told(error))
         if self._key is None:
-            return RequestProblem("unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")
-        return RequestProblem("unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True)
+            return RequestProblem("unknown", f"the outcome is unknown: check the data first, as it has no {NAME}")
+        return RequestProblem("unknown", f"the outcome is unknown: repeat it with the same {NAME}", retry=True)
 
     def _refused(self, error: CommitRefused) -> RequestProblem:
         """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
         cause = error.__cause__ or error  # no line of the application is in its traceback: it had returned
         told = "".join(traceback.format_exception_only(cause))
         _log.error("request commit refused", extra=self._told(error) | {"traceback": told})
-        detail = (
-            "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
-        )
+        detail = "the database rejected the changes of this request, so it changed nothing: repeating it does not help"
         return RequestProblem("commit-refused", detail)
 
     def _told(self, error: Exception) -> dict[str, str]:
@@ -246,6 +244,6 @@ async def transaction_of(request: Request) -> Transaction:
     """Give the transaction of a request, opening it. Raises TransactionMisused where there can be none."""
     attempt = attempt_of(request)
     if attempt is None:
-        words = "has no transaction" if request.method not in SAFE else "changes nothing, so it has no transaction"
-        raise TransactionMisused(f"{request.method} {request.url.path} {words}; see the class of its route")
+        words = "has no transaction" if request.method not in SAFE else "is a safe method, so it has no transaction"
+        raise TransactionMisused(f"{request.method} {request.url.path} {words}: check the class of its route")
     return await attempt.transaction()

@@ -3,10 +3,12 @@
 import re
 from typing import NamedTuple
 
+from onceonly.model.wording import an
+
 LOOPBACK = "127.0.0.1"
 _MOST = 65_535
 _FORM = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):)?(?P<port>\d{1,5})")
-FORM = 'write HOST:PORT, such as "127.0.0.1:8080", or "8080" for this machine alone'
+FORM = 'use HOST:PORT, such as "127.0.0.1:8080", or "8080" for this machine alone'
 
 
 class Address(NamedTuple):
@@ -23,14 +25,14 @@ def parse_address(text: str) -> Address:
     """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which says what to write."""
     found = _FORM.fullmatch(text)
     if found is None or int(found["port"]) > _MOST:
-        raise ValueError(f"{text!r} is no address: {FORM}")
+        raise ValueError(f"{text!r:.100} is not an address: {FORM}")
     return Address((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))
 
 
 def address_problem(text: object) -> str | None:
     """Say what is wrong with an address."""
     if not isinstance(text, str):
-        return f"not a {type(text).__name__}: {FORM}"
+        return f"must be text, not {an(type(text).__name__)}: {FORM}"
     try:
         parse_address(text)
     except ValueError as error:

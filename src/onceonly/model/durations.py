@@ -30,7 +30,7 @@ def parse_duration(text: str) -> timedelta:
     while found := _PART.match(text, place):
         place, seconds = found.end(), seconds + float(found[1]) * _SECONDS[found[2]]
     if not place or text[place:].strip():
-        raise ValueError(f"{text!r} is no duration: write a number and a unit (w, d, h, min, s), such as 7d or 1h30min")
+        raise ValueError(f"{text!r:.100} is not a duration: use numbers with units (w, d, h, min, s), such as 7d or 1h30min")
     if not 0 < seconds <= LONGEST.total_seconds():
-        raise ValueError(f"{text!r} must be longer than 0, and ten years at most")
+        raise ValueError(f"duration {text!r:.100} is out of range: use more than 0 and at most ten years")
     return timedelta(seconds=seconds)

@@ -139,6 +139,10 @@ class RetryLater(OnceOnlyError):
         super().__init__(reason or f"asked to be retried in {delay:g} s")
         self.delay = delay
 
+    def __reduce__(self) -> tuple[type["RetryLater"], tuple[float, str]]:
+        """Return what `pickle` and `copy` create an equal error from."""
+        return type(self), (self.delay, str(self))
+
 
 class BudgetExceeded(OnceOnlyError):
     """The time budget of this batch is used: leave the message out of the unit, uncounted."""
@@ -149,7 +153,7 @@ class ResponseGone(OnceOnlyError):
 
     def __init__(self, message: Message) -> None:
         """Keep the message."""
-        super().__init__(f"there is no response for message {message.id!r}")
+        super().__init__(f"message {message.id!r} has no response")
         self.message = message
 
 

@@ -115,9 +115,9 @@ def _reasons(name: str, found: dict[int, EndpointHealth], now: int) -> Iterator[
     for process, health in found.items():
         for trouble in health.troubles:
             seconds = max(0, now - trouble.since) // 1000
-            yield f"endpoint {name}, process {process}: {trouble.part} for {seconds} s: {trouble.reason}"
+            yield f"endpoint {name}, process {process}: {trouble.part} failing for {seconds} s: {trouble.reason}"
         if not health.works and not health.troubles:
-            yield f"endpoint {name}, process {process}: is starting, and has not reached its servers yet"
+            yield f"endpoint {name}, process {process}: is starting and has not connected to its servers yet"
 
 
 def _of(process: ProcessHealth, name: str) -> EndpointHealth:
@@ -130,7 +130,7 @@ def _turns(pulse: Pulse, patience: HangLimits) -> bool:
 
 def _words(pulse: Pulse, patience: HangLimits) -> str:
     if not pulse.runs:
-        return f"process {pulse.process} has ended, and will be replaced"
+        return f"process {pulse.process} has ended and will be replaced"
     if pulse.silent <= patience.silent:
-        return f"process {pulse.process} (pid {pulse.pid}) holds messages, and has made no progress for {pulse.still:.0f} s"
-    return f"process {pulse.process} (pid {pulse.pid}) hangs: its event loop has not turned for {pulse.silent:.0f} s"
+        return f"process {pulse.process} (pid {pulse.pid}) holds messages and has made no progress for {pulse.still:.0f} s"
+    return f"process {pulse.process} (pid {pulse.pid}) hangs: its event loop has been blocked for {pulse.silent:.0f} s"

@@ -79,7 +79,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
             if done.failing_since:
                 yield Trouble(part="janitor", reason=f"{name}: {done.reason}", since=done.failing_since, stops=False)
         if overdue := self.overdue(now, since=since):
-            words = f"due every {in_words(self.interval / 1000)}, but no process ran it"
+            words = f"no process ran the janitor, which is due every {in_words(self.interval / 1000)}"
             yield Trouble(part="janitor", reason=words, since=now - overdue, stops=False)
         for bucket in self.late:
             words = f"bucket {bucket.number} is not rotated: {bucket.reason}"

@@ -48,11 +48,11 @@ class Peer:
 
     def _problems(self) -> Iterator[str]:
         if not _is_plain(self.url):
-            yield 'url must be where the other service answers, such as "https://payments.example/onceonly", no user, no query'
+            yield 'url must be an http or https URL without user and query, such as "https://payments.example/onceonly"'
         if not callable(self.headers) and (problem := headers_problem(self.headers)):
             yield problem
         if not 0 < self.timeout <= 3600:  # noqa: PLR2004 - an hour
-            yield f"timeout must be a number of seconds above 0, an hour at most, not {self.timeout!r}"
+            yield f"timeout must be a number of seconds above 0, at most an hour, not {self.timeout!r}"
 
 
 def _is_plain(url: object) -> bool:
@@ -85,7 +85,7 @@ def headers_problem(headers: object) -> str:
         return f"headers must map names to texts, not be a {type(headers).__name__}"
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower().startswith("onceonly-"):
-            return f"{name!r:.100} is no header of yours"
+            return f"the header {name!r:.100} cannot be set: use another name"
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
-            return f"the header {name!r} must be a text of one line"  # and is not shown: it may be a password
+            return f"the value of header {name!r} must be text on one line"  # and is not shown: it may be a password
     return ""

@@ -33,9 +33,19 @@ LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 class Undecidable(Enum):
     """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
 
-    TOO_OLD = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
-    TOO_NEW = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
-    SLOT_NOT_READY = "the slot that it belongs to has not been rotated yet"
+    TOO_OLD = "behind the horizon: it is older than the stored history, so it may have been handled already"
+    TOO_NEW = "from the future: its time is too far ahead of the database clock to store that it was handled"
+    SLOT_NOT_READY = "its time bucket has not been rotated yet"
+
+    def is_reason(self, reason: str) -> bool:
+        """Return whether a dead letter was stored for this reason, by this version or an earlier one."""
+        return reason in (self.value, _EARLIER_REASONS.get(self.name))
+
+
+_EARLIER_REASONS = {  # dead letters of earlier versions are stored with these texts
+    "TOO_OLD": "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already",
+    "TOO_NEW": "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet",
+}
 
 
 class Bucketing(NamedTuple):

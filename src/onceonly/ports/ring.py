@@ -68,12 +68,12 @@ def bucket_as_found(number: int, held: int | None, *, pending: int, bucketing: B
 class Rotation(Enum):
     """What became of a bucket, for sure."""
 
-    ROTATED = "what it held is forgotten, and it holds the slice that it should"
-    CURRENT = "it held that already"
-    HELD = "another process is at it: it needs no second one"
-    EARLY = "by the database's clock what it holds must not be forgotten yet"
-    PENDING = "a record of its slice has effects that are not dispatched: dispatch them, then try again"
-    BUSY = "somebody reads or writes it: try again soon, finally with `by_rows`"
+    ROTATED = "its claims were deleted, and it has its new slice"
+    CURRENT = "it already had this slice"
+    HELD = "another process is rotating it"
+    EARLY = "by the database clock, its claims must be kept for longer"
+    PENDING = "a record of its slice has unsent messages: send them, then retry"
+    BUSY = "another transaction uses it"
 
 
 class Ring(Protocol):

@@ -9,7 +9,7 @@ from onceonly.model.identity import Identity
 
 
 class StartResult(Struct, frozen=True, kw_only=True):
-    """The answer to `begin`. Both fields at their defaults mean that the run has begun.
+    """The answer to `begin`. Both fields at their defaults mean that the run has begun. At most one of them is set.
 
     `died` is the attempt count of an earlier run whose process ended during it. `wait` is for how many seconds another run
     of the same message may still be in progress.
@@ -47,10 +47,10 @@ class Starts(Protocol):
         """Return which runs the supervisor of this process saw die, and whether that explains why messages came again."""
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
-        """Record durably that a run begins that has its process to itself. Raises CommitFailed, OutcomeUnknown.
+        """Record durably that a run begins that has its process to itself. Raises ConflictError, CommitFailed, OutcomeUnknown.
 
         Returns what is known of an earlier run instead when that run died with at least `attempts`, or may still be running.
-        After CommitFailed and OutcomeUnknown too, call `ended` before the delivery is released: the record may have been
+        After an error too, call `ended` before the delivery is released: the record may have been
         written.
         """
 

@@ -8,7 +8,17 @@ from msgspec import Struct
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 
-__all__ = ["Answer", "Depth", "ListsSubscriptions", "Topology", "Traits", "Transport"]
+__all__ = [
+    "Answer",
+    "BrokerReport",
+    "ChecksBroker",
+    "CollectsUnsubscribed",
+    "Depth",
+    "ListsSubscriptions",
+    "Topology",
+    "Traits",
+    "Transport",
+]
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -16,12 +26,10 @@ class Traits(Struct, frozen=True, kw_only=True):
 
     * `lease`: seconds for which a received delivery is kept from other receivers. None: until the connection ends.
     * `max_body`: the longest body, in bytes. `Transport.send` refuses longer ones.
-    * `ordered`: whether the release of a delivery also releases every later one of its partition.
     """
 
     lease: float | None
     max_body: int
-    ordered: bool = False
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -45,12 +53,41 @@ class Depth(Struct, frozen=True, kw_only=True):
     delayed: int
 
 
+class BrokerReport(Struct, frozen=True, kw_only=True):
+    """What a broker reported about the queue of an endpoint.
+
+    `settings` are those that decide what a crash can lose, by the broker's own names. `warnings` are for people.
+    """
+
+    settings: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class ChecksBroker(Protocol):
+    """A transport that can check, at start, how its broker stores the queue of an endpoint."""
+
+    async def check(self) -> BrokerReport:
+        """Read the settings of the declared queue. Raises RetryableError, and SetupError if they break a promise."""
+
+
 @runtime_checkable
 class ListsSubscriptions(Protocol):
     """A transport that can list the subscriptions of an endpoint, also those of earlier versions."""
 
-    async def subscriptions(self, endpoint: str) -> frozenset[str]:
-        """Return the types that an endpoint is subscribed to."""
+    async def subscriptions(self, endpoint: str) -> frozenset[str] | None:
+        """Return the types that an endpoint is subscribed to; None if the broker does not list them."""
+
+
+@runtime_checkable
+class CollectsUnsubscribed(Protocol):
+    """A transport whose broker puts aside delayed events that had no subscriber when they were due."""
+
+    async def collect_unsubscribed(self) -> None:
+        """Count those that this endpoint published, with the events that it counts when they are sent.
+
+        After an error some may be counted twice. Raises RetryableError, SetupError.
+        """
 
 
 class Transport(Protocol):

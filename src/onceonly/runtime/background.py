@@ -21,7 +21,7 @@ class Background:
         if not self._working.done():
             return ""
         error = None if self._working.cancelled() else self._working.exception()
-        return "it has ended" if error is None else f"{type(error).__name__}: {error}"
+        return "it ended unexpectedly" if error is None else f"{type(error).__name__}: {error}"
 
 
 @asynccontextmanager

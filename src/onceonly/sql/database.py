@@ -102,12 +102,13 @@ class Database:
             self._spawn(_drop_opened(opening))
             raise
 
-    def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def writing(self, *, durable: bool = True) -> AbstractAsyncContextManager[AsyncConnection]:
         """Enclose a database transaction that writes; it commits at the end. Raises CommitFailed, OutcomeUnknown.
 
-        Never ConflictError: a lock that could not be had within the time-out is CommitFailed, nothing happened.
+        Never ConflictError: a lock that could not be had within the time-out is CommitFailed, nothing happened. Without
+        `durable` the commit need not wait for the disk: a crash of the server may undo it, and never a part of it.
         """
-        return self._transaction(Purpose.WRITING)
+        return self._transaction(Purpose.WRITING if durable else Purpose.LEASING)
 
     @asynccontextmanager
     async def autocommitting(self) -> AsyncIterator[AsyncConnection]:
@@ -356,7 +357,7 @@ def _database(
     engine: AsyncEngine, dialect: Dialect, place: DatabaseAddress, *, clock: Clock, durable: bool, own: bool
 ) -> Database:
     if place.schema is not None and not dialect.has_schemas:
-        raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
+        raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas. Use ?prefix= instead")
     guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)
     look_at_statements(engine, dialect.listener._replace(before=(*dialect.listener.before, guard)), own=own)
     mark_errors(engine)

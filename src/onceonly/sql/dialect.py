@@ -19,7 +19,7 @@ from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongTex
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
-from onceonly.sql.statement_events import Look, StatementListener
+from onceonly.sql.statement_events import Execute, Look, StatementListener
 
 __all__ = [
     "BATCH_LOCK_SECONDS",
@@ -29,6 +29,7 @@ __all__ = [
     "DatabaseNow",
     "Dialect",
     "ExactText",
+    "Execute",
     "Fingerprint",
     "Limit",
     "Listening",
@@ -63,32 +64,33 @@ class TooLate(SQLAlchemyError):
 class DatabaseFailure(Enum):
     """What an error of the database means. Except for NOTHING, the failed statement has changed nothing."""
 
-    LOCKED = "another transaction is in the way"
-    HELD = "another transaction held a lock for longer than this one waits"
-    CONSTRAINT = "a constraint refused the change"
-    STATEMENT = "this statement can never work here"
-    UNABLE = "the database cannot do it at the moment"
-    FORBIDDEN = "this user may not do it; no message is to blame"
-    ABORTED = "an error before left the transaction so that it cannot be committed"
-    NOTHING = "nothing that can be relied on"
+    LOCKED = "another transaction holds a lock"
+    HELD = "the time to wait for a lock is over"
+    CONSTRAINT = "a constraint was violated"
+    STATEMENT = "the statement is invalid"
+    UNABLE = "the database is temporarily unable, such as out of disk space"
+    FORBIDDEN = "this user lacks a permission"
+    ABORTED = "an earlier error aborted the transaction"
+    NOTHING = "the outcome is unknown"
 
 
 class State(Enum):
     """The state of a database transaction."""
 
     OPEN = "open"
-    ABORTED = "an error left it so that nothing can be committed"
-    ENDED = "it was committed or rolled back by other means"
-    LOST = "its connection is gone"
+    ABORTED = "an error aborted it"
+    ENDED = "something else committed or rolled it back"
+    LOST = "its connection was lost"
 
 
 class Purpose(Enum):
     """What a database transaction is for."""
 
-    UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
-    BATCH = "a unit of several messages: it waits for a lock for 1 s at most, where that costs no round trip"
-    WRITING = "statements of this library that write; each sees what is committed when it starts"
-    READING = "statements of this library that only read, all of them one state"
+    UNIT = "a unit with handlers, at the isolation level of the endpoint or the database"
+    BATCH = "a unit with several messages: waits at most 1 s for a lock where this needs no extra round trip"
+    WRITING = "internal writes: each statement reads what is committed when it starts"
+    LEASING = "internal writes like `WRITING`: a crash of the server may undo them after their commit"
+    READING = "internal reads from one snapshot"
 
 
 class Limit(NamedTuple):
@@ -212,6 +214,8 @@ class Dialect(Protocol):
 
         Must not send a statement. A statement that a handler executes on the driver's own connection may be missed.
         """
+        # `_execute_mutex` is private. The public events `before_cursor_execute` and `after_cursor_execute` are no alternative:
+        # they do not enclose BEGIN and COMMIT, and they cost two calls for each statement. A test notices if it disappears.
         adapted: Any = connection.connection.dbapi_connection
         mutex = getattr(adapted, "_execute_mutex", None)
         return mutex is not None and bool(mutex.locked())
@@ -326,7 +330,7 @@ class Dialect(Protocol):
 
 
 class QueueTaking(Protocol):
-    """How a queue takes messages, in a transaction for `Purpose.WRITING`."""
+    """How a queue takes messages, in a transaction for `Purpose.LEASING`."""
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
         """Take rows, and return the `returning` columns of `Dialect.take`, in any order."""
@@ -349,5 +353,7 @@ def checked_isolation(dialect: Dialect, isolation: str | None) -> str | None:
         return None
     level = " ".join(isolation.upper().replace("_", " ").replace("-", " ").split())
     if level not in dialect.isolations:
-        raise SetupError(f"isolation={isolation!r}: {dialect.name} has {', '.join(sorted(dialect.isolations))}")
+        raise SetupError(
+            f"isolation={isolation!r} is not a level of {dialect.name}: use one of {', '.join(sorted(dialect.isolations))}"
+        )
     return level

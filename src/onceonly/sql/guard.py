@@ -36,7 +36,7 @@ SESSION_USES = (
 _GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
 _GONE = (
-    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside of it"
+    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside it"
 )
 _ENDING = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*"
@@ -133,7 +133,7 @@ def _refuse_ending(statement: str) -> None:
 
 def _told(what: str) -> str:
     return (
-        f"{what} is not allowed here: onceonly ends this database transaction itself, with its claims and records. "
+        f"{what} is not allowed here: onceonly commits this database transaction together with its records. "
         "Use begin_nested() for savepoints"
     )
 

@@ -16,9 +16,9 @@ CAREFUL_FOR = 200
 class LockWait(Enum):
     """How long the handlers of a unit wait for a lock."""
 
-    FULL = "as long as the unit's own time-out"
-    BRIEF = "as long as a unit of several messages"
-    NONE = "as little as the database can"
+    FULL = "until the timeout of the unit"
+    BRIEF = "as long as for a unit with several messages"
+    NONE = "the shortest time that the database supports"
 
 
 class LongLocks:

@@ -29,7 +29,7 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 NOTIFY_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 NAME_BYTES = 8
-POOLED = "notifications do not pass the connection pooler"
+POOLED = "a connection pooler does not forward notifications"
 
 _log = EventLogger(logging.getLogger("onceonly.queue"))
 
@@ -182,7 +182,7 @@ class Notifications:
                 await self._hear_until_lost(listening)
                 if self._closing.is_set():
                     return
-                reason = "the connection that listens was lost"
+                reason = "the listening connection was lost"
                 self._report_loss("", reason)
             await self._pause(seconds)
             seconds = min(2 * seconds, LONGEST_RETRY_SECONDS)

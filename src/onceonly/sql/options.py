@@ -51,7 +51,7 @@ def read_url_options(url: str) -> SqlOptions:
     place, _, query = rest.partition("?")
     server = place.removeprefix("//").rpartition("@")[2].partition("/")[0]
     if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
-        raise SetupError(f"port {port[1]}: write a number from 1 to {_GREATEST_PORT}")
+        raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
     return read_options(parse_qsl(query, keep_blank_values=True), scheme.partition("+")[0].lower())
 
 
@@ -66,9 +66,9 @@ def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:
             raise SetupError(f"option {name} is set more than once in a database URL: set it once")
         options[name] = value
     if POOLED in options and backend != "postgresql":
-        raise SetupError(f"option {POOLED} is for PostgreSQL only")
+        raise SetupError(f"option {POOLED} is for PostgreSQL only: remove it")
     if "schema" in options and backend in _WITHOUT_SCHEMAS:
-        raise SetupError(f"schema={options['schema']!r}: {backend} has no schemas; use ?prefix=")
+        raise SetupError(f"schema={options['schema']!r}: {backend} has no schemas. Use ?prefix= instead")
     return SqlOptions(
         prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
         schema=_checked_schema(options["schema"]) if "schema" in options else None,
@@ -95,11 +95,11 @@ def _checked_schema(schema: str) -> str:
 
 def _truth(name: str, text: str) -> bool:
     if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: write true or false")
+        raise SetupError(f"option {name}={text!r}: use true or false")
     return _TRUTH[text.lower()]
 
 
 def _seconds(name: str, text: str) -> float:
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text):
-        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+        raise SetupError(f"option {name}={text!r}: use a number of seconds below 10000, such as 30")
     return float(text)

@@ -40,7 +40,8 @@ POLL_SECONDS = 5.0
 DISTRUST_SECONDS = 60.0
 """Seconds for which a queue is polled as without notifications, after a look found a message that nobody had announced."""
 _Part = TypeVar("_Part")
-_MANY = 500  # numbers in one statement: every database takes that many parameters
+NAMES_AT_ONCE = 500
+"""Numbers or names in one statement: every database takes that many parameters."""
 
 
 class QueueReceipt(Struct, frozen=True, order=True):
@@ -181,7 +182,7 @@ class SqlTransport:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
             raise QueueMissing(
-                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+                f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
             )
         return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
 
@@ -204,7 +205,7 @@ class SqlTransport:
     async def _take(self, limit: int) -> tuple[Delivery, ...]:
         token = token_hex(8)
         asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._moved()}
-        async with self._database.writing() as connection:
+        async with self._database.writing(durable=False) as connection:
             rows = await connection.run_sync(self._sql.take, asked)
             self._due = None
             if not rows and self._waits_long:
@@ -224,7 +225,7 @@ class SqlTransport:
     async def _change(self, statement: Delete | Update, deliveries: Sequence[Delivery], **parameters: int) -> None:
         if not deliveries:
             return
-        async with self._database.writing() as connection:
+        async with self._database.writing(durable=False) as connection:
             for token, numbers in _by_token(deliveries):
                 await connection.execute(statement, {"by": token, "numbers": numbers, **parameters})
 
@@ -315,13 +316,13 @@ def _content(headers: object, body: object) -> tuple[Headers, bytes]:
     stored = headers.encode() if isinstance(headers, str) else headers
     raw = body.encode() if isinstance(body, str) else body
     if not isinstance(stored, bytes | bytearray | memoryview) or not isinstance(raw, bytes | bytearray | memoryview):
-        wrong = f"its headers must be text and its body bytes, not {type(headers).__name__} and {type(body).__name__}"
+        wrong = f"its headers must be text and its body bytes; they are {type(headers).__name__} and {type(body).__name__}"
         return ((UNREADABLE, wrong), (AS_STORED, repr((headers, body)))), b""
     try:
         return decode_headers(bytes(stored)), bytes(raw)
     except (MsgspecError, ValueError, RecursionError) as error:
         text = bytes(stored).decode("utf-8", "surrogateescape")
-        return ((UNREADABLE, f"its headers are not a JSON list of pairs of texts: {error}"), (AS_STORED, text)), bytes(raw)
+        return ((UNREADABLE, f"its headers are not a JSON list of pairs of strings: {error}"), (AS_STORED, text)), bytes(raw)
 
 
 def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]:
@@ -336,5 +337,5 @@ def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]
 
 
 def _chunks(items: Sequence[_Part]) -> Iterator[list[_Part]]:
-    for start in range(0, len(items), _MANY):
-        yield list(items[start : start + _MANY])
+    for start in range(0, len(items), NAMES_AT_ONCE):
+        yield list(items[start : start + NAMES_AT_ONCE])

@@ -200,17 +200,17 @@ def _read_version(connection: Connection, names: TableNaming, component: str) ->
 
 def _check_version(found: int | None, schema: Schema) -> None:
     if found is None:
-        missing = f"the database has no tables for the {schema.component}"
+        missing = f"the tables of the {schema.component} do not exist"
         raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
     if found < schema.version:
         raise SchemaMissing(
-            f"the tables of the {schema.component} are of version {found}, version {schema.version} is needed:"
+            f"the tables of the {schema.component} have version {found}; this onceonly needs version {schema.version}:"
             " run `onceonly schema upgrade module:endpoint`"
         )
     if found > schema.version:
         raise SchemaTooNew(
-            f"the tables of the {schema.component} are of version {found}, this onceonly knows {schema.version}:"
-            " install the newer onceonly here too"
+            f"the tables of the {schema.component} have version {found}; this onceonly supports up to {schema.version}:"
+            " upgrade onceonly in this process"
         )
 
 
@@ -246,7 +246,7 @@ def _upgrade(connection: Connection, names: TableNaming, schema: Schema) -> None
     for version in range(found, schema.version):
         if version not in schema.upgrades:
             raise SchemaMissing(
-                f"no step leads from version {version} of the {schema.component}: upgrade with an older onceonly"
+                f"cannot upgrade version {version} of the {schema.component} directly: upgrade with an older onceonly first"
             )
         schema.upgrades[version](connection, _tables(names, schema))
         # said after each step: MariaDB commits with every table it changes, and takes no step back

@@ -13,16 +13,22 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 Look = Callable[[Connection, str], None]
 """A function that is called with a connection and the text of a statement."""
+Execute = Callable[[Any, str], None]
+"""A function that executes a statement on a connection of SQLAlchemy's driver adapter."""
+_SAVEPOINTS = ("SAVEPOINT sa_", "RELEASE SAVEPOINT sa_", "ROLLBACK TO SAVEPOINT sa_")
+"""How SQLAlchemy's own statements about savepoints begin. They have no parameters and no result."""
 
 
 class StatementListener(NamedTuple):
     """Functions to call before each statement, and after each that succeeded.
 
-    An error of one in `before` is raised instead of executing the statement.
+    An error of one in `before` is raised instead of executing the statement. `savepoints` executes SQLAlchemy's statements
+    about savepoints, in engines of this library's own; without it they are executed like all others.
     """
 
     before: tuple[Look, ...] = ()
     after: tuple[Look, ...] = ()
+    savepoints: Execute | None = None
 
 
 def look_at_statements(engine: AsyncEngine, looks: StatementListener, *, own: bool) -> None:
@@ -56,7 +62,10 @@ def _executing(name: str, looks: StatementListener) -> Callable[..., bool]:
         connection = context.root_connection
         for look in looks.before:
             look(connection, statement)
-        getattr(context.dialect, name)(cursor, statement, *rest)
+        if looks.savepoints is not None and statement.startswith(_SAVEPOINTS):
+            looks.savepoints(connection.connection.dbapi_connection, statement)
+        else:
+            getattr(context.dialect, name)(cursor, statement, *rest)
         for look in looks.after:
             look(connection, statement)
         return True

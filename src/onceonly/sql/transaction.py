@@ -26,7 +26,9 @@ class Turns:
             async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()
         except TimeoutError as error:
-            raise TurnNotHad(f"database is locked: another writer of this process had it for {self._timeout:g} s") from error
+            raise TurnNotHad(
+                f"database is locked: another transaction of this process held the write lock for {self._timeout:g} s"
+            ) from error
         return self._lock.release
 
 

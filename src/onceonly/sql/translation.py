@@ -46,7 +46,7 @@ def translated(
     if isinstance(error, NotConnected):
         return CommitFailed(f"cannot connect: {error}")
     if isinstance(error, PoolTimeout):
-        return CommitFailed(f"no connection was free: {text}")
+        return CommitFailed(f"no free connection in the pool: {text}")
     said = (
         dialect.classify(error)
         if isinstance(error, DBAPIError) and not error.connection_invalidated

@@ -7,7 +7,7 @@ from sqlalchemy.exc import ArgumentError
 from onceonly.model.errors import SetupError
 from onceonly.sql.options import DEFAULT_PREFIX, POOLED, read_options
 
-USE_POOLED = "If PgBouncer or another pooler is between, add pgbouncer=true to the options of the database URL."
+USE_POOLED = "If the URL leads to PgBouncer or another pooler, add the option pgbouncer=true to it"
 
 
 class DatabaseAddress(Struct, frozen=True, kw_only=True):

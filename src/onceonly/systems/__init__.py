@@ -251,7 +251,7 @@ def _load(scheme: str) -> System | None:
         ) from error
     if not isinstance(found, System):
         kind = full_name(type(found))
-        raise SetupError(f"cannot use {described}: it must be an onceonly.systems.System, and is {an(kind)}")
+        raise SetupError(f"cannot use {described}: it must be an onceonly.systems.System, not {an(kind)}")
     return found
 
 

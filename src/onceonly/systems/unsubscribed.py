@@ -17,9 +17,9 @@ class UnsubscribedEvents:
         self._endpoint = endpoint
         self.counts: Counter[str] = Counter()
 
-    def add(self, kind: str) -> None:
-        """Count an event of this type. Log the first of each type in this process."""
-        self.counts[kind] += 1
+    def add(self, kind: str, number: int = 1) -> None:
+        """Count events of this type. Log the first of each type in this process."""
+        self.counts[kind] += number
         if (self._endpoint, kind) not in _LOGGED:
             _LOGGED.add((self._endpoint, kind))
             _log.warning("event dropped: no subscriber", extra={"endpoint": self._endpoint, "type": kind})

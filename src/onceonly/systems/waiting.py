@@ -24,6 +24,4 @@ async def waiting(opening: TransactionAttempt) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise ConflictError(
-            f"another transaction had this idempotency key, or the lock on it, for {opening.wait} ms"
-        ) from error
+        raise ConflictError(f"another transaction used this idempotency key for more than {opening.wait} ms") from error

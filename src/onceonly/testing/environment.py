@@ -17,7 +17,7 @@ class RunClock:
     def advance(self, seconds: float) -> None:
         """Move the time forward. The next `settle()` or `deliver(...)` delivers what became due."""
         if seconds < 0:
-            raise ValueError("time moves forward only")
+            raise ValueError("time only moves forward: use a duration of 0 or more")
         self._now += round(seconds * 1000)
 
 

@@ -76,7 +76,7 @@ class SimulatedPeers:
         """Set the response at a URL for later requests. Raises ValueError."""
         if not any(peer.operation(url) for peer in self._peers):
             known = ", ".join(f"{peer.url}/OPERATION" for peer in self._peers)
-            raise ValueError(f"{url!r} is at none of the endpoint's peers; these are {known or 'none at all'}")
+            raise ValueError(f"{url!r} is not a URL of a peer of the endpoint: use one of {known or '(no peers)'}")
         if not callable(answer):
             _checked(url, answer)
         self._answers[url] = answer
@@ -85,7 +85,7 @@ class SimulatedPeers:
         """Store a request. Raises AssertionError if the test set no response."""
         request, posted = url_of(artifact.name), Posted(artifact)
         if request in self._buried:
-            raise CommitFailed("it was deleted before it came")
+            raise CommitFailed("it was deleted before it arrived")
         if posted.url not in self._answers:
             raise AssertionError(f"{posted!r}: no answer is set; call t.answer({posted.url!r}, ...) before the request")
         self._waiting[request] = posted

@@ -241,7 +241,7 @@ class EndpointRun:
         store. Nothing can be delivered inside the block. Raises SetupError for a store without sessions: see `entity`.
         """
         if self._ports.store.unit_key(_probe()):
-            raise SetupError("this store keeps documents and has no sessions; look at an entity with t.entity(Account, key)")
+            raise SetupError("this store stores documents and has no sessions: read an entity with t.entity(Account, key)")
         unit = await self._ports.store.begin([])
         try:
             yield unit.resources.get(kind or _session_kind(self._settings.store))
@@ -296,7 +296,7 @@ class EndpointRun:
         else:
             cause = self._recorder.failures[-1].exception if self._recorder.failures else None
             raise AssertionError(
-                f"not settled after {PATIENCE} batches: {report}; does a handler always ask to be retried at once?"
+                f"not settled after {PATIENCE} batches: {report}. Check for a handler that always asks for an immediate retry"
             ) from cause
         self.dead_letters = await self._ports.dead_letters.page(Filter(endpoint=self._endpoint.name), limit=10_000)
         return report

@@ -221,8 +221,8 @@ class Unsyncable(FolderArtifacts):
 async def test_what_may_not_be_on_the_disk_is_unknown(folder: Path) -> None:
     """It is there now, and may be gone after a power cut."""
     artifacts = Unsyncable(folder)
-    with pytest.raises(OutcomeUnknown, match="power cut"):
+    with pytest.raises(OutcomeUnknown, match="power failure"):
         await artifacts.create(artifact("a"))
     assert await artifacts.read("a") is not None
-    with pytest.raises(OutcomeUnknown, match="power cut"):
+    with pytest.raises(OutcomeUnknown, match="power failure"):
         await artifacts.delete("a")

@@ -102,8 +102,8 @@ async def test_a_put_counts_only_when_it_was_taken_for_sure(answered: bytes, err
 async def test_the_words_of_a_refusal_are_one_line() -> None:
     """A newline at the end of the other side's words would stand in the log and tear the list of dead letters."""
     async with playing() as scene:
-        scene.answer = answer(404, body=b"no responder executes 'Charge'\n")
-        with pytest.raises(CommitRefused, match=r"answered PUT with status 404: no responder executes 'Charge'\Z"):
+        scene.answer = answer(404, body=b"no responder for operation 'Charge'\n")
+        with pytest.raises(CommitRefused, match=r"answered PUT with status 404: no responder for operation 'Charge'\Z"):
             await scene.remote.create(scene.artifact())
 
 
@@ -209,6 +209,6 @@ async def test_every_name_that_an_attempt_could_have_used_is_deleted() -> None:
 )
 def test_a_peer_that_cannot_be_is_refused(url: str) -> None:
     """And no password is shown."""
-    with pytest.raises(SetupError, match="url must be where the other service answers") as raised:
+    with pytest.raises(SetupError, match="url must be an http or https URL") as raised:
         Peer(url)
     assert "secret" not in str(raised.value)

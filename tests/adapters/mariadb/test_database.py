@@ -57,7 +57,7 @@ async def read_nothing(url: str, *, durable: bool = True) -> None:
 
 @pytest.mark.parametrize(
     ("user", "database", "says"),
-    [("root", "never_made", "no such database"), ("nobody:geheim", "test", "refuses this user or password")],
+    [("root", "never_made", "this database does not exist"), ("nobody:geheim", "test", "rejected this user or password")],
 )
 async def test_a_database_that_cannot_be_entered_is_a_set_up_error(url: str, user: str, database: str, says: str) -> None:
     """Trying again would not help. A server that is away may come back."""
@@ -77,7 +77,7 @@ async def test_a_database_that_cannot_be_entered_is_a_set_up_error(url: str, use
             "innodb_flush_log_at_trx_commit = 1",
             "innodb_flush_log_at_trx_commit=2.*set it to 1",
         ),
-        ("innodb_flush_log_at_trx_commit = 0", "innodb_flush_log_at_trx_commit = 1", "a power cut loses commits"),
+        ("innodb_flush_log_at_trx_commit = 0", "innodb_flush_log_at_trx_commit = 1", "a power failure loses commits"),
         ("sync_binlog = 0", "sync_binlog = 1", "sync_binlog=0.*set it to 1"),
     ],
 )

@@ -65,7 +65,7 @@ async def test_after_a_swallowed_deadlock_nothing_more_is_written(database: Data
         await winning
         await run(first, "INSERT INTO orders (id) VALUES ('written after the deadlock')")
 
-    with pytest.raises(ConflictError, match="rolled this unit back"):
+    with pytest.raises(ConflictError, match="rolled this transaction back"):
         await attempt(first, swallow)
     with pytest.raises((CommitRefused, ConflictError)):
         await first.commit(records(A))
@@ -132,7 +132,7 @@ async def test_what_would_commit_the_unit_is_refused_before(database: Database, 
     """MariaDB commits by itself before DDL and much else: the claims would be final, the messages lost."""
     unit = await store.begin([A])
     await add(unit, "a")
-    with pytest.raises(RuntimeError, match="not allowed in handlers"):
+    with pytest.raises(RuntimeError, match="not allowed in a handler"):
         await run(unit, statement)
     unit.abandon()
     assert await look(store, A) == {"new": ["a"]}
@@ -165,10 +165,10 @@ async def test_a_commit_that_gets_past_is_noticed(database: Database, store: Sql
         else:
             await run(unit, "SELECT 1; COMMIT" if past == "with others" else "CALL sneak()")
 
-    with pytest.raises(CommitRefused, match="by other means"):
+    with pytest.raises(CommitRefused, match="something other than onceonly ended"):
         await attempt(unit, sneak)
     assert unit._transaction.state is State.ENDED
-    with pytest.raises(CommitRefused, match="by other means"):
+    with pytest.raises(CommitRefused, match="something other than onceonly ended"):
         await unit.commit(records(A, decided=True))
     assert await store.undispatched(1 << 52, 10) == ()
 

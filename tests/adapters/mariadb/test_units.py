@@ -223,7 +223,7 @@ async def test_a_lock_time_out_without_its_savepoint_ends_the_unit(url: str, sto
             await run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'")
         with pytest.raises(DBAPIError, match="SAVEPOINT"):
             await run(unit, "ROLLBACK TO SAVEPOINT gone")
-        with pytest.raises(ConflictError, match="rolled this unit back"):
+        with pytest.raises(ConflictError, match="rolled this transaction back"):
             await run(unit, "INSERT INTO orders (id) VALUES ('c')")
         unit.abandon()
         holder.abandon()

@@ -318,5 +318,5 @@ async def test_a_cancelled_operation_did_not_happen() -> None:
 
 def test_an_operation_that_must_not_wait_says_so_when_it_would() -> None:
     """A programming error, not an outcome."""
-    with pytest.raises(RuntimeError, match="has to wait"):
+    with pytest.raises(RuntimeError, match="must wait"):
         Live().at_once(PortOperation("wait", WorldPart("somewhere", ()), lambda _part: None, ()))

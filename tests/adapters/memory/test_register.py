@@ -2,12 +2,14 @@
 
 import pytest
 
-from onceonly.adapters.memory.register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
+from onceonly.adapters.memory.register import MemoryRegister, cancel, open_rows, remove
+from onceonly.adapters.memory.store import MemoryStore, Notebook, StoreWorld, take_rows
 from onceonly.adapters.memory.world import Live
 from onceonly.conformance.clock import START, ManualClock
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")
 A = Reservation(identity=M1, unit="", attempt="a", at=1)
@@ -16,25 +18,28 @@ C = Reservation(identity=M2, unit="order/17", attempt="c", at=3)
 CANCELLED_A = Reservation(identity=M1, unit="", attempt="a", at=1, cancelled=True)
 
 
-def world(*rows: Reservation) -> RegisterWorld:
+TWO = (Record(M1, attempt="a"), Record(M1, attempt="b"))
+
+
+def world(*rows: Reservation) -> StoreWorld:
     """Give a world with these rows."""
-    return RegisterWorld(rows)
+    return StoreWorld(rows=rows)
 
 
 def test_a_commit_takes_its_own_rows_away() -> None:
     """All of them in one step, and no others."""
-    assert take(world(A, B, C), (A, B)) == world(C)
-    assert take(world(A), ()) == world(A)
+    assert take_rows(world(A, B, C), TWO) == world(C)
+    assert take_rows(world(A), ()) == world(A)
 
 
 def test_a_commit_with_a_cancelled_row_is_a_conflict() -> None:
     """Its artifact may be unmade already; none of its rows goes."""
-    assert take(world(CANCELLED_A, B), (A, B)) is None
+    assert take_rows(world(CANCELLED_A, B), TWO) is None
 
 
 def test_a_commit_whose_row_is_gone_is_a_conflict() -> None:
     """Somebody cancelled it, unmade its artifact and removed it."""
-    assert take(world(B), (A, B)) is None
+    assert take_rows(world(B), TWO) is None
 
 
 def test_cancelling_says_whether_there_is_a_row() -> None:
@@ -89,6 +94,22 @@ async def test_a_row_goes_its_whole_way() -> None:
     await register.remove(A)
     assert not await register.cancel(A)
     assert await register.rows([M1]) == ()
+
+
+async def test_the_store_takes_a_row_with_its_commit() -> None:
+    """The second attempt at a message finds the row of its own cancelled: nothing of it is committed."""
+    driver = Live()
+    store, register = MemoryStore(driver, "shop"), MemoryRegister(driver, "shop")
+    await register.open([A, C])
+    unit = await store.begin([])
+    await unit.commit([Record(M1, attempt="a")])
+    assert await register.rows([M1]) == ()
+    assert await register.cancel(C)
+    unit = await store.begin([])
+    unit.resources.get(Notebook).write("c", 1)
+    with pytest.raises(ConflictError, match="cancelled"):
+        await unit.commit([Record(M2, attempt="c")])
+    assert store.notes() == ()
 
 
 async def test_endpoints_do_not_share_rows() -> None:

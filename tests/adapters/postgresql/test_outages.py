@@ -1,10 +1,11 @@
 """What cannot be known is OutcomeUnknown: a connection cut before COMMIT and one cut after it look the same to every driver."""
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import event, insert, text
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
@@ -50,12 +51,37 @@ async def test_a_write_cut_at_commit_is_unknown(url: str, database: Database, mo
     assert await orders(database) == (["a"] if moment == "after" else [])
 
 
-async def test_a_connection_that_the_server_ends_is_unknown_and_replaced(database: Database, store: SqlStore) -> None:
-    """All connections of the pool are stale after a restart; the first that is noticed has the others replaced."""
+async def test_a_closed_connection_of_the_pool_is_replaced_before_its_use(database: Database, store: SqlStore) -> None:
+    """All connections are closed after a restart. asyncpg has noticed that, so no unit fails."""
+    if database.engine.dialect.driver != "asyncpg":
+        pytest.skip("psycopg does not notice it before the next statement")
+    drivers = set[Any]()
+    event.listen(database.engine.sync_engine, "checkin", lambda adapted, _: drivers.add(adapted.driver_connection))
+    await fill_pool(database, store)
+    assert len(drivers) > 1
+    await end_connections(database)
+    async with asyncio.timeout(20):
+        while not all(driver.is_closed() for driver in drivers):  # noqa: ASYNC110 - the driver reads the end of each stream
+            await asyncio.sleep(0.01)
+    units = [await store.begin([message(f"m{number}")]) for number in range(3)]
+    for unit in units:
+        unit.abandon()
+    await handle(store, message("handled"))
+
+
+async def fill_pool(database: Database, store: SqlStore) -> None:
+    """Let the pool have three connections."""
     units = [await store.begin([message(f"m{number}")]) for number in range(3)]
     for unit in units:
         unit.abandon()
     await database.settle()
+
+
+async def test_a_connection_that_the_server_ends_is_unknown_and_replaced(database: Database, store: SqlStore) -> None:
+    """All connections of the pool are stale after a restart; the first that is noticed has the others replaced."""
+    if database.engine.dialect.driver == "asyncpg":
+        pytest.skip("asyncpg notices it before the next statement, see above")
+    await fill_pool(database, store)
     await end_connections(database)
     with pytest.raises(OutcomeUnknown):
         await store.begin([message()])

@@ -199,3 +199,27 @@ def collect(step: dict[str, Any], found: list[dict[str, Any]]) -> None:
     found.append(step)
     for inner in step.get("Plans", ()):
         collect(inner, found)
+
+
+@pytest.mark.parametrize(("durable", "setting"), [(True, "on"), (False, "off")])
+async def test_only_what_may_be_undone_by_a_crash_does_not_wait_for_the_disk(
+    database: Database, setting: str, *, durable: bool
+) -> None:
+    """The setting belongs to the transaction: the next one on the same connection has the server's own."""
+    async with database.writing(durable=durable) as connection:
+        assert (await connection.execute(text("SHOW synchronous_commit"))).scalar() == setting
+    async with database.writing() as connection:
+        assert (await connection.execute(text("SHOW synchronous_commit"))).scalar() == "on"
+
+
+async def test_leases_and_acknowledgements_do_not_wait_for_the_disk(shop: SqlTransport, database: Database) -> None:
+    """Messages do: a crash that undoes a lease or an acknowledgement delivers a message again, and deduplication drops it."""
+    asked: list[bool] = []
+    writing = database.writing
+    database.writing = lambda *, durable=True: (asked.append(durable), writing(durable=durable))[1]  # type: ignore[method-assign]
+    await shop.send(sends(1))
+    taken = await shop.receive(1, 0)
+    await shop.extend(taken)
+    await shop.release(taken)
+    await shop.ack(await shop.receive(1, 0))
+    assert asked == [True, False, False, False, False, False]

@@ -1,11 +1,17 @@
 """A server of the test's own: refused as a standby, stopped and crashed under units, and used again when it is back."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
-from onceonly.sql.schema import check
+from onceonly.model.message import Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Topology
+from onceonly.sql.queue import SCHEMA as QUEUE
+from onceonly.sql.queue import SqlTransport
+from onceonly.sql.schema import check, create
 from onceonly.sql.store import SCHEMA, SqlStore
 from tests.servers.available import OwnPostgresql, own_postgresql
 from tests.sql.harness import add, handle, look, message, opened, orders, records
@@ -44,6 +50,28 @@ async def test_a_restart_in_the_middle_of_a_unit_loses_nothing(server: OwnPostgr
         assert {names[0], names[1]} <= set(await orders(database))
         await database.settle()
         assert database.engine.pool.checkedout() == 0
+
+
+async def test_a_crash_of_the_server_loses_no_message_that_was_sent(server: OwnPostgresql) -> None:
+    """It may undo what was taken or acknowledged last, so that it is delivered again, but never a `send`."""
+    async with opened(server.url + "?prefix=crash_") as database:
+        await create(database, QUEUE)
+        transport = SqlTransport(database, "shop", lease=0.05)
+        await transport.declare([Topology(endpoint="shop")])
+        settled, kept = (Send(message=message(name), to="shop") for name in ("settled", "kept"))
+        assert await transport.send([settled]) == (Answer.TAKEN,)
+        await transport.ack(await transport.receive(1, 5))
+        assert await transport.send([kept]) == (Answer.TAKEN,)
+        server.stop("immediate")
+        server.start()
+        found: set[str] = set()
+        while "kept" not in found:
+            with suppress(RetryableError):  # of connections that the server has closed
+                taken = await transport.receive(1, 5)
+                assert taken, "a message that was sent is lost"
+                found |= {dict(each.headers)["ce-id"] for each in taken}
+                await transport.ack(taken)
+        assert found <= {"settled", "kept"}
 
 
 async def test_a_standby_is_refused(server: OwnPostgresql) -> None:

@@ -30,8 +30,8 @@ def engine_with(url: str, **settings: str) -> AsyncEngine:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"synchronous_commit": "off"}, "synchronous_commit=off, so a crash loses commits: set it to on"),
-        ({"default_transaction_read_only": "on"}, "read only"),
+        ({"synchronous_commit": "off"}, "synchronous_commit=off, so a crash loses commits: set synchronous_commit=on"),
+        ({"default_transaction_read_only": "on"}, "allows only reads"),
     ],
 )
 async def test_sessions_that_break_the_promise_are_refused(url: str, settings: dict[str, str], words: str) -> None:
@@ -80,7 +80,7 @@ async def test_losing_commits_is_noticed_while_it_runs(
 async def test_a_database_that_is_not_there_is_a_set_up_error(url: str) -> None:
     """Trying again would not help."""
     async with opened(url.rpartition("/")[0] + "/onceonly_never_made") as nowhere:
-        with pytest.raises(SetupError, match="no such database"):
+        with pytest.raises(SetupError, match="this database does not exist"):
             await check(nowhere, SCHEMA)
 
 

@@ -6,6 +6,7 @@ import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import event, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, SetupError
 from onceonly.model.record import Record
@@ -303,6 +304,25 @@ async def swallow(unit: object) -> None:
     """Break a constraint, and go on as if nothing had happened."""
     with pytest.raises(Exception, match="duplicate key"):
         await session_of(unit.resources).execute(text("INSERT INTO orders (id, total) VALUES ('a', 0)"))
+
+
+async def test_savepoints_of_a_large_unit_are_not_prepared(database: Database, store: SqlStore) -> None:
+    """Each has another number. They would push the statements of handlers out of the driver's cache."""
+    unit = await store.begin(messages(20), isolated=True)
+    await add(unit, *(f"o{number}" for number in range(20)))
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ '^(SAVEPOINT|RELEASE)'")
+    assert await connection_of(unit.resources).scalar(prepared) == 0
+    await unit.commit(records(*unit.found.new))
+    assert len(await orders(database)) == 20
+
+
+async def test_a_savepoint_that_fails_raises_sqlalchemys_error(store: SqlStore) -> None:
+    """With the server's SQLSTATE, as any other statement."""
+    unit = await store.begin(messages(1))
+    with pytest.raises(DBAPIError, match="sa_savepoint_7") as raised:
+        await connection_of(unit.resources).execute(text("ROLLBACK TO SAVEPOINT sa_savepoint_7"))
+    assert getattr(raised.value.orig, "sqlstate", None) == "3B001"
+    unit.abandon()
 
 
 async def totals(database: Database) -> list[int]:

@@ -264,7 +264,7 @@ async def test_what_cannot_be_decoded_is_kept_with_its_bytes(shop: Shop) -> None
     await shop.until_good(b"after")
     await shop.empty()
     (letter,) = await shop.letters()
-    assert "nested more than 100 deep" in letter.reason
+    assert "nested more than 100 levels deep" in letter.reason
     kept = b64decode(dict(letter.headers)[RAW_PROPERTIES])
     assert raw[raw.index(b"\x04deep") :][:100] in kept
 

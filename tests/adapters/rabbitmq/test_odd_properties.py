@@ -26,15 +26,15 @@ def undecodable() -> list[tuple[str, bytes]]:
     deliver, header, body = frames(b"body", properties=spec.Basic.Properties(headers={"a": "b"}, app_id="x"))
     deep = table(field(b"t", b"F", nested(2000)))
     return [
-        ("does not end where it says", deliver + header.replace(b"\x00\x00\x00\x08\x01a", b"\x00\x00\x00\x07\x01a") + body),
-        ("does not end where it says", deliver + header.replace(b"S\x00\x00\x00\x01", b"S\x00\x00\x01\x01") + body),
-        ("unknown type, b'?'", deliver + header.replace(b"aS", b"a?") + body),
-        ("do not end where their frame ends", deliver + header.replace(b"\x01x", b"\xffx") + body),
+        ("a table is longer or shorter", deliver + header.replace(b"\x00\x00\x00\x08\x01a", b"\x00\x00\x00\x07\x01a") + body),
+        ("a table is longer or shorter", deliver + header.replace(b"S\x00\x00\x00\x01", b"S\x00\x00\x01\x01") + body),
+        ("unknown type b'?'", deliver + header.replace(b"aS", b"a?") + body),
+        ("do not fill their frame exactly", deliver + header.replace(b"\x01x", b"\xffx") + body),
         ("flags 0x200a", deliver + header.replace(b"\x20\x08", b"\x20\x0a") + body),
-        ("do not end", deliver + header[:6] + bytes([header[6] + 1]) + header[7:-1] + b"\0\xce" + body),
-        ("more than 100 deep", deliver + raw_header(raw_properties(headers=deep), 4) + body),
+        ("do not fill", deliver + header[:6] + bytes([header[6] + 1]) + header[7:-1] + b"\0\xce" + body),
+        ("more than 100 levels deep", deliver + raw_header(raw_properties(headers=deep), 4) + body),
         (
-            "more than 100 deep",
+            "more than 100 levels deep",
             deliver + raw_header(raw_properties(headers=table(b"\0A" + nested(2000, arrays=True))), 4) + body,
         ),
         ("out of range", deliver + raw_header(b"\x20\x00", 4) + body),

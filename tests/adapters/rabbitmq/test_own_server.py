@@ -100,7 +100,7 @@ async def test_a_full_server_makes_sends_unsure_and_receivers_wait(broker: Broke
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     async with full(server):
         assert await transport.send(commands("a", "b")) == (Answer.UNKNOWN,) * 2
-        with pytest.raises(CommitFailed, match="takes no messages: it is low on memory or disk space"):
+        with pytest.raises(CommitFailed, match="does not accept messages: it is low on memory or disk space"):
             await transport.send(commands("c"))
         assert await transport.receive(10, 0.2) == ()
         waiting = asyncio.create_task(transport.receive(10, 3600.0))

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from pamqp import commands as spec
 from pamqp.frame import marshal
 
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
+from onceonly.adapters.rabbitmq import inbox as rabbitmq_inbox
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
@@ -62,6 +64,27 @@ async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(broker: Br
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=0)
 
 
+async def test_a_worker_that_takes_more_and_more_changes_its_consumer_seldom(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message at a time, and none is settled. A change stops all receivers: at most four changes make room for 40."""
+    transport, ahead = await broker.transport(), []
+    await transport.send(commands(*(f"m{number}" for number in range(60))))
+    really = rabbitmq_inbox.consume
+
+    async def watched(*arguments: Any) -> str:
+        ahead.append(transport._inbox._prefetch)
+        return await really(*arguments)
+
+    monkeypatch.setattr(rabbitmq_inbox, "consume", watched)
+    for number in range(40):
+        assert len(await take(transport, 1)) == 1
+        held, waiting, _ = transport._inbox.counts()
+        assert waiting <= 2 * held + 3, f"after {number}"
+    assert len(ahead) <= 5
+    assert ahead[-1] <= 60
+
+
 async def test_what_is_kept_back_holds_nobody_up(broker: Broker) -> None:
     """A delivery in work for long does not keep those behind it from being acknowledged, and settled for good."""
     transport = await broker.transport()
@@ -83,7 +106,7 @@ async def test_a_delivery_whose_reject_fails_is_given_to_another(broker: Broker,
         raise TimeoutError
 
     monkeypatch.setattr(Channel, "basic_reject", unanswered)
-    with pytest.raises(OutcomeUnknown, match="cannot put a delivery back"):
+    with pytest.raises(OutcomeUnknown, match="cannot requeue a message: no answer within 30 s"):
         await transport._inbox.reject(transport._inbox.current([held.receipt]))
     assert ids(await take(other, 1)) == ["a"]
 
@@ -316,7 +339,7 @@ async def test_a_queue_of_another_kind_is_a_setup_error(broker: Broker) -> None:
     """Saying which, and what to do."""
     async with broker.plain() as channel:
         await channel.queue_declare(broker.names.queue("old"), durable=True)
-    with pytest.raises(SetupError, match=r"declare queue '.*old'.*delete it, or keep apart with the option prefix="):
+    with pytest.raises(SetupError, match=r"declare queue '.*old'.*delete it, or use other names with the option prefix="):
         await (await broker.transport()).declare([Topology(endpoint="old")])
     async with broker.plain() as channel:
         await channel.queue_delete(broker.names.queue("old"))

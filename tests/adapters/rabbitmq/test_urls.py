@@ -41,14 +41,17 @@ def test_a_heartbeat_is_never_so_short_that_it_alarms_for_nothing() -> None:
     ("url", "why"),
     [
         (f"amqp://me:{SECRET}@/", "no host"),
-        (f"amqp://me:{SECRET}/odd@host/", "no RabbitMQ URL|no host"),
-        (f"amqp://me:{SECRET}@host:port/", "no RabbitMQ URL"),
+        (f"amqp://me:{SECRET}/odd@host/", "not a RabbitMQ URL|no host"),
+        (f"amqp://me:{SECRET}@host:port/", "not a RabbitMQ URL"),
         (f"amqp://me:{SECRET}@host/?speed=9", "unknown option 'speed'.*prefix"),
         (f"amqp://me:{SECRET}@host/?prefix=a&prefix=b", "more than once"),
         (f"amqp://me:{SECRET}@host/?prefix=A", "lower-case letter"),
         (f"amqp://me:{SECRET}@host/?lease=soon", "number of seconds"),
         (f"amqp://me:{SECRET}@host/?timeout=0", "number of seconds"),
         (f"amqp://me:{SECRET}@host/?max_body=0", "number of bytes"),
+        (f"amqp://me:{SECRET}@host/?management=host:15672", "http://HOST:15672"),
+        (f"amqp://me:{SECRET}@host/?management=http://host:port", "http://HOST:15672"),
+        (f"amqp://me:{SECRET}@host/?management=http://me:{SECRET}%40host:15672", "http://HOST:15672 without a user"),
         (f"amqp://me:{SECRET}@host/?cafile=x", "amqps://"),
         (f"amqps://me:{SECRET}@host/?verify=maybe", "true or false"),
     ],
@@ -87,11 +90,11 @@ async def test_a_wrong_password_or_virtual_host_is_told() -> None:
     server = need(RABBITMQ)
     address = server.partition("@")[2].partition("/")[0]
     told = await opening(f"amqp://me:{SECRET}@{address}/")
-    assert told == f"SetupError: cannot connect to amqp://{address}/: the server refuses this user or password"
+    assert told == f"SetupError: cannot connect to amqp://{address}/: the server rejected this user or password"
     told = await opening(f"{server.rstrip('/')}/nowhere")
     assert told == (
-        f"SetupError: cannot connect to amqp://{address}/nowhere: NOT_ALLOWED - vhost nowhere not found;"
-        " name an existing virtual host that this user may use"
+        f"SetupError: cannot connect to amqp://{address}/nowhere: NOT_ALLOWED - vhost nowhere not found."
+        " Use an existing virtual host that this user may access"
     )
 
 

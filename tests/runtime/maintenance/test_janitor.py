@@ -75,7 +75,7 @@ async def test_a_bucket_that_a_refused_record_keeps_is_told_once_it_is_late(capl
     harness.clock.advance(WIDTH // 2)
     (late,) = (await harness.round()).late
     assert (late.late, late.stops) == (WIDTH // 2 + 5, False)
-    assert late.reason.startswith("1 of its records have unsent messages")
+    assert late.reason.startswith("1 record with unsent messages")
     harness.clock.advance(3 * WIDTH)
     assert any(bucket.stops for bucket in (await harness.round()).late)
     assert [event_in(each) for each in caplog.records if each.levelno == logging.WARNING] == [

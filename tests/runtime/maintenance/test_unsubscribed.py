@@ -10,15 +10,19 @@ from uuid import uuid4
 import pytest
 
 from onceonly import Endpoint
+from onceonly.assembly import temporary_transport
+from onceonly.cli.maintenance import read_maintenance
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message, Send
+from onceonly.ports.transport import Topology
 from onceonly.runtime.maintenance.unsubscribed import storing_counts
 from onceonly.sql.database import open_database
 from onceonly.sql.store import SqlEventCounts
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 from tests.adapters.rabbitmq.harness import EVENT, opened
 from tests.adapters.rabbitmq.harness import message as event
+from tests.servers.available import RABBITMQ, need
 
 
 class Stored:
@@ -74,6 +78,39 @@ async def test_what_cannot_be_stored_now_is_stored_later(caplog: pytest.LogCaptu
     assert sum("not stored" in line.message for line in caplog.records) == 1
 
 
+async def test_delayed_events_are_collected_at_the_start_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """What is collected is stored. An outage of the broker is logged once, and the next round collects again."""
+    name = f"shop-{uuid4().hex}"
+    events, stored, calls = UnsubscribedEvents(name), Stored(), 0
+    caplog.set_level(logging.WARNING, "onceonly.events")
+
+    async def collect() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise CommitFailed("the broker is away")
+        events.add("late")
+
+    async with storing_counts(events, stored, collect, endpoint=name):
+        while not calls:  # noqa: ASYNC110 - the callable tells nobody
+            await asyncio.sleep(0)
+        assert not stored.counts
+    assert (calls, stored.counts) == (2, {"late": 1})
+    assert sum("not counted, will be retried" in line.message for line in caplog.records) == 1
+
+
+async def test_without_stored_numbers_events_are_still_collected() -> None:
+    """They are logged, and not kept in memory."""
+    events = UnsubscribedEvents("shop")
+
+    async def collect() -> None:
+        events.add("late")
+
+    async with storing_counts(events, None, collect, endpoint="shop"):
+        pass
+    assert not events.counts
+
+
 async def test_processes_add_to_the_same_numbers(tmp_path: Path) -> None:
     """Each endpoint has its own."""
     shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/s.db", transport="memory://")
@@ -89,6 +126,26 @@ async def test_processes_add_to_the_same_numbers(tmp_path: Path) -> None:
         assert await first.read() == {"a": 7, "b": 4}
         assert await ports.transport.send([Send(message=Message(id="1", source="shop", type="Late", body=b""))])
         await database.close()
+
+
+async def test_the_store_has_the_number_of_delayed_events_on_rabbitmq(tmp_path: Path) -> None:
+    """Also when the process that delayed the event has ended: a later one of the endpoint counts it."""
+    prefix = f"t{uuid4().hex[:10]}."
+    url = f"{need(RABBITMQ)}?prefix={prefix}&timeout=10"
+    shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/s.db", transport=url)
+
+    @shop.handler(type="Work")
+    async def work(message: dict[str, str]) -> None: ...
+
+    late = Message(id="1", source="shop", type="Late", body=b"{}")
+    async with temporary_transport(url, [Topology(endpoint="shop", events=("Late", "Work"))]):
+        async with host_of(shop).opened() as ports:
+            await ports.transport.send([Send(message=late, due=host_of(shop).surroundings_here().clock.now() + 100)])
+        async with asyncio.timeout(60):
+            while not (counts := (await read_maintenance(shop.settings)).get("unsubscribed")):
+                async with host_of(shop).opened():  # counts what is due by now
+                    pass
+        assert counts == {"Late": 1}
 
 
 async def test_a_returned_event_is_counted_on_rabbitmq() -> None:

@@ -167,5 +167,5 @@ def test_an_address_is_this_machines_unless_a_host_is_named(text: str, address: 
 @pytest.mark.parametrize("text", ["", "here", "::1:80", "1:2:3", "a:65536", "a: 80", "http://a:80", "a:-1", "a/b:80"])
 def test_what_is_no_address_is_told_with_what_to_write(text: str) -> None:
     """Whatever it is."""
-    with pytest.raises(ValueError, match="write HOST:PORT"):
+    with pytest.raises(ValueError, match="use HOST:PORT"):
         parse_address(text)

@@ -40,7 +40,12 @@ async def test_every_run_of_a_handler_is_logged_at_debug(caplog: pytest.LogCaptu
         if message.id == "b" and handlers.started.count("b") == 1:
             raise failing("no stock")
 
-    handlers = ScriptedHandlers(script)
+    class NamedHandlers(ScriptedHandlers):
+        def path_of(self, message: Message) -> str:
+            """Return a name."""
+            return f"shop.{message.type}"
+
+    handlers = NamedHandlers(script)
     simulated = await SimulatedEndpoint(handlers).open("b")
     await simulated.work(also=[Logs()])
     runs = [vars(record) for record in entries(caplog) if record.levelname == "DEBUG"]
@@ -49,6 +54,7 @@ async def test_every_run_of_a_handler_is_logged_at_debug(caplog: pytest.LogCaptu
         ("handler succeeded", "b", "order", None),
     ]
     assert all(run["milliseconds"] >= 0 for run in runs)
+    assert [run["handler"] for run in runs] == ["shop.order"] * 2
 
 
 async def test_the_first_failure_has_its_traceback_and_each_with_a_new_reason(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,7 +66,7 @@ async def test_the_first_failure_has_its_traceback_and_each_with_a_new_reason(ca
     handlers = ScriptedHandlers(script, Retry(immediate=4, delayed=0))
     simulated = await SimulatedEndpoint(handlers).open("a")
     await simulated.work(also=[Logs()])
-    traces = [vars(record)["traceback"] for record in entries(caplog)]
+    traces = [vars(record).get("traceback", "") for record in entries(caplog)]
     stock, money = "Traceback of no stock", "Traceback of no money"
     assert traces == [stock, "", "", money, money]
     assert KeyValues().format(entries(caplog)[0]).endswith(f"\n{stock}")
@@ -92,6 +98,8 @@ async def test_one_id_with_two_bodies_is_an_alarm(caplog: pytest.LogCaptureFixtu
     (alarm,) = entries(caplog)
     assert alarm.levelname == "CRITICAL"
     assert "reused with another body" in event_in(alarm)
+    assert "handler" not in vars(alarm)  # none ran: an empty field is left out
+    assert '=""' not in alarm.getMessage()
 
 
 async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:

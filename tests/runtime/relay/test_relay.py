@@ -383,6 +383,9 @@ async def test_refused_records_are_said_once_for_each_change(caplog: pytest.LogC
     """With what the broker refuses; and that it does no more."""
     harness = await RelayHarness().open()
     await harness.commit("r1", "r2", to="nobody")
+    sent = [
+        effect.message.id for record in await harness.simulated.store.undispatched(1 << 52, 10) for effect in record.effects
+    ]
     with caplog.at_level(logging.INFO):
         await harness.run(until=harness.looked(3))
         assert len(told(caplog)) == 1
@@ -395,6 +398,8 @@ async def test_refused_records_are_said_once_for_each_change(caplog: pytest.LogC
         await harness.simulated.transport.declare([Topology(endpoint="nobody")])
         await task
     first = next(record for record in caplog.records if record.name == "onceonly.relay")
-    assert (first.levelname, vars(first)["count"], vars(first)["reason"]) == ("WARNING", 2, "done to nobody")
+    fields = vars(first)
+    assert (first.levelname, fields["count"], fields["reason"]) == ("WARNING", 2, "no queue, or too large: done to nobody")
+    assert fields["message_ids"] == ", ".join(sent)
     assert told(caplog)[1:] == [told(caplog)[0], "relay: messages no longer rejected by the broker"]
     assert harness.left() == []

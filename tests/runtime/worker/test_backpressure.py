@@ -48,6 +48,16 @@ def test_good_batches_bring_it_back_to_full_size() -> None:
     assert limits == [4, 8, 10, 10]
 
 
+def test_batches_that_began_with_the_same_limit_double_it_once() -> None:
+    """Twenty small batches end at once, and no sample saw their handlers wait: the next batch must not be a full one."""
+    backpressure = Backpressure(100, Fixed(0.0), first=1)
+    for _ in range(20):
+        backpressure.after(BatchReport(handled=1), 1, asked=1)
+    assert backpressure.limit == 2
+    backpressure.after(BatchReport(handled=2), 2, asked=2)
+    assert backpressure.limit == 4
+
+
 def test_slow_handlers_get_as_many_as_they_can_take() -> None:
     """Three of ten were handled in time: three next time, and one at least."""
     backpressure = Backpressure(10, Fixed(0.0))

@@ -1,7 +1,8 @@
 """A worker that may grow: more units at once while handlers wait for something else than the store, and only then."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
@@ -10,9 +11,9 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import Message
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.worker import growth
-from onceonly.runtime.worker.growth import ElasticTurns
-from onceonly.runtime.worker.worker import Worker
-from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint
+from onceonly.runtime.worker.growth import LATE_SECONDS, TICK_SECONDS, ElasticTurns, WaitSample, WaitSampler
+from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
+from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, slow_endpoint
 
 MOST = 10
 SETTINGS = WorkerSettings(wait=0.05, grace=5.0)
@@ -62,6 +63,35 @@ class BusyResources(MemoryResources):
         if self._store.looks >= MOST:
             self._store.enough.set()
         return True
+
+
+class SteppedLoop:
+    """A loop whose clock is moved by hand. It runs one callback, as late as the test likes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._callback: Callable[[], object] = lambda: None
+
+    def time(self) -> float:
+        """Give the time."""
+        return self.now
+
+    def call_later(self, _: float, callback: Callable[..., object], *arguments: object) -> None:
+        """Keep the callback."""
+        self._callback = lambda: callback(*arguments)
+
+    def run_after(self, seconds: float) -> None:
+        """Run it so much later."""
+        self.now += seconds
+        self._callback()
+
+
+class IdleResources:
+    """Has nothing to do."""
+
+    def is_busy(self) -> bool:
+        """Say no."""
+        return False
 
 
 async def run(simulated: SimulatedEndpoint, settings: WorkerSettings = SETTINGS, *, most: int = MOST) -> Worker:
@@ -168,3 +198,52 @@ async def test_a_turn_that_is_closed_and_opened_again_goes_on() -> None:
     for _ in range(2):
         await turns.acquire()
     assert turns.locked()
+
+
+def test_turns_bring_room_for_their_batches() -> None:
+    """The first turns have room for several batches in flight each, and each more brings room for one: connections are few."""
+    turns = ElasticTurns(2, 4, in_flight=IN_FLIGHT)
+    sizes = [turns.room.size]
+    for change in (turns.grow, turns.grow, turns.grow, turns.shrink, turns.shrink, turns.shrink):
+        change()
+        sizes.append(turns.room.size)
+    assert sizes == [2 * (IN_FLIGHT - 1) + turn for turn in (2, 3, 4, 4, 3, 2, 2)]
+    assert turns.loops == 2 * (IN_FLIGHT - 1) + 4
+
+
+@pytest.mark.parametrize(
+    ("pauses", "turns_then", "waited"),
+    [
+        ([TICK_SECONDS], 1, 0.0),
+        ([TICK_SECONDS, TICK_SECONDS], 2, TICK_SECONDS),
+        ([LATE_SECONDS], 2, LATE_SECONDS),
+    ],
+)
+def test_one_late_sample_counts_as_two(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], turns_then: int, waited: float
+) -> None:
+    """A loop that was blocked while a handler waited takes one sample of it. That handler is not taken for a fast one."""
+    loop, turns = SteppedLoop(), ElasticTurns(1, 2)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    sampler, sample = WaitSampler(turns), WaitSample()
+    sampler.enter(sample, cast("Resources", IdleResources()))
+    for pause in pauses:
+        loop.run_after(pause)
+    assert (turns.size, sample.seconds) == (turns_then, pytest.approx(waited))
+
+
+async def test_batches_that_are_dispatched_leave_room_for_handlers_that_wait() -> None:
+    """With a slow broker: more batches are in flight than one turn has room for, and all handlers of a batch run."""
+    names = [f"m{number:02}" for number in range(4 * IN_FLIGHT)]
+    barrier = Barrier(MOST)
+    simulated, broker = await slow_endpoint(*names, handlers=ScriptedHandlers(lambda *_: barrier.wait()))
+    worker, stop = Worker(simulated.ports, SETTINGS, environment=simulated.environment, most=MOST), asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    async with asyncio.timeout(60):
+        for _ in range(MOST):
+            await broker.waiting.acquire()
+        broker.opened.set()
+        await simulated.settled()
+    stop.set()
+    await running
+    assert simulated.noted() == names

@@ -6,36 +6,20 @@ from collections.abc import Sequence
 import pytest
 
 from onceonly.adapters.memory.store import MemoryStore
-from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
-from onceonly.model.message import Message, Send
-from onceonly.model.record import Answer, Record
+from onceonly.model.message import Message
+from onceonly.model.record import Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.alone import GateMember
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, BatchedDelete
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
-from tests.runtime.harness import HastyTimer, SimulatedEndpoint
+from tests.runtime.harness import HastyTimer, SimulatedEndpoint, slow_endpoint
 
 MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)
-
-
-class SlowBroker(MemoryTransport):
-    """Takes nothing before it is opened, and tells when somebody waits for that."""
-
-    def wait_here(self) -> None:
-        """Begin closed."""
-        self.opened, self.waiting, self.waited_for = asyncio.Event(), asyncio.Semaphore(0), 0
-
-    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Wait, then send."""
-        self.waited_for += 1
-        self.waiting.release()
-        await self.opened.wait()
-        return await super().send(sends)
 
 
 class CountingStore(MemoryStore):
@@ -102,16 +86,6 @@ class NeverTimer(HastyTimer):
     async def sleep(self, seconds: float) -> None:
         """Sleep for ever."""
         await asyncio.Event().wait()
-
-
-async def slow_endpoint(*ids: str) -> tuple[SimulatedEndpoint, SlowBroker]:
-    """Give an endpoint whose broker takes nothing yet, with these messages waiting."""
-    simulated = SimulatedEndpoint()
-    await simulated.open(*ids)
-    broker = SlowBroker(simulated.driver, "shop", clock=simulated.clock)
-    broker.wait_here()
-    simulated.ports = simulated.ports._replace(transport=broker)
-    return simulated, broker
 
 
 async def test_the_next_batch_is_handled_while_the_last_ones_are_dispatched() -> None:

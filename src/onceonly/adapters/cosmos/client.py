@@ -108,7 +108,7 @@ class _SentOnce(AsyncHTTPPolicy):  # type: ignore[type-arg] # the driver's own r
         operation = str(getattr(parameters, "operation_type", ""))
         if operation in {"Create", "Replace", "Delete", "Upsert", "Patch", "Batch"}:
             if getattr(http, _IS_SENT, False):
-                raise SentTwiceError("there was no certain answer to a write, and it is not sent again")
+                raise SentTwiceError("a write got no certain answer, and it must not be sent twice")
             setattr(http, _IS_SENT, True)
             if isinstance(http.data, str | bytes) and len(http.data) > _LARGE:
                 http.data = io.BytesIO(http.data.encode() if isinstance(http.data, str) else http.data)

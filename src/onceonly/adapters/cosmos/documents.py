@@ -132,7 +132,7 @@ class CosmosDocuments:
         except CosmosResourceExistsError:
             if not change.expected:
                 return None
-            raise OutcomeUnknown("Cosmos DB: a replaced document cannot be there already") from None
+            raise OutcomeUnknown("Cosmos DB reported a conflict of ids for a replacement, which is not expected") from None
         except CosmosHttpResponseError as error:
             if change.expected and (error.status_code == 412 or self._is_missing(error)):  # noqa: PLR2004 - precondition failed
                 return None
@@ -152,7 +152,7 @@ class CosmosDocuments:
             answer = await container.create_item(item, no_response=True)
         version = answer.get_response_headers().get("etag")
         if not version:
-            raise OutcomeUnknown("Cosmos DB answered a write without an ETag")
+            raise OutcomeUnknown("Cosmos DB returned no ETag for a write, so its version is unknown")
         return str(version)
 
     def _is_missing(self, error: CosmosHttpResponseError) -> bool:

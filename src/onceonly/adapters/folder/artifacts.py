@@ -161,7 +161,9 @@ class FolderArtifacts:
                 folder = folder.parent
             self._sync(folder)
         except OSError as error:
-            raise OutcomeUnknown(f"files in {str(folder)!r} may be lost in a power cut: {error}") from error
+            raise OutcomeUnknown(
+                f"cannot flush {str(folder)!r} to disk, so a power failure may lose its files: {error}"
+            ) from error
 
     def _sync(self, folder: Path) -> None:
         if os.name == "nt":

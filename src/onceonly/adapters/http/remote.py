@@ -70,11 +70,11 @@ class HttpRemote:
         said = await self._ask("PUT", url, headers=headers, body=artifact.data)
         if said.is_success:
             return
-        words = f"{_shown(url)} refused the request: it {said.words('PUT')}"
+        words = f"{_shown(url)} rejected the request: it {said.words('PUT')}"
         if said.status in _REFUSED:
             raise CommitRefused(words)
         if said.status == _TOO_LATE:
-            raise CommitFailed(f"{words}; it took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
+            raise CommitFailed(f"{words}. It took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
         raise OutcomeUnknown(words)
 
     async def delete(self, name: str) -> None:
@@ -101,7 +101,7 @@ class HttpRemote:
             return None
         status = said.headers.get(STATUS, "")
         if not said.is_success or not status.isdecimal():
-            raise OutcomeUnknown(f"{_shown(url)} {said.words('GET')}, and no {STATUS}")
+            raise OutcomeUnknown(f"{_shown(url)} {said.words('GET')}, without the header {STATUS}")
         kind = said.headers.get("content-type", "application/octet-stream")
         return Response(status=int(status), body=said.body, content_type=kind)
 
@@ -171,7 +171,7 @@ async def _read(answer: httpx.Response) -> bytes:
     async for portion in answer.aiter_bytes():
         body += portion
         if len(body) > LARGEST:
-            raise CommitRefused(f"the response has more than {LARGEST:,} bytes, which is the limit")
+            raise CommitRefused(f"the response is longer than {LARGEST:,} bytes, which is the limit")
     return bytes(body)
 
 

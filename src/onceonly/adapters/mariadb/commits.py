@@ -28,7 +28,7 @@ def commit_within(connection: Connection, limit: Limit) -> None:
     except MySQLError as error:
         said = DBAPIError("COMMIT", None, error)
         if code_of(said) == _OUT_OF_RANGE:
-            raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
+            raise TooLate(f"not committed within {limit.milliseconds} ms of its start") from error
         raise said from error
 
 

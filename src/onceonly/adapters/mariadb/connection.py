@@ -104,8 +104,9 @@ def refuse(connection: Connection, statement: str) -> None:
     """Refuse a statement in a transaction that has ended, and on a guarded connection one that commits."""
     cause = rolled_back_by(connection)
     if cause is not None and not (connection.info[_MENDABLE] and _ROLLBACK_TO.match(statement)):
-        raise ConflictError(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
+        raise ConflictError(f"the database rolled this transaction back, so it cannot be used any more: {cause}")
     if is_guarded(connection) and _COMMITTING.match(statement):
         raise RuntimeError(
-            f"SQL {statement.strip()[:40]!r} is not allowed in handlers: the server would commit the unit without its records"
+            f"SQL {statement.strip()[:40]!r} is not allowed in a handler: it commits the transaction without its records. "
+            "Run it outside handlers"
         )

@@ -47,9 +47,9 @@ POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by 
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _NO_ENTRY: dict[int | None, str] = {
-    **dict.fromkeys((1045, 1698), "the server refuses this user or password"),
-    1044: "this user may not use this database",
-    1049: "there is no such database on the server",
+    **dict.fromkeys((1045, 1698), "the server rejected this user or password"),
+    1044: "this user may not use this database: grant the permission",
+    1049: "this database does not exist on the server: create it",
 }
 _OFF = (0, "0", "OFF")
 
@@ -71,7 +71,11 @@ _SAID = {
     ),
 }
 
-_LEVELS = {Purpose.WRITING: "READ COMMITTED", Purpose.READING: "REPEATABLE READ"}  # units get what the user chose
+_LEVELS = {  # units get what the user chose
+    Purpose.WRITING: "READ COMMITTED",
+    Purpose.LEASING: "READ COMMITTED",
+    Purpose.READING: "REPEATABLE READ",
+}
 
 _SETTINGS = (
     "SELECT @@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS log_bin, @@sync_binlog AS sync_binlog,"
@@ -104,7 +108,7 @@ class MariaDB(Dialect):
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine. A lock is waited for `timeout` seconds, rounded up to whole ones, which is all the server knows."""
         if not url.database:
-            raise SetupError("name a database in the URL: mysql://user@host/database")
+            raise SetupError("this URL has no database: use a URL such as mysql://user@host/database")
         from onceonly.adapters.mariadb.watch import SideConnections, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
 
         waits = max(1, math.ceil(timeout))
@@ -296,7 +300,9 @@ class MariaDB(Dialect):
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Take a lock by name: it outlives the commits that DDL makes, and is given back at the end."""
         if not lock(connection, name, wait="@@lock_wait_timeout"):
-            raise CommitFailed("another process has been changing the schema for too long: try again when it has ended")
+            raise CommitFailed(
+                "another process is changing the schema and held its lock for too long: retry when it has finished"
+            )
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
         """Classify by the server's error code."""
@@ -335,7 +341,9 @@ def _check_lengths(table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     for column in table.c:
         longest = getattr(column.type, "length", None)
         if longest and any(len(row[column.name]) > longest for row in rows if column.name in row):
-            raise SetupError(f"a {column.name} in {table.name} may have {longest} characters at most")
+            raise SetupError(
+                f"a value for {table.name}.{column.name} is too long; the limit is {longest} characters. Shorten it"
+            )
 
 
 def _check_version(engine: AsyncEngine) -> None:
@@ -351,20 +359,26 @@ def _check_settings(found: Row[Any], *, durable: bool) -> None:
     problems = [
         problem
         for problem, is_there in (
-            ("no database is chosen: name one in the URL", not found.db),
+            ("no database is selected: add one to the URL", not found.db),
             (
-                "it is read-only (read_only=1): this is a replica or is being maintained; use the primary",
+                "it is read-only (read_only=1), as a replica or during maintenance: use the primary",
                 found.read_only not in _OFF,
             ),
-            ("its InnoDB is read-only (innodb_read_only=1)", found.innodb_read_only not in _OFF),
-            ("it cuts what does not fit: have STRICT_TRANS_TABLES in sql_mode", "STRICT_" not in found.sql_mode),
-            (f"the connection speaks {found.charset}, which cannot hold every text: use utf8mb4", found.charset != "utf8mb4"),
             (
-                f"a power cut loses commits (innodb_flush_log_at_trx_commit={found.flush}): set it to 1",
+                "InnoDB is read-only (innodb_read_only=1): set it to 0, or use another server",
+                found.innodb_read_only not in _OFF,
+            ),
+            ("it truncates values that are too long: add STRICT_TRANS_TABLES to sql_mode", "STRICT_" not in found.sql_mode),
+            (
+                f"the character set of the connection is {found.charset}, which cannot store all text: use utf8mb4",
+                found.charset != "utf8mb4",
+            ),
+            (
+                f"a power failure loses commits (innodb_flush_log_at_trx_commit={found.flush}): set it to 1",
                 durable and found.flush not in _DURABLE_FLUSHES,
             ),
             (
-                f"a power cut loses commits that are not in its binary log (sync_binlog={found.sync_binlog}): set it to 1",
+                f"a power failure loses commits from the binary log (sync_binlog={found.sync_binlog}): set it to 1",
                 durable and found.log_bin not in _OFF and found.sync_binlog != 1,
             ),
         )
@@ -386,4 +400,4 @@ async def _check_primary(connection: AsyncConnection) -> None:
             return
         raise
     if any(row.get("Slave_SQL_Running", row.get("Replica_SQL_Running")) == "Yes" for row in sources):
-        raise SetupError("this server cannot be used: it is a replica, which may lack commits of its source; use the primary")
+        raise SetupError("this server cannot be used: it is a replica, which may lack recent commits. Use the primary")

@@ -139,12 +139,14 @@ class WatchedConnection(Connection):
             if error.args and isinstance(error.args[0], int):
                 raise  # the server's own
             self.drop()
-            raise OperationalError(CR_SERVER_LOST, f"lost the server's answer ({error})") from error
+            raise OperationalError(CR_SERVER_LOST, f"the answer of the server was lost ({error})") from error
         except MySQLError:
             raise
         except Exception as error:
             self.drop()
-            raise OperationalError(CR_SERVER_LOST, f"lost the server's answer ({type(error).__name__}: {error})") from error
+            raise OperationalError(
+                CR_SERVER_LOST, f"the answer of the server was lost ({type(error).__name__}: {error})"
+            ) from error
 
     async def commit(self) -> None:
         """Commit."""

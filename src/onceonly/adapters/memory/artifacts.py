@@ -17,7 +17,7 @@ def create(world: ArtifactsWorld, artifact: Artifact) -> Step:
     """Make an artifact; again is fine, but not another one under its name."""
     known = _find(world, artifact.name)
     if known is not None and known.data != artifact.data:
-        return world, Raises(CommitRefused, f"{artifact.name!r} was made before, with other data")
+        return world, Raises(CommitRefused, f"{artifact.name!r} was created before with other data")
     return world if known else ArtifactsWorld(world.artifacts | {artifact}), None
 
 

@@ -18,6 +18,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
+from onceonly.model.transaction import IdempotencyEntry
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import BeginResult
 
@@ -27,6 +28,8 @@ class OpenDatabaseUnit(Struct, frozen=True):
 
     token: Hashable
     tokens: frozenset[Token]
+    key: str = ""
+    """The client's key that a transaction holds."""
 
 
 class OwnedRecord(Struct, frozen=True):
@@ -45,6 +48,8 @@ class DatabaseWorld(Struct, frozen=True):
     records: tuple[OwnedRecord, ...] = ()
     notes: tuple[tuple[str, str, Any], ...] = ()
     open: tuple[OpenDatabaseUnit, ...] = ()
+    keys: tuple[tuple[str, IdempotencyEntry], ...] = ()
+    """What is committed under clients' keys, of all endpoints."""
 
 
 PLACE = WorldPart("database", DatabaseWorld())
@@ -72,7 +77,7 @@ def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: t
     """Make a unit final in one step: rows, records, tokens gone and tokens made; one without a record comes back."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit has already been committed or abandoned")
     endpoint, now = stamp
     closed = replace(world, open=tuple(each for each in world.open if each.token != token))
     if changes.refusal:
@@ -87,6 +92,7 @@ def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: t
         records=world.records + stored,
         notes=world.notes + tuple((endpoint, *note) for note in changes.notes),
         open=closed.open,
+        keys=world.keys,
     ), None
 
 
@@ -124,7 +130,7 @@ def fence(world: DatabaseWorld, identity: Identity, endpoint: str, token: str | 
     found = next((e.record for e in world.records if (e.endpoint, e.record.identity) == (endpoint, identity)), None)
     holding = [unit for unit in world.open if token is None or Token(token, endpoint) in unit.tokens]
     if found is None and holding:
-        return world, Raises(ConflictError, "a unit is open that may commit it")
+        return world, Raises(ConflictError, "an open unit may commit it")
     return world, found
 
 

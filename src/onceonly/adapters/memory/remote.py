@@ -30,7 +30,7 @@ class RemoteWorld(Struct, frozen=True):
 def put(world: RemoteWorld, url: str, body: bytes) -> Step:
     """Keep a request."""
     if url in world.buried:
-        return world, Raises(CommitFailed, "it was deleted before it came")
+        return world, Raises(CommitFailed, "it was deleted before it arrived")
     return replace(world, requests=world.requests | {(url, body)}), None
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import StoreWorld
 from onceonly.adapters.memory.transactions import MemoryTransaction, MemoryTransactions
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.model.record import Record
@@ -48,21 +47,23 @@ def bury(world: RequestsWorld, key: str, until: int, now: int) -> Step:
     return RequestsWorld(frozenset(each for each in world.requests if each[0] != key), others | {(key, until)}), None
 
 
-def remove(world: StoreWorld, key: str) -> Step:
-    """Remove a response."""
-    return replace(world, keys=tuple(each for each in world.keys if each[0] != key)), None
-
-
 class MemoryRemoteRequests:
     """What one endpoint was asked, beside its memory store."""
 
-    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None) -> None:
-        """Use the same part of the driver's world as the store of this endpoint, and one of its own.
+    def __init__(
+        self,
+        driver: WorldDriver,
+        endpoint: str,
+        *,
+        clock: Clock | None = None,
+        transactions: MemoryTransactions | None = None,
+    ) -> None:
+        """Use the same part of the driver's world as the transactions, those of a memory store by default, and one of its own.
 
         Whoever executes the same request is waited for: found at the commit, it might be deleted by then.
         """
         self.place = WorldPart(f"requests of {endpoint}", RequestsWorld())
-        self._transactions = MemoryTransactions(driver, endpoint, clock=clock)
+        self._transactions = transactions or MemoryTransactions(driver, endpoint, clock=clock)
         self._driver = driver
 
     async def put(self, key: str, request: Request, until: int) -> bool:
@@ -85,7 +86,7 @@ class MemoryRemoteRequests:
 
     async def remove(self, key: str) -> None:
         """Remove the response; see the port."""
-        await self._transactions.perform("call-remove", remove, (RESPONSE + key,))
+        await self._transactions.remove(RESPONSE + key)
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
         """Have the driver carry out an operation on the requests."""

@@ -116,19 +116,19 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: RingSe
     """Make a unit final in one step, unless a bucket that it used was rotated meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit has already been committed or abandoned")
     closed = _without(world, token)
     if unit.fenced:
-        return closed, Raises(ConflictError, "it was fenced: one of its messages was given up meanwhile")
+        return closed, Raises(ConflictError, "another process gave up a message of this unit, so it cannot be committed")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     slices = dict(unit.slices)
     if any(world.buckets[dial.bucketing.bucket(start)].start != start for start in slices.values()):
-        return closed, Raises(ConflictError, "a bucket that this unit used was rotated meanwhile")
+        return closed, Raises(ConflictError, "a time bucket of this unit was rotated before the commit")
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
-        return closed, Raises(ConflictError, "another unit committed a claim of this one first")
+        return closed, Raises(ConflictError, "another unit committed a claim on a message of this unit first")
     buckets = tuple(
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
         for held in world.buckets

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.taking import TakeRequest, in_order
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
+from onceonly.model.artifact import Reservation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, LockTimeout
 from onceonly.model.identity import Identity
@@ -55,6 +56,8 @@ class StoreWorld(Struct, frozen=True):
     keys: tuple[tuple[str, IdempotencyEntry], ...] = ()
     buried: frozenset[Identity] = frozenset()
     """Attempts at transactions that were fenced."""
+    rows: tuple[Reservation, ...] = ()
+    """The register rows, in the order they were opened."""
 
 
 class UnitChanges(Struct, frozen=True):
@@ -87,19 +90,34 @@ def commit(world: StoreWorld, token: Hashable, changes: UnitChanges, now: int) -
     """Make a unit final in one step; a claim in it without a record is dropped. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit has already been committed or abandoned")
     closed = _without(world, token)
     if unit.fenced:
-        return closed, Raises(ConflictError, "it was fenced: one of its messages was given up meanwhile")
+        return closed, Raises(ConflictError, "another process gave up a message of this unit, so it cannot be committed")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
-        return closed, Raises(ConflictError, "another unit committed a claim of this one first")
+        return closed, Raises(ConflictError, "another unit committed a claim on a message of this unit first")
+    permitted = take_rows(closed, changes.records)
+    if permitted is None:
+        return closed, Raises(ConflictError, "a sweeper considered an attempt of this unit dead and cancelled it")
     stored = tuple(StoredRecord(record, now) for record in changes.records if record.is_pending)
-    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
-    return replace(final, keys=world.keys, buried=world.buried), None
+    return replace(
+        permitted, claims=world.claims | kept, records=world.records + stored, notes=world.notes + changes.notes
+    ), None
+
+
+def take_rows(world: StoreWorld, records: Sequence[Record]) -> StoreWorld | None:
+    """Take the register rows of these records away, as a commit does. None when one of them is cancelled or gone."""
+    attempts = {record.attempt for record in records if record.attempt}
+    if not attempts:
+        return world
+    permitted = {row.attempt for row in world.rows if not row.cancelled}
+    if not attempts <= permitted:
+        return None
+    return replace(world, rows=tuple(row for row in world.rows if row.attempt not in attempts))
 
 
 def abandon(world: StoreWorld, token: Hashable) -> Step:
@@ -205,7 +223,7 @@ class MemoryResources:
         """Give the notebook. Raises LookupError for any other type."""
         if isinstance(self._notebook, kind):
             return self._notebook
-        raise LookupError(f"the memory store offers a Notebook, no {kind.__name__}")
+        raise LookupError(f"a memory store provides a Notebook, not {kind.__name__}")
 
     def attempt(self) -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work; in an isolated unit its rows are undone when it raises; a lock time-out is its own."""

@@ -26,7 +26,7 @@ def prepare(world: TokensWorld, owned: tuple[tuple[Token, Owner], ...], now: int
     """Create tokens, those whose ids are free; a ConflictError when one is not."""
     taken = world.live.union(each.token for each in world.prepared)
     fresh = frozenset(PreparedToken(token, owner, now) for token, owner in owned if token not in taken)
-    outcome = Raises(ConflictError, "the id of a token was used before") if len(fresh) < len(owned) else None
+    outcome = Raises(ConflictError, "a token with this id already exists") if len(fresh) < len(owned) else None
     return replace(world, prepared=world.prepared | fresh), outcome
 
 

@@ -44,11 +44,11 @@ def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: in
     closed: StoreWorld
     closed, _ = abandon(world, token)
     if len(closed.open) == len(world.open):
-        return world, Raises(CommitFailed, "this transaction is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this transaction has already been committed or abandoned")
     if final.changes.refusal:
         return closed, Raises(CommitRefused, final.changes.refusal)
     if any(record.identity in world.buried for record in final.changes.records):
-        return closed, Raises(ConflictError, "a sweeper took this attempt for dead")
+        return closed, Raises(ConflictError, "another process considered this transaction dead and cancelled it")
     if {key for key, _ in final.key} & {key for key, _ in world.keys}:
         return closed, Raises(ConflictError, "another attempt with this idempotency key was committed first")
     after = replace(
@@ -63,6 +63,11 @@ def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: in
 def entry(world: StoreWorld, key: str) -> Step:
     """Give what is committed under a key."""
     return world, next((kept for known, kept in world.keys if known == key), None)
+
+
+def remove(world: StoreWorld, key: str) -> Step:
+    """Remove what is kept under a key."""
+    return replace(world, keys=tuple(each for each in world.keys if each[0] != key)), None
 
 
 class MemoryTransactions:
@@ -84,8 +89,20 @@ class MemoryTransactions:
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key; see the port."""
-        found: IdempotencyEntry | None = await self.perform("entry", entry, (key,))
+        found: IdempotencyEntry | None = await self.perform("entry", entry, (self.stored_key(key),))
         return found
+
+    async def remove(self, key: str) -> None:
+        """Remove what is kept under a key, for the port `RemoteRequests`."""
+        await self.perform("call-remove", remove, (self.stored_key(key),))
+
+    async def commit(self, token: Hashable, final: TransactionCommit, now: int) -> None:
+        """Commit the unit with this token."""
+        await self.perform("commit", commit, (token, final, now))
+
+    def stored_key(self, key: str) -> str:
+        """Return a key as the store keeps it."""
+        return key
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
         """Have the driver carry out an operation on the store's part of the world."""
@@ -111,17 +128,18 @@ class MemoryTransaction:
 
     async def load(self, unit: str) -> None:
         """Load nothing: here are no entities. Raises SetupError."""
-        raise SetupError(f"no {unit!r}: a memory store keeps entities for an endpoint with a handler that works on some")
+        raise SetupError(f"cannot store {unit!r}: this endpoint has no handler with entity=, and its memory store needs one")
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Make everything final in one step; see the port."""
         opening, now = self._opening, self._transactions.clock.now()
         if now - self._since > opening.max_commit:
             self.abandon()
-            raise CommitFailed(f"not committed within {opening.max_commit} ms of its beginning")
+            raise CommitFailed(f"not committed within {opening.max_commit} ms of its start")
         changes = self._notebook.changes(() if record is None else (record,))
-        key = ((opening.key, IdempotencyEntry(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
-        await self._transactions.perform("commit", commit, (self._token, TransactionCommit(changes, key), now))
+        entry = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
+        key = ((self._transactions.stored_key(opening.key), entry),) if opening.key else ()
+        await self._transactions.commit(self._token, TransactionCommit(changes, key), now)
 
     def abandon(self) -> None:
         """Give it up."""

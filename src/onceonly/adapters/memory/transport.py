@@ -172,7 +172,7 @@ def extend(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], lease: Lease
 def depth(world: BrokerWorld, queue: str, now: int) -> Step:
     """Count one queue."""
     if queue not in world.queues:
-        return world, Raises(QueueMissing, f"there is no queue {queue!r}: declare the endpoint first")
+        return world, Raises(QueueMissing, f"queue {queue!r} does not exist: start its endpoint first")
     mine = [entry for entry in lapse(world, now).entries if entry.queue == queue]
     held = sum(1 for entry in mine if entry.held_until)
     delayed = sum(1 for entry in mine if not entry.held_until and entry.due > now)

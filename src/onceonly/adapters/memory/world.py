@@ -89,7 +89,7 @@ class Live:
         """Apply now."""
         step = self._step(operation)
         if step is None:
-            raise RuntimeError(f"{operation.point} has to wait, but was called as an operation that never waits")
+            raise RuntimeError(f"operation {operation.point} must wait, but was called without await")
         return self._outcome(operation, step)
 
     def token(self) -> Hashable:

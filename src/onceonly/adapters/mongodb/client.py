@@ -80,7 +80,7 @@ def is_duplicate(error: Exception) -> bool:
 def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
-        return SetupError(f"{address.place} refused this user: grant it readWrite and the right to list collections")
+        return SetupError(f"{address.place} rejected this user: check the password, grant readWrite and listCollections")
     return CommitFailed(f"MongoDB at {address.place}: {error}")
 
 

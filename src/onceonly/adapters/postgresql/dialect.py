@@ -93,6 +93,7 @@ _SAID_BY_CLASS = {
 _BY_INDEX = "".join(f"; SET LOCAL enable_{step} = off" for step in ("seqscan", "bitmapscan", "sort"))
 _BEGIN = {
     Purpose.WRITING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}",
+    Purpose.LEASING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}; SET LOCAL synchronous_commit = off",
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
 _UNITS = (Purpose.UNIT, Purpose.BATCH)
@@ -119,7 +120,7 @@ _UNLESS_LATE = (
     "SELECT CAST(CASE WHEN clock_timestamp() > transaction_timestamp() + interval '{} milliseconds'"
     f" THEN '{_LATE}' ELSE '0' END AS integer); "
 )
-_NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
+_NO_ENTRY = {"28": "the server rejected this user or password", "3D": "this database does not exist on the server: create it"}
 _NO_ENTRY_IN_WORDS = {  # libpq keeps no SQLSTATE of a failed connection, and PgBouncer has one for all
     "authentication failed": "28",
     "no such user": "28",
@@ -157,7 +158,9 @@ class PostgreSQL(Dialect):
         self.autocommits = True
         self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
-        self.listener = StatementListener(before=(self._say_unsaid,), after=self._driver.looks)
+        self.listener = StatementListener(
+            before=(self._say_unsaid,), after=self._driver.looks, savepoints=self._driver.savepoints
+        )
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a server, or for a pooler before it: `?pgbouncer=` tells which; without it, this finds out."""
@@ -270,16 +273,16 @@ class PostgreSQL(Dialect):
         if version[0] < OLDEST:
             raise SetupError(f"PostgreSQL {'.'.join(map(str, version))} is too old: {OLDEST} or newer is needed")
         if replica:
-            raise SetupError("this PostgreSQL server is a standby, in recovery: name the primary")
+            raise SetupError("this PostgreSQL server is a standby: use the primary")
         if read_only == "on":
             raise SetupError(
-                "transactions are read only here: set default_transaction_read_only to off for this user and database"
+                "PostgreSQL allows only reads here: set default_transaction_read_only=off for this user and database"
             )
         if inherits and later is not None:
             synchronous = later.partition("=")[2]
         if durable and "off" in (synchronous, fsync):
             which = "synchronous_commit" if synchronous == "off" else "fsync"
-            raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
+            raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set {which}=on for this database")
 
     def _probe(self, connection: Connection) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Look at the server, in one transaction: a pooler may give every other statement to another session."""
@@ -354,7 +357,7 @@ class PostgreSQL(Dialect):
             self._driver.commit(connection, f"{before}; {unless_late}" if before else unless_late)
         except DBAPIError as error:
             if limit is not None and _LATE in str(error.orig) and self._driver.sqlstate(error) == _NO_NUMBER:
-                raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
+                raise TooLate(f"not committed within {limit.milliseconds} ms of its start") from error
             if before and self.state(connection) in _BEGUN:  # COMMIT ends it, however it ends: so it was not come to
                 raise translated(error, self, locked=ConflictError) from error
             raise

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DBAPIError, InternalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.adapters.postgresql.watch import WatchableDriver
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import State
-from onceonly.sql.statement_events import Look
+from onceonly.sql.statement_events import Execute, Look
 
 CONNECT_SECONDS = 10
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_COUNT = 10, 5, 3
@@ -63,6 +63,8 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
 
     looks: tuple[Look, ...]
     """What is to be told of statements that did not fail."""
+    savepoints: Execute | None
+    """How to execute statements about savepoints faster than SQLAlchemy does; None if there is no such way."""
 
     def watch(self, engine: AsyncEngine) -> None:
         """Listen to the errors of an engine as far as the state cannot be read."""
@@ -114,6 +116,7 @@ class Asyncpg:
         self._loaded = loaded = _load("asyncpg", "postgresql")
         self.errors: tuple[type[Exception], ...] = (loaded.PostgresError, loaded.InterfaceError, loaded.InternalClientError)
         self.looks: tuple[Look, ...] = (_note_success,)
+        self.savepoints: Execute | None = _execute_simply
         self._saying: set[int] = set()
         self._class = _closing_in_time(loaded.Connection)
 
@@ -151,11 +154,12 @@ class Asyncpg:
         if unnamed and getattr(adapted, "_prepared_statement_cache", None) is None:
             return ""
         wanted = "'statement_cache_size': 0, 'prepared_statement_cache_size': 0, 'prepared_statement_name_func': str"
-        return f"make it with connect_args={{{wanted}}}, or name the database by a URL"
+        return f"create it with connect_args={{{wanted}}}, or use a URL instead of an engine"
 
     def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
         """Have the client's system notice that the server's host is gone; and ask nothing outside of a transaction.
 
+        The pool replaces a connection that it knows to be closed before it is used. This needs no round trip.
         What is asked of a new connection takes asyncpg two requests, between which a pooler may change the session.
         """
 
@@ -168,8 +172,13 @@ class Asyncpg:
             if is_pooled():
                 adapted.run_async(lambda driver: driver.execute("COMMIT"))
 
+        def check(adapted: Any, _: object, __: object) -> None:
+            if adapted.driver_connection.is_closed():  # the event loop has read the end of the stream, as after a restart
+                raise DisconnectionError("the server has closed this connection")
+
         event.listen(engine.sync_engine, "connect", begin, insert=True)
         event.listen(engine.sync_engine, "connect", end)
+        event.listen(engine.sync_engine, "checkout", check)
 
     def watch(self, engine: AsyncEngine) -> None:
         """Note errors that abort a transaction."""
@@ -280,6 +289,7 @@ class Psycopg:
         self._loaded = _load("psycopg", "psycopg")
         self.errors: tuple[type[Exception], ...] = (self._loaded.Error,)
         self.looks: tuple[Look, ...] = ()
+        self.savepoints: Execute | None = None
         self._class = _counting_waits(self._loaded.AsyncConnection)
 
     def connect_arguments(self) -> dict[str, Any]:
@@ -354,7 +364,7 @@ class Psycopg:
         driver: Any = connection.connection.driver_connection
         if driver.prepare_threshold is None:
             return ""
-        return "make it with connect_args={'prepare_threshold': None}, or name the database by a URL"
+        return "create it with connect_args={'prepare_threshold': None}, or use a URL instead of an engine"
 
     def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
         """Do nothing: libpq knows of keepalives, and asks in one request."""
@@ -436,7 +446,7 @@ _BY_STATUS = {"IDLE": State.ENDED, "INTRANS": State.OPEN, "INERROR": State.ABORT
 def driver_named(name: str) -> PostgreSQLDriver:
     """Give the driver; asyncpg for the empty name. Raises SetupError, DriverMissing."""
     if name not in DRIVERS:
-        raise SetupError(f"onceonly does not work with the PostgreSQL driver {name}: use asyncpg or psycopg")
+        raise SetupError(f"PostgreSQL driver {name} is not supported: use asyncpg or psycopg")
     return DRIVERS[name]()
 
 
@@ -444,7 +454,7 @@ def _load(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise DriverMissing(f"PostgreSQL's driver {module} is not installed: pip install 'onceonly[{extra}]'") from error
+        raise DriverMissing(f"PostgreSQL driver {module} is not installed: pip install 'onceonly[{extra}]'") from error
 
 
 def _closing_in_time(base: Any) -> Any:
@@ -515,6 +525,23 @@ def _note_error(context: ExceptionContext) -> None:
 
 def _note_success(connection: Connection, *_: object) -> None:
     connection.info.pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
+
+
+def _execute_simply(adapted: Any, statement: str) -> None:
+    """Execute a statement without preparing it, in one request instead of two.
+
+    SQLAlchemy numbers the savepoints of a transaction. In a large unit these statements would fill asyncpg's cache of prepared
+    statements, and each would be prepared again. The lock and the error handling are those of SQLAlchemy's cursor.
+    """
+
+    async def execute(driver: Any) -> None:
+        async with adapted._execute_mutex:  # noqa: SLF001 - `awaits` reads it too
+            try:
+                await driver.execute(statement)
+            except Exception as error:  # noqa: BLE001 - translated, and raised again
+                adapted._handle_exception(error)  # noqa: SLF001 - there is no public way to translate an error
+
+    adapted.run_async(execute)
 
 
 def _keep_when_cancelled(engine: AsyncEngine) -> None:

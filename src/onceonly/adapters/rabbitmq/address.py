@@ -12,7 +12,19 @@ DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
-_OPTIONS = ("prefix", "previous", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
+_OPTIONS = (
+    "prefix",
+    "previous",
+    "lease",
+    "max_body",
+    "timeout",
+    "management",
+    "cafile",
+    "capath",
+    "certfile",
+    "keyfile",
+    "verify",
+)
 _FILES = ("cafile", "capath", "certfile", "keyfile")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -23,6 +35,7 @@ class RabbitMQAddress(Struct, frozen=True, kw_only=True):
     `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
     many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
     an answer of the server is waited for, `max_body` in bytes. `previous`: whether objects of the previous version are served.
+    `management` is the URL of the management HTTP API, empty if there is none.
     """
 
     url: str
@@ -32,6 +45,7 @@ class RabbitMQAddress(Struct, frozen=True, kw_only=True):
     lease: float = 30.0
     max_body: int = DEFAULT_MAX_BODY
     timeout: float = 30.0
+    management: str = ""
 
 
 def read_address(url: str) -> RabbitMQAddress:
@@ -41,9 +55,9 @@ def read_address(url: str) -> RabbitMQAddress:
         host, port = parts.hostname, parts.port
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise SetupError("this is no RabbitMQ URL; write for example amqp://user:password@host/") from error
+        raise SetupError("not a RabbitMQ URL: use a URL such as amqp://user:password@host/") from error
     if not host or "@" in parts.path:
-        raise SetupError("this RabbitMQ URL has no host: write / in a password as %2F")
+        raise SetupError("this RabbitMQ URL has no host: add one, and write / in a password as %2F")
     options = _checked(given, secure=parts.scheme == "amqps")
     lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
     driver = {name: options[name] for name in _FILES if name in options}
@@ -58,6 +72,7 @@ def read_address(url: str) -> RabbitMQAddress:
         lease=lease,
         max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
         timeout=timeout,
+        management=_management(options.get("management", "")),
     )
 
 
@@ -67,10 +82,10 @@ def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str
         if name not in _OPTIONS:
             raise SetupError(f"unknown option {name!r} in a RabbitMQ URL. Supported: {', '.join(sorted(_OPTIONS))}")
         if name in options:
-            raise SetupError(f"option {name} is given more than once in a RabbitMQ URL")
+            raise SetupError(f"option {name} is set more than once in a RabbitMQ URL: set it once")
         options[name] = value
     if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"option {', '.join(extra)} is about TLS: write amqps:// instead of amqp://")
+        raise SetupError(f"options for TLS in an amqp:// URL: {', '.join(extra)}. Remove them, or use amqps://")
     return options
 
 
@@ -80,19 +95,35 @@ def _prefix(prefix: str) -> str:
     return prefix
 
 
+def _management(url: str) -> str:
+    if url and not _is_plain_http(url):
+        raise SetupError("option management: write http://HOST:15672 without a user. The user of the transport URL is used")
+    return url
+
+
+def _is_plain_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    is_extended = parts.username is not None or parts.query or parts.fragment or port == 0
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not is_extended
+
+
 def _seconds(name: str, text: str) -> float:
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+        raise SetupError(f"option {name}={text!r}: use a number of seconds above 0, below 10000, such as 30")
     return float(text)
 
 
 def _bytes(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= GREATEST_MAX_BODY:
-        raise SetupError(f"option max_body={text!r}: write a number of bytes up to {GREATEST_MAX_BODY}")
+        raise SetupError(f"option max_body={text!r}: use a number of bytes from 1 to {GREATEST_MAX_BODY}")
     return int(text)
 
 
 def _truth(name: str, text: str) -> bool:
     if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: write true or false")
+        raise SetupError(f"option {name}={text!r}: use true or false")
     return _TRUTH[text.lower()]

@@ -114,7 +114,7 @@ class InboxCensus:
         found = await count(self._link, queue)
         if found is None:
             raise QueueMissing(
-                f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+                f"queue {queue!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
             )
         return found
 
@@ -127,7 +127,7 @@ class InboxCensus:
         queue, clock = self._names.queue(endpoint), asyncio.get_running_loop().time
         end = clock() + ANSWER_SECONDS
         place = await self._asked_at()
-        async with self._link.errand(confirms=True) as channel, translated("ask the receivers", definite=True):
+        async with self._link.errand(confirms=True) as channel, translated("request the counts of consumers", definite=True):
             answers = await _Answers.listening(channel)
             question = PublishRequest(exchange=place, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b"")
             heard = False
@@ -148,7 +148,7 @@ class InboxCensus:
             if is_open(self._channel):
                 return
             channel = await self._link.channel(confirms=False)
-            async with translated("answer the census", definite=True):
+            async with translated("receive requests for counts", definite=True):
                 own = await channel.queue_declare("", exclusive=True, auto_delete=True)
                 await channel.queue_bind(own.queue or "", self._names.census, self._endpoint)
                 if self._names.serves_previous:
@@ -163,7 +163,7 @@ class InboxCensus:
                 held, waiting, consumers = self._inbox.counts()
                 body = msgspec.json.encode(CensusReply(held, waiting, consumers, self._inbox.brought))
                 with suppress(RetryableError):
-                    async with translated("answer the census"):
+                    async with translated("reply to a request for counts"):
                         await channel.basic_publish(body, routing_key=to, wait=False)
 
         return reply

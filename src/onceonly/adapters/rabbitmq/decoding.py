@@ -124,14 +124,14 @@ def _properties(frame: bytes) -> MessageProperties:
         else:
             at, found[name] = at + 1, frame[at]
     if at != len(frame) - 1:
-        raise ValueError("the properties do not end where their frame ends")
+        raise ValueError("the properties do not fill their frame exactly")
     return MessageProperties(**found)
 
 
 @lru_cache(1000)
 def _present(flags: int) -> tuple[tuple[str, str], ...]:
     if flags & _MORE_FLAGS:
-        raise ValueError(f"the flags {flags:#06x} name properties that AMQP 0-9-1 does not have")
+        raise ValueError(f"the flags {flags:#06x} include properties that AMQP 0-9-1 does not define")
     known = Basic.Properties
     return tuple((name, known.amqp_type(name)) for name in known.attributes() if flags & known.flags[name])
 
@@ -154,7 +154,7 @@ def _table(frame: bytes, at: int, depth: int = 1) -> tuple[int, dict[str, Any]]:
             at, value = _value(frame, start, depth)
         found[name] = _joined(found[name], value) if name in found else value
     if at != end or end >= len(frame):
-        raise ValueError("a table does not end where it says")
+        raise ValueError("a table is longer or shorter than its length field")
     return end, found
 
 
@@ -174,10 +174,10 @@ def _value(frame: bytes, at: int, depth: int) -> tuple[int, Any]:
         return end, _escaped(frame[at + 4 : end])
     if kind in _NESTED:
         if depth >= DEEPEST:
-            raise ValueError(f"a header is nested more than {DEEPEST} deep")
+            raise ValueError(f"a header is nested more than {DEEPEST} levels deep")
         return _NESTED[kind](frame, at, depth + 1)
     if kind not in _OTHERS:
-        raise ValueError(f"a header has a value of an unknown type, {bytes((kind,))!r}")
+        raise ValueError(f"a header value has the unknown type {bytes((kind,))!r}")
     size, read = _OTHERS[kind]
     return at + size, read(frame[at : at + size])
 
@@ -189,7 +189,7 @@ def _array(frame: bytes, at: int, depth: int) -> tuple[int, list[Any]]:
         at, value = _value(frame, at, depth)
         found.append(value)
     if at != end:
-        raise ValueError("an array does not end where it says")
+        raise ValueError("an array is longer or shorter than its length field")
     return end, found
 
 

@@ -29,6 +29,8 @@ CLOSE_SECONDS = 2.0  # to give back what waits here; then the end of the connect
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
 AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
+GROWS_BY = 16
+"""A replaced consumer may bring so many more than needed, but no more than are in work. Replacing stops all receivers."""
 SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)
@@ -85,7 +87,7 @@ class Inbox:
                 if not await self._link.ready(max(0.0, end - clock())):
                     return [], False
                 self._rung.clear()
-                if not self._suffices():
+                if not self._suffices() and not (len(self._waiting) >= limit and is_open(self._channel)):
                     await shielded(self._consume())
                 if self._waiting:
                     if not rung:  # what has just come has come together, and is handed out at once
@@ -153,7 +155,7 @@ class Inbox:
         lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
         try:
-            async with translated("acknowledge"):
+            async with translated("acknowledge messages"):
                 if below:
                     await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
                 for tag in mine[len(below) :]:
@@ -173,7 +175,7 @@ class Inbox:
 
     async def _reject(self, channel: Channel, tag: int) -> None:
         try:
-            async with translated("put a delivery back"):
+            async with translated("requeue a message"):
                 await channel.basic_reject(tag, requeue=True)
         except OutcomeUnknown:
             await self._link.abandon(channel)  # as in `_settle`
@@ -232,7 +234,8 @@ class Inbox:
                 return
             if self._suffices():
                 return
-            ahead = min(MOST_AHEAD, self._needed() + (AHEAD - 1) * self._wanted)
+            needed = self._needed()
+            ahead = min(MOST_AHEAD, needed + max((AHEAD - 1) * self._wanted, min(len(self._held), GROWS_BY)))
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
             patience = self._link.address.timeout  # a queue without a leader never answers

@@ -42,16 +42,16 @@ MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to
 CLOSE_SECONDS = 2.0  # to close something politely
 LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
-_REFUSED = "the server refuses this user or password"
-_OTHERWISE = "it was made with other settings; delete it, or keep apart with the option prefix="
+_REFUSED = "the server rejected this user or password"
+_OTHERWISE = "It exists with other settings: delete it, or use other names with the option prefix="
 _REMEDIES: dict[type[AMQPError], str] = {
     AuthenticationError: _REFUSED,
     ProbableAuthenticationError: _REFUSED,
-    ConnectionNotAllowed: "name an existing virtual host that this user may use",
-    ChannelAccessRefused: "grant this user the right",
+    ConnectionNotAllowed: "Use an existing virtual host that this user may access",
+    ChannelAccessRefused: "Grant this user the permission",
     ChannelPreconditionFailed: _OTHERWISE,
     ChannelLockedResource: _OTHERWISE,
-    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create module:endpoint`, first",
+    ChannelNotFoundEntity: "Run `onceonly topology create module:endpoint`, or start its endpoint",
 }
 _BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
 _Result = TypeVar("_Result")
@@ -269,7 +269,11 @@ async def translated(what: str, *, definite: bool = False, within: float = ANSWE
         if _PASSING.search(_words(error)):
             raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
         remedy = _REMEDIES[type(error)]
-        raise SetupError(f"cannot {what}: {remedy if remedy is _REFUSED else f'{_words(error)}; {remedy}'}") from error
+        reason = remedy if remedy is _REFUSED else f"{_words(error).rstrip('.')}. {remedy}"
+        raise SetupError(f"cannot {what}: {reason}") from error
+    except TimeoutError as error:
+        waited = str(error) or f"no answer within {within:g} s"
+        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {waited}") from error
     except _BROKEN as error:
         raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
     except (Exception, asyncio.CancelledError) as error:

@@ -4,6 +4,7 @@ An endpoint's queue has the name of the endpoint, which other programs send to. 
 the prefix of the URL. Names of endpoints have no colon, so no two names are equal.
 """
 
+import re
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -18,6 +19,7 @@ LONGEST_OWNER = 60
 """Characters of the words in the name of a level."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _WITH_DOTS = _PLAIN | {"."}
+_ESCAPED = re.compile(r"(?::[0-9a-f]{2})+")
 
 
 class PreviousNames(Struct, frozen=True):
@@ -84,6 +86,16 @@ class TopologyNames(Struct, frozen=True):
         """Name the exchange of an event type: plain where AMQP allows it, else escaped, and hashed when it is long."""
         return f"{self.own}event:{_written(event, _WITH_DOTS)}"
 
+    def event_of(self, exchange: str) -> str | None:
+        """Return the event type of an exchange, of this version or the previous one.
+
+        None for other exchanges, and for a name that is too long to be written: only its hash is stored.
+        """
+        for begin in (f"{self.own}event:", f"{self.prefix}event:"):
+            if exchange.startswith(begin):
+                return _read(exchange.removeprefix(begin))
+        return None
+
     def level(self, words: str, number: int) -> str:
         """Name the queue and the exchange of a level of one destination. Below the lowest is the exchange of what is due."""
         return f"{self.levels_begin}{_owner(words)}:{number:02}" if number >= 0 else self.due
@@ -104,6 +116,20 @@ class TopologyNames(Struct, frozen=True):
         return f"{self.levels_begin}unheard"
 
     @property
+    def subscribed(self) -> str:
+        """Name the exchange that gets each event that is due, and to which subscribers bind. It leads on if none has."""
+        return f"{self.levels_begin}subscribed"
+
+    @property
+    def unsubscribed(self) -> str:
+        """Name the exchange of delayed events without subscribers."""
+        return f"{self.levels_begin}unsubscribed"
+
+    def unsubscribed_of(self, publisher: str) -> str:
+        """Name the queue of an endpoint's delayed events without subscribers."""
+        return f"{self.own}unsubscribed:{publisher}"
+
+    @property
     def looking(self) -> str:
         """Name the queue that exists while a process looks into the shared levels of the previous version."""
         return f"{self.levels_begin}looking"
@@ -121,16 +147,25 @@ class TopologyNames(Struct, frozen=True):
         """Name the exchange through which receivers are asked what they hold."""
         return f"{self.own}census"
 
-    def route(self, words: str, milliseconds: int) -> tuple[str, str]:
-        """Give the exchange and the routing key of a message that is to wait; late by less than a tick, never early."""
+    def route(self, words: str, milliseconds: int, *, publisher: str = "") -> tuple[str, str]:
+        """Give the exchange and the routing key of a message that is to wait; late by less than a tick, never early.
+
+        The key of an event names its publisher too.
+        """
         ticks = min(max(1, -(-milliseconds // self.tick)), 2**self.levels - 1)
         digits = f"{ticks:0{self.levels}b}"
-        return self.level(words, ticks.bit_length() - 1), ".".join((*digits, words))
+        owner = (_written(publisher, _PLAIN),) if publisher else ()
+        return self.level(words, ticks.bit_length() - 1), ".".join((*digits, *owner, words))
 
 
 def command(endpoint: str) -> str:
     """Give the last words of a delayed command's routing key. They name its levels of delay, too."""
     return f"{_written(endpoint, _PLAIN)}.command"
+
+
+def any_event_of(publisher: str) -> str:
+    """Give the pattern of the routing keys of an endpoint's delayed events."""
+    return f"#.{_written(publisher, _PLAIN)}.*.event"
 
 
 def event(kind: str) -> str:
@@ -144,6 +179,15 @@ def _written(name: str, plain: frozenset[str]) -> str:
     parts = (letter if letter in plain else "".join(f":{byte:02x}" for byte in letter.encode()) for letter in name)
     written = "".join(parts)
     return written if len(written) <= LONGEST else ":hash:" + _hash(name)
+
+
+def _read(written: str) -> str | None:
+    """Return the name that was written; None for a hash, and for what `_written` does not write."""
+    try:
+        name = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace(":", "")).decode(), written)
+    except UnicodeDecodeError:
+        return None
+    return name if _written(name, _WITH_DOTS) == written else None
 
 
 @lru_cache(1000)

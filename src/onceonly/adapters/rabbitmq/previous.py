@@ -36,7 +36,7 @@ async def count_previous(link: Link, names: TopologyNames, words: Sequence[str],
 
 async def _count_level(channel: Channel, queue: str, words: Sequence[str], most: int) -> int:
     ends = tuple(f".{each}" for each in words)
-    async with translated(f"look at queue {queue!r}", definite=True, within=MANY_ANSWERS_SECONDS):
+    async with translated(f"read queue {queue!r}", definite=True, within=MANY_ANSWERS_SECONDS):
         waiting = (await shielded(channel.queue_declare(queue, passive=True))).message_count or 0
         looked, found, last = 0, 0, 0
         while looked < min(waiting, most):
@@ -57,18 +57,21 @@ async def _alone(link: Link, names: TopologyNames) -> AsyncIterator[None]:
     end = clock() + PATIENCE_SECONDS
     while not await _locked(link, names):
         if clock() > end:
-            raise CommitFailed(f"cannot look at the delays of the previous version: other processes look at {names.looking!r}")
+            raise CommitFailed(
+                f"cannot read the delay queues of the previous version: another process held {names.looking!r}"
+                f" for {PATIENCE_SECONDS:g} s"
+            )
         await asyncio.sleep(PAUSE_SECONDS)
     try:
         yield
     finally:
-        async with link.errand() as channel, translated("end a look", definite=True):
+        async with link.errand() as channel, translated("release the lock for reading delay queues", definite=True):
             await shielded(channel.queue_delete(names.looking))
 
 
 async def _locked(link: Link, names: TopologyNames) -> bool:
     try:
-        async with link.errand() as channel, translated("look alone", definite=True):
+        async with link.errand() as channel, translated("lock the delay queues for reading", definite=True):
             await shielded(channel.queue_declare(names.looking, exclusive=True))
     except SetupError as error:
         if isinstance(error.__cause__, ChannelLockedResource):

@@ -19,6 +19,13 @@ second queue until the endpoint's queue is declared again:
                        v                     | expired, at least once
                   inbox:shop:missing (exchange and queue)
 
+What happens to an event without a subscriber is in `unsubscribed`:
+
+    delay:due --> subscribed (exchange) --> inbox:shop (exchange of a subscriber)
+                       | no subscriber
+                       v
+                  unsubscribed (exchange) --> unsubscribed:till (queue of the publisher)
+
 All these names but the endpoint's begin with `onceonly:`. The previous version used other names, and one set of levels for
 all endpoints. Its exchanges and these are bound to each other both ways, so processes of both versions reach each other.
 RabbitMQ puts one message into one queue once, however many ways lead there (decision 0026).
@@ -28,7 +35,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceonly.adapters.rabbitmq.link import MANY_ANSWERS_SECONDS, Channel, Link, attempt, shielded, translated
-from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS, TopologyNames, command, event
+from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS, TopologyNames, any_event_of, command, event
 from onceonly.ports.transport import Topology
 
 __all__ = [
@@ -42,6 +49,7 @@ __all__ = [
     "declare_event",
     "declare_levels",
     "declare_shared",
+    "declare_unsubscribed",
     "event",
     "exists",
     "remove",
@@ -50,6 +58,7 @@ __all__ = [
 NEVER = 1_000_000_000  # deliveries: a limit would count conflicts; RabbitMQ 4 has one of 20 unless told otherwise
 BACK = 5  # ticks after which what is due for a missing queue is tried again, once; after that RabbitMQ tries every 3 minutes
 _QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+_LIMITED: dict[str, Any] = {"x-max-length": 100_000, "x-max-length-bytes": 64 * 1024 * 1024, "x-delivery-limit": NEVER}
 _AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": NEVER}
 
 
@@ -70,6 +79,10 @@ async def declare_shared(link: Link, names: TopologyNames) -> None:
         await _declare_exchange(channel, names.due, "topic", names.previous.due if names.serves_previous else "", key="#")
         await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
         await shielded(channel.queue_bind(names.unheard, names.due, "#.event"))
+        await shielded(channel.exchange_declare(names.unsubscribed, exchange_type="topic", durable=True))
+        instead = {"alternate-exchange": names.unsubscribed}
+        await shielded(channel.exchange_declare(names.subscribed, exchange_type="topic", durable=True, arguments=instead))
+        await shielded(channel.exchange_bind(names.subscribed, names.due, "#.event"))
         await shielded(channel.exchange_declare(names.census, exchange_type="topic", durable=True))
         if names.serves_previous:  # one way: a direct exchange has no binding for all keys, so receivers listen at both
             await shielded(channel.exchange_declare(names.previous.census, exchange_type="direct", durable=True))
@@ -85,6 +98,14 @@ async def declare_event(channel: Channel, names: TopologyNames, kind: str, *, de
             await shielded(channel.exchange_bind(exchange, names.due, f"#.{event(kind)}"))
 
 
+async def declare_unsubscribed(channel: Channel, names: TopologyNames, publisher: str) -> None:
+    """Create the queue of an endpoint's delayed events without subscribers. It drops the oldest when nothing empties it."""
+    queue = names.unsubscribed_of(publisher)
+    async with translated(f"declare queue {queue!r}", definite=True):
+        await shielded(channel.queue_declare(queue, durable=True, arguments=_QUORUM | _LIMITED))
+        await shielded(channel.queue_bind(queue, names.unsubscribed, any_event_of(publisher)))
+
+
 async def declare_levels(link: Link, names: TopologyNames, words: str, *, again: bool = False) -> None:
     """Create the levels of delay of one destination, from the lowest up, unless the highest is there. `again`: in any case."""
     highest = names.level(words, names.levels - 1)
@@ -93,9 +114,9 @@ async def declare_levels(link: Link, names: TopologyNames, words: str, *, again:
         await channel.queue_declare(highest, passive=True)
         return await channel.exchange_declare(highest, passive=True)
 
-    if not again and await attempt(link, f"look at {highest!r}", look) is not None:
+    if not again and await attempt(link, f"check exchange {highest!r}", look) is not None:
         return
-    async with link.errand() as channel, translated("declare levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
+    async with link.errand() as channel, translated("declare the delay queues", definite=True, within=MANY_ANSWERS_SECONDS):
         for number in range(names.levels):
             await _declare_level(channel, names, words, number)
 
@@ -113,9 +134,10 @@ async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology
     missing = [*map(names.missing, endpoints), *map(previous.missing, endpoints)]
     inboxes = [*map(names.inbox, endpoints), *map(previous.inbox, endpoints)]
     events = [*map(names.exchange, kinds), *map(previous.exchange, kinds)]
-    shared = [names.due, names.census, previous.due, previous.census]
+    shared = [names.due, names.subscribed, names.unsubscribed, names.census, previous.due, previous.census]
+    unsubscribed = map(names.unsubscribed_of, endpoints)
     async with link.errand() as channel, translated("delete queues and exchanges", within=MANY_ANSWERS_SECONDS):
-        for queue in (*map(names.queue, endpoints), *missing, *levels, names.unheard, previous.unheard):
+        for queue in (*map(names.queue, endpoints), *missing, *levels, *unsubscribed, names.unheard, previous.unheard):
             await shielded(channel.queue_delete(queue))
         for exchange in (*events, *inboxes, *missing, *levels, *shared):
             await shielded(channel.exchange_delete(exchange))
@@ -123,13 +145,13 @@ async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology
 
 async def count(link: Link, queue: str) -> tuple[int, int] | None:
     """Count the messages that wait in a queue and its consumers; None when there is no such queue."""
-    found = await attempt(link, f"look at queue {queue!r}", lambda channel: channel.queue_declare(queue, passive=True))
+    found = await attempt(link, f"check queue {queue!r}", lambda channel: channel.queue_declare(queue, passive=True))
     return None if found is None else (found.message_count or 0, found.consumer_count or 0)
 
 
 async def exists(link: Link, exchange: str) -> bool:
     """Report whether there is an exchange of this name."""
-    look = await attempt(link, f"look at {exchange!r}", lambda channel: channel.exchange_declare(exchange, passive=True))
+    look = await attempt(link, f"check exchange {exchange!r}", lambda channel: channel.exchange_declare(exchange, passive=True))
     return look is not None
 
 
@@ -141,7 +163,7 @@ async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) 
             continue  # nothing to it was ever delayed
         async with (
             link.errand() as channel,
-            translated("look at the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS),
+            translated("check the delay queues", definite=True, within=MANY_ANSWERS_SECONDS),
         ):
             for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
                 found = await shielded(channel.queue_declare(names.level(each, number), passive=True))
@@ -166,13 +188,15 @@ async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: To
     inbox = await _declare_inbox(channel, names, topology.endpoint)
     for kind in topology.events:
         await declare_event(channel, names, kind, delayed=True)
-        async with translated(f"bind queue {queue!r} to events {kind!r}", definite=True):
+        async with translated(f"bind queue {queue!r} to event {kind!r}", definite=True):
             await shielded(channel.queue_bind(queue, names.exchange(kind)))
             await shielded(channel.exchange_bind(inbox, names.due, f"#.{event(kind)}"))
+            await shielded(channel.exchange_bind(inbox, names.subscribed, f"#.{event(kind)}"))
     for kind in topology.gone:
-        async with translated(f"unbind queue {queue!r} from events {kind!r}", definite=True):
+        async with translated(f"unbind queue {queue!r} from event {kind!r}", definite=True):
             await shielded(channel.queue_unbind(queue, names.exchange(kind)))
             await shielded(channel.exchange_unbind(inbox, names.due, f"#.{event(kind)}"))
+            await shielded(channel.exchange_unbind(inbox, names.subscribed, f"#.{event(kind)}"))
             await shielded(channel.queue_unbind(queue, names.previous.exchange(kind)))
     if names.serves_previous:
         async with translated(f"delete exchange {names.previous.inbox(topology.endpoint)!r}", definite=True):

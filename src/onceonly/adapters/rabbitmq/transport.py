@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from onceonly.adapters.rabbitmq import topology
+from onceonly.adapters.rabbitmq import management, topology
 from onceonly.adapters.rabbitmq.census import InboxCensus
 from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, RabbitMQReceipt
@@ -30,6 +30,7 @@ from onceonly.adapters.rabbitmq.link import (
 )
 from onceonly.adapters.rabbitmq.publishing import OwnProperties, PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.topology import TopologyNames
+from onceonly.adapters.rabbitmq.unsubscribed import UnsubscribedQueue
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
@@ -51,8 +52,8 @@ _ANSWERS = {
 class RabbitMQTransport:
     """One endpoint's queue on a RabbitMQ server. Any number of processes may share it.
 
-    `unsubscribed` counts the events sent from here that no queue had subscribed to. RabbitMQ returns them. It does not return a
-    delayed event that has no subscriber when it is due.
+    `unsubscribed` counts the events sent from here that no queue had subscribed to. RabbitMQ returns them. Delayed events that
+    had no subscriber when they were due wait in a queue for `collect_unsubscribed`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class RabbitMQTransport:
         self._known: set[str] = set()
         self._doubted: set[str] = set()
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
+        self._late = UnsubscribedQueue(link, self._names, endpoint, self._publish)
         self._census = InboxCensus(link, self._names, endpoint, self._inbox)
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
@@ -139,9 +141,25 @@ class RabbitMQTransport:
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
             raise QueueMissing(
-                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+                f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
             )
         return await self._census.take(endpoint, events)
+
+    async def subscriptions(self, endpoint: str) -> frozenset[str] | None:
+        """Return the types that an endpoint is subscribed to; see the protocol.
+
+        AMQP does not list bindings, so this needs the option `management` in the URL. Types whose exchange has a hash for a
+        name are left out.
+        """
+        address = self._link.address
+        if not address.management:
+            return None
+        found = await management.sources(address, self._names.queue(endpoint))
+        return frozenset(kind for source in found if (kind := self._names.event_of(source)) is not None)
+
+    async def collect_unsubscribed(self) -> None:
+        """Count the delayed events of this endpoint that had no subscriber; see the protocol."""
+        await self._late.collect(self.unsubscribed)
 
     async def remove(self, topologies: Sequence[Topology]) -> None:
         """Delete these queues with all that is in them, their events' exchanges, and the delays: for demos and tests."""
@@ -216,15 +234,15 @@ class RabbitMQTransport:
         await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
         found = [outcome for _, outcome in answers]
         if PublishOutcome.RETURNED in found:
-            raise CommitFailed(f"cannot give deliveries back: queue {self._queue!r} is not there")
+            raise CommitFailed(f"cannot requeue messages: queue {self._queue!r} does not exist")
         if PublishOutcome.UNKNOWN in found:
-            raise OutcomeUnknown("cannot give deliveries back: not every copy was confirmed")
+            raise OutcomeUnknown(f"cannot requeue messages: the broker did not confirm every copy to queue {self._queue!r}")
 
     async def _publish(self, parcels: Sequence[PublishRequest]) -> list[PublishOutcome]:
         if not parcels:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
-            raise CommitFailed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
+            raise CommitFailed(f"{self._link.address.place} does not accept messages: it is low on memory or disk space")
         channel = await self._channel()
         known = answered(channel)
         outcomes = await publish(channel, parcels, self._link.address.timeout)
@@ -257,7 +275,8 @@ class RabbitMQTransport:
         if known is None or not await self._is_routable(send, waits=waits):
             return None
         if waits:
-            exchange, key = self._names.route(_words(send), send.due - now)
+            publisher = "" if send.to else self._endpoint
+            exchange, key = self._names.route(_words(send), send.due - now, publisher=publisher)
         elif send.to:
             exchange, key = "", self._names.queue(send.to)
         else:
@@ -285,6 +304,7 @@ class RabbitMQTransport:
         """Create the exchange of an event type; with a binding for what is due, where one is delayed."""
         if delayed:
             await self._shared()
+            await self._late.declare()
         async with self._link.errand() as channel:
             await topology.declare_event(channel, self._names, kind, delayed=delayed)
 

@@ -113,6 +113,11 @@ def _unreadable(message: ConsumedMessage, why: str) -> Headers:
     return (UNREADABLE, why), (RAW_PROPERTIES, b64encode(message.raw).decode())
 
 
+def type_of(headers: Headers) -> str:
+    """Return the CloudEvents type of a message; empty if it has none."""
+    return next((value for name, value in headers if attribute_of(name) == "type"), "")
+
+
 def due_of(message: ConsumedMessage) -> int:
     """Give the instant before which a message is not delivered, 0 when there is none."""
     known = message.properties
@@ -137,9 +142,9 @@ def _attribute_text(attribute: str, value: object) -> str:
     """Give the text of an attribute that is not a text. Raises ValueError for what names no message for certain."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if isinstance(value, dict | list) or (attribute in NAMING and not is_number):
-        wanted = "a text or an integer" if attribute in NAMING else "one value"
+        wanted = "text or an integer" if attribute in NAMING else "one value"
         raise ValueError(
-            f"the attribute `{attribute}` is {an(_KINDS.get(type(value), 'value'))}, not {wanted}. Correct the sender"
+            f"the attribute `{attribute}` is {an(_KINDS.get(type(value), 'value'))}; it must be {wanted}. Correct the sender"
         )
     if attribute == "time" and is_number and isinstance(value, int) and abs(value) <= _LATEST:
         with suppress(ValueError, OverflowError, OSError):  # CloudEvents' AMQP binding: a timestamp in milliseconds

@@ -125,7 +125,7 @@ class SQLite(Dialect):
                 raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
             raise
         if durable and synchronous < FULL:
-            raise SetupError("this engine has PRAGMA synchronous below FULL, so a power cut loses commits: set it to FULL")
+            raise SetupError("this engine has PRAGMA synchronous below FULL, so a power failure loses commits: set it to FULL")
 
     def drop_connections(self) -> None:
         """Do nothing."""
@@ -149,7 +149,7 @@ class SQLite(Dialect):
         Not on a user's engine: its connections do not look at their file when they commit.
         """
         if limit is not None and self.started(connection) - limit.since > limit.milliseconds:
-            raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning")
+            raise TooLate(f"not committed within {limit.milliseconds} ms of its start")
         if self._adopted is not None:
             self._commit_adopted(connection, self._adopted)
 
@@ -260,7 +260,7 @@ def _check_file(url: URL) -> None:
     name = url.database
     if not name or name == ":memory:" or name.startswith("file:"):
         raise SetupError(
-            "a SQLite database in memory has one connection, so units cannot be isolated: use a file, "
+            "a SQLite database in memory has only one connection, so units cannot be isolated: use a file, such as "
             "sqlite:///shop.db, or memory://"
         )
     if not Path(name).absolute().parent.is_dir():

@@ -11,6 +11,7 @@ from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
 from onceonly.model.errors import RetryableError
 from onceonly.model.journal import LateBucket
+from onceonly.model.wording import counted
 from onceonly.ports.bundle import Ports
 from onceonly.ports.environment import Clock
 from onceonly.ports.ring import Ring, Rotation, TimeBucket, TimeBucketState
@@ -142,5 +143,5 @@ async def late_buckets(ring: Ring, reasons: Mapping[int, str] = MappingProxyType
 
 def _why(bucket: TimeBucket, reasons: Mapping[int, str]) -> str:
     if bucket.pending:
-        return f"{bucket.pending} of its records have unsent messages; see the warnings of the relay in the log"
+        return f"{counted(bucket.pending, 'record')} with unsent messages: see the warnings of the relay in the log"
     return reasons.get(bucket.number, "no process ran the task")

@@ -2,32 +2,42 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import OnceOnlyError, SetupError
 from onceonly.ports.maintenance import EventCounts
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 WRITE_INTERVAL_SECONDS = 1.0
+WRITES_FOR_EACH_COLLECTION = 10
+"""The broker is asked for delayed events without subscribers about every 10 seconds."""
 LAST_WRITE_SECONDS = 2.0
 
+Collect = Callable[[], Awaitable[None]]
 _log = EventLogger(logging.getLogger("onceonly.events"))
 
 
 @asynccontextmanager
 async def storing_counts(
-    events: UnsubscribedEvents, stored: EventCounts, *, endpoint: str, environment: Environment = LIVE
+    events: UnsubscribedEvents,
+    stored: EventCounts | None,
+    collect: Collect | None = None,
+    *,
+    endpoint: str,
+    environment: Environment = LIVE,
 ) -> AsyncIterator[None]:
     """Add what was counted to the stored numbers, about once a second and at the end of the block.
 
-    What cannot be stored now is stored later. After a lost answer it may be counted twice. A process that is killed loses the
-    counts of its last second.
+    `collect` adds what the broker has put aside to `events`, about every 10 seconds and at the end. What cannot be stored now
+    is stored later. After a lost answer it may be counted twice. A process that is killed loses the counts of its last second.
+    Without `stored`, events are only logged.
     """
     ended = asyncio.Event()
-    storing = asyncio.create_task(_store_until(ended, events, stored, endpoint=endpoint, environment=environment))
+    rounds = _Rounds(events, stored, collect, endpoint=endpoint)
+    storing = asyncio.create_task(_run_until(ended, rounds, environment))
     try:
         yield
     finally:
@@ -36,33 +46,70 @@ async def storing_counts(
             await asyncio.wait_for(storing, LAST_WRITE_SECONDS)
 
 
-async def _store_until(
-    ended: asyncio.Event, events: UnsubscribedEvents, stored: EventCounts, *, endpoint: str, environment: Environment
-) -> None:
-    is_failing = False
+async def _run_until(ended: asyncio.Event, rounds: "_Rounds", environment: Environment) -> None:
+    number = 0
     while True:
         is_last = ended.is_set()
-        if counts := events.take():
-            try:
-                await stored.add(counts)
-            except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, ends no count
-                events.put_back(counts)
-                if not is_failing:
-                    _log_failure(error, endpoint)
-                is_failing = True
-            else:
-                is_failing = False
+        await rounds.store()
+        if is_last or number % WRITES_FOR_EACH_COLLECTION == 0:
+            await rounds.collect()
+            await rounds.store()
         if is_last:
             return
+        number += 1
         await pause(WRITE_INTERVAL_SECONDS, environment.timer, ended)
         await asyncio.sleep(0)  # adapters in memory never wait; others need their turn all the same
 
 
-def _log_failure(error: Exception, endpoint: str) -> None:
-    is_bug = not isinstance(error, OnceOnlyError)
-    _log.log(
-        logging.ERROR if is_bug else logging.WARNING,
-        "count of events without subscribers not stored, will be retried",
-        exc_info=error if is_bug else None,
-        extra={"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"},
-    )
+class _Rounds:
+    """What each round does. An error does not end the count, and is logged once until the next success."""
+
+    def __init__(
+        self, events: UnsubscribedEvents, stored: EventCounts | None, collect: Collect | None, *, endpoint: str
+    ) -> None:
+        self._events = events
+        self._stored = stored
+        self._collect = collect
+        self._endpoint = endpoint
+        self._fails_to_store = False
+        self._fails_to_collect = False
+
+    async def store(self) -> None:
+        """Store what was counted."""
+        counts = self._events.take()
+        if not counts or self._stored is None:
+            return
+        try:
+            await self._stored.add(counts)
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it
+            self._events.put_back(counts)
+            if not self._fails_to_store:
+                _log.log(
+                    logging.WARNING if isinstance(error, OnceOnlyError) else logging.ERROR,
+                    "count of events without subscribers not stored, will be retried",
+                    exc_info=None if isinstance(error, OnceOnlyError) else error,
+                    extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
+                )
+            self._fails_to_store = True
+        else:
+            self._fails_to_store = False
+
+    async def collect(self) -> None:
+        """Count what the broker has put aside."""
+        if self._collect is None:
+            return
+        try:
+            await self._collect()
+        except SetupError:
+            pass  # the worker itself reports it, and ends
+        except Exception as error:  # noqa: BLE001 - the same
+            if not self._fails_to_collect:
+                _log.log(
+                    logging.WARNING if isinstance(error, OnceOnlyError) else logging.ERROR,
+                    "delayed events without subscribers not counted, will be retried",
+                    exc_info=None if isinstance(error, OnceOnlyError) else error,
+                    extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
+                )
+            self._fails_to_collect = True
+        else:
+            self._fails_to_collect = False

@@ -62,7 +62,7 @@ class CrashAt:
     def __init__(self, point: str, after_times: int = 1) -> None:
         """Set the trap."""
         if point not in _KNOWN:
-            raise SetupError(f"no crash point {point!r}; there are: {', '.join(CRASH_POINTS)}")
+            raise SetupError(f"unknown crash point {point!r}: use one of {', '.join(CRASH_POINTS)}")
         self._point = point
         self._left = after_times
         self.reached: list[str] = []

@@ -47,7 +47,9 @@ async def serving(address: Address, pages: Pages) -> AsyncIterator[Address]:
     try:
         server = await asyncio.start_server(site.answer, address.host, address.port, limit=MOST_BYTES)
     except OSError as error:
-        raise SetupError(f"cannot listen at {address}, to tell how the processes are: {error.strerror or error}") from error
+        raise SetupError(
+            f"cannot listen at {address} for health checks: {error.strerror or error}. Use another address"
+        ) from error
     try:
         yield Address(address.host, server.sockets[0].getsockname()[1])
     finally:  # waits for nobody

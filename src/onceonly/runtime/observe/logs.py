@@ -237,11 +237,21 @@ class _LoggedHandler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         milliseconds = round((time.perf_counter() - self._started) * 1000, 3)
-        extra = _about(self._call.endpoint, self._call.items[0]) | {"milliseconds": milliseconds}
+        message = self._call.items[0]
+        extra = _about(self._call.endpoint, message) | {
+            "handler": _handler_name(self._call.port, message),
+            "milliseconds": milliseconds,
+        }
         if kind is None:
             self._logger.debug("handler succeeded", extra=extra)
         else:
             self._logger.debug("handler failed", extra=extra | {"reason": _reason(kind, error)})
+
+
+def _handler_name(handlers: object, message: Message) -> str:
+    """Return the name of the handler of this message, where the handlers are those of an endpoint."""
+    path_of = getattr(handlers, "path_of", None)
+    return "" if path_of is None else str(path_of(message))
 
 
 def _reason(kind: type[BaseException], error: BaseException | None) -> str:

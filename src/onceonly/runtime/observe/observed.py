@@ -105,7 +105,7 @@ class ObservedPort:
     def __init__(self, port: Any, table: Mapping[str, ObservedCall], endpoint: str, observer: Observer) -> None:
         self._port = port
         for name, watched in table.items():
-            setattr(self, name, _enclosed(getattr(port, name), watched, endpoint, observer))
+            setattr(self, name, _enclosed((port, name), watched, endpoint, observer))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
@@ -152,14 +152,15 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
     )
 
 
-def _enclosed(method: Callable[..., Any], watched: ObservedCall, endpoint: str, observer: Observer) -> Callable[..., Any]:
+def _enclosed(called: tuple[Any, str], watched: ObservedCall, endpoint: str, observer: Observer) -> Callable[..., Any]:
+    port, method = called[0], getattr(*called)
     point, items, when, opens, names = watched
 
     async def call(*arguments: Any, **named: Any) -> Any:
         if when is not None and not when(*arguments, **named):
             return await method(*arguments, **named)
         about = items(*arguments, **named)
-        made = PortCall(point if names is None else names(endpoint, about), endpoint, about)
+        made = PortCall(point if names is None else names(endpoint, about), endpoint, about, port=port)
         async with observer.around(made):
             made.result = result = await method(*arguments, **named)
         return result
@@ -168,7 +169,7 @@ def _enclosed(method: Callable[..., Any], watched: ObservedCall, endpoint: str, 
         return call
 
     async def opening(*arguments: Any, **named: Any) -> Any:
-        made = PortCall(point, endpoint, items(*arguments, **named))
+        made = PortCall(point, endpoint, items(*arguments, **named), port=port)
         opened: Any = None
         try:
             async with observer.around(made):

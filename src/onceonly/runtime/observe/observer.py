@@ -66,13 +66,14 @@ class Point(StrEnum):
 class PortCall(Struct):
     """One port call: what it is, whose, and about which items (messages, records, sends, deliveries, letters).
 
-    `result` is what the call returned, there once it has returned.
+    `result` is what the call returned, there once it has returned. `port` is the object that is called.
     """
 
     point: Point
     endpoint: str
     items: Sequence[Any] = ()
     result: Any = None
+    port: Any = None
 
     @property
     def count(self) -> int:

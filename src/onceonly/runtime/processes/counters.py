@@ -173,7 +173,7 @@ class SharedCounters:
     def row(self, index: int) -> CounterRow:
         """Give one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
-            raise IndexError(f"the shared counters has {self.rows} rows, and none with index {index}")
+            raise IndexError(f"index {index} is out of range: the shared counters have {self.rows} rows")
         return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH)
 
     def total(self, column: Column) -> int:

@@ -181,7 +181,7 @@ class Relay:
         if self._trouble and not bug:
             return  # said once for each change of state, but a bug is said every time
         self._trouble = True
-        reason = f"{type(error).__name__}: {error}" if error else "an effect was not answered for sure"
+        reason = f"{type(error).__name__}: {error}" if error else "an effect was not confirmed"
         _log.log(
             logging.ERROR if bug else logging.WARNING,
             "relay cannot dispatch, retrying with backoff",
@@ -204,7 +204,8 @@ class Relay:
                 extra={
                     "endpoint": self._ports.endpoint,
                     "count": len(look.refused),
-                    "reason": ", ".join(sorted(look.words)[:NAMED]),
+                    "message_ids": ", ".join(look.message_ids[:NAMED]),
+                    "reason": f"no queue, or too large: {', '.join(sorted(look.words)[:NAMED])}",
                 },
             )
         elif known and not self._refused:
@@ -223,11 +224,14 @@ class RelayScan:
         self.behind: Identity | None = None
         self.refused: list[Identity] = []
         self.words: set[str] = set()
+        self.message_ids: list[str] = []
         self.finished = False
 
     def add(self, records: Sequence[Record], relayed: RelayResult) -> None:
         """Take a page in; the next one begins behind it."""
         self.behind = records[-1].identity if records else self.behind
         self.refused += [record.identity for record in relayed.refused]
-        self.words |= {f"{e.message.type} to {e.to or 'its subscribers'}" for r in relayed.refused for e in r.effects}
+        sends = [send for record in relayed.refused for send in record.effects]
+        self.words |= {f"{send.message.type} to {send.to or 'its subscribers'}" for send in sends}
+        self.message_ids += [send.message.id for send in sends]
         self.finished |= bool(relayed.finished)

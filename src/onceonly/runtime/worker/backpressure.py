@@ -24,10 +24,12 @@ class Backpressure:
         self._unknown = 0
         self.limit = first or batch_size
 
-    def after(self, report: BatchReport, taken: int, waited: float = 0.0) -> float:
+    def after(self, report: BatchReport, taken: int, waited: float = 0.0, asked: int | None = None) -> float:
         """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next.
 
-        Its handlers `waited` so many seconds for something else than the store: batches of these stay small.
+        Its handlers `waited` so many seconds for something else than the store: batches of these stay small. At most `asked`
+        deliveries were asked for; by default as many as the limit is. Of several batches that began with the same limit, only
+        the first doubles it. Otherwise one moment without samples would make a full batch of twenty small ones.
         """
         if report.conflicted:
             self._conflicted += 1
@@ -38,7 +40,7 @@ class Backpressure:
         elif not report.unknown:
             self._conflicted = 0
             few = max(1, int(taken * WAIT_SECONDS / waited)) if waited else self._full
-            self.limit = min(self._full, self.limit * 2, few)
+            self.limit = min(self._full, max(self.limit, 2 * (asked or self.limit)), few)
         if report.unknown > report.needs_upgrade:  # perhaps one message ruins every unit it is in: soon it is alone
             self._halve(taken)
         if report.unknown:

@@ -58,7 +58,7 @@ class BatchedDelete:
                 self._next = DeleteBatch()
                 await self._forget(mine)
         if mine.error is not None:
-            raise OutcomeUnknown(f"records were to be forgotten together: {mine.error}") from mine.error
+            raise OutcomeUnknown(f"cannot delete a batch of records: {mine.error}") from mine.error
 
     async def _forget(self, mine: DeleteBatch) -> None:
         mine.begun = True

@@ -15,12 +15,14 @@ from time import process_time
 from onceonly.ports.store import Resources
 
 TICK_SECONDS = 0.005
+LATE_SECONDS = 3 * TICK_SECONDS
+"""A sample that is so late stands for the ones that are missing: a loop that was blocked takes one sample of a long wait."""
 IDLE = 0.5
 """The least part of a tick in which the process must not have used the CPU."""
 
 
-class ElasticTurns(asyncio.Semaphore):
-    """Turns of a worker's loops: `least` at first, and up to `most`."""
+class ElasticSemaphore(asyncio.Semaphore):
+    """A semaphore with `least` places at first, and up to `most`."""
 
     def __init__(self, least: int, most: int) -> None:
         super().__init__(least)
@@ -29,17 +31,12 @@ class ElasticTurns(asyncio.Semaphore):
         self._surplus = 0
 
     @property
-    def spare(self) -> int:
-        """How many more turns there can be than at first."""
-        return self._most - self._least
-
-    @property
     def can_grow(self) -> bool:
-        """Whether there can be any."""
-        return self.spare > 0
+        """Whether there can be more places than at first."""
+        return self._most > self._least
 
     def grow(self) -> None:
-        """Open one more turn, if the limit allows it."""
+        """Open one more place, if the limit allows it."""
         if self.size >= self._most:
             return
         self.size += 1
@@ -49,17 +46,44 @@ class ElasticTurns(asyncio.Semaphore):
             super().release()
 
     def shrink(self) -> None:
-        """Close one turn: the next that is given up."""
+        """Close one place: the next that is released."""
         if self.size > self._least:
             self.size -= 1
             self._surplus += 1
 
     def release(self) -> None:
-        """Give a turn up: the next loop has it, unless there are too many."""
+        """Release a place: the next waiter gets it, unless there are too many."""
         if self._surplus:
             self._surplus -= 1
         else:
             super().release()
+
+
+class ElasticTurns(ElasticSemaphore):
+    """Turns of a worker's loops, and room for the batches in flight: `in_flight` for each turn at first, one for each more.
+
+    A batch is in flight until it is finished. Its turn ends earlier, at its commit. What follows needs connections too, so the
+    room limits those of a worker.
+    """
+
+    def __init__(self, least: int, most: int, *, in_flight: int = 1) -> None:
+        super().__init__(least, most)
+        self._ahead = (in_flight - 1) * least
+        self.loops = self._ahead + most
+        """How many loops can have a batch in flight, at most."""
+        self.room = ElasticSemaphore(self._ahead + least, self.loops)
+
+    def grow(self) -> None:
+        """Open one more turn, if the limit allows it, and room for its batches."""
+        super().grow()
+        while self.room.size < self._ahead + self.size:
+            self.room.grow()
+
+    def shrink(self) -> None:
+        """Close one turn, and the room for its batches."""
+        super().shrink()
+        while self.room.size > self._ahead + self.size:
+            self.room.shrink()
 
 
 class WaitSample:
@@ -121,7 +145,7 @@ class WaitSampler:
     def _note(self, sample: WaitSample, elapsed: float) -> None:
         again = sample.tick == self._tick - 1 and self._tick > 1
         sample.tick = self._tick
-        if again:
+        if again or elapsed >= LATE_SECONDS:
             sample.seconds += elapsed
             if not sample.has_grown:
                 sample.has_grown = True

@@ -70,7 +70,7 @@ class LoopHandlers:
         """Handle it, or raise BudgetExceeded when this unit has used its time."""
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
-            raise BudgetExceeded("the unit has used its time")
+            raise BudgetExceeded("the time budget of the unit is used")
         if self._sampler is None:
             return await self._mark(message, resources, attempt, response)
         self._sampler.enter(self._sample, resources)

@@ -42,7 +42,7 @@ class GatedRequests:
                 await members.enter()  # first: an open unit holds locks that the run alone may need
         except TimeoutError as error:
             raise CommitFailed(
-                f"a message has run alone in this process for more than {WAIT_SECONDS:g} s; ask again"
+                f"this process has handled a single message for more than {WAIT_SECONDS:g} s: repeat the request"
             ) from error
         try:
             opened = await self._requests.open(opening)

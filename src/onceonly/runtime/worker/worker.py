@@ -86,13 +86,12 @@ class Worker:
         self._surroundings = environment
         self._row = counters
         self._ask = ask
-        self.turns = turns = ElasticTurns(settings.at_once, max(most, settings.at_once))
+        self.turns = turns = ElasticTurns(settings.at_once, max(most, settings.at_once), in_flight=IN_FLIGHT)
         shared = SharedByLoops(
             together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None
         )
         self._loops = [
-            WorkerLoop(self._ports, settings, environment, turn=LoopTurn(turns), shared=shared)
-            for _ in range(IN_FLIGHT * settings.at_once + turns.spare)
+            WorkerLoop(self._ports, settings, environment, turn=LoopTurn(turns), shared=shared) for _ in range(turns.loops)
         ]
         # A worker that may grow begins with one message: it is not known yet whether its handlers wait.
         self._backpressure = Backpressure(settings.batch_size, environment.chance, first=1 if turns.can_grow else None)
@@ -143,7 +142,7 @@ class Worker:
                 continue
             error = None if task.cancelled() else task.exception()
             if isinstance(error, HandlerStuck):
-                words = f"a handler of endpoint {self._ports.endpoint!r} did not end in time, and the worker cannot go on"
+                words = f"a handler of endpoint {self._ports.endpoint!r} did not end in time, so the worker stops"
                 raise WorkerStopped(words) from error
             if error is not None:
                 raise error
@@ -152,19 +151,21 @@ class Worker:
 
     async def _turn_until(self, stop: asyncio.Event, loop: "WorkerLoop") -> None:
         while not stop.is_set():
-            await loop.turn.take()
-            try:
-                seconds = 0.0 if stop.is_set() else await self._turn(loop, stop)
-                await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
-                await pause(seconds, self._surroundings.timer, stop)
-            finally:  # awaits nothing
-                loop.turn.give_up()
+            async with self.turns.room:
+                await loop.turn.take()
+                try:
+                    seconds = 0.0 if stop.is_set() else await self._turn(loop, stop)
+                    await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
+                    await pause(seconds, self._surroundings.timer, stop)
+                finally:  # awaits nothing
+                    loop.turn.give_up()
 
     async def _turn(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
             await self._transport.give_back()
-            loop.begin_batch(await self._transport.receive(self._backpressure.limit, self._settings.wait))
+            asked = self._backpressure.limit
+            loop.begin_batch(await self._transport.receive(asked, self._settings.wait), asked)
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
             self._went_bad(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
@@ -181,7 +182,7 @@ class Worker:
         self._count(received=taken, held=taken)
         try:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
-            seconds = self._learn(report, taken, loop.waited)
+            seconds = self._learn(report, loop)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
@@ -193,7 +194,8 @@ class Worker:
         loop.batch = ()
         return seconds
 
-    def _learn(self, report: BatchReport, taken: int, waited: float) -> float:
+    def _learn(self, report: BatchReport, loop: "WorkerLoop") -> float:
+        taken, waited = len(loop.batch), loop.waited
         self.report += report
         if not waited or report.conflicted:
             self.turns.shrink()
@@ -205,7 +207,7 @@ class Worker:
             self._went_bad(WorkerTrouble.UNKNOWN, None, report.trouble)
         elif self._trouble:
             self._recovered()
-        return self._backpressure.after(report, taken, waited)
+        return self._backpressure.after(report, taken, waited, loop.asked)
 
     async def _extend(self) -> None:
         lease = self._transport.traits.lease
@@ -232,7 +234,7 @@ class Worker:
         bug = error is not None and not isinstance(error, OnceOnlyError)
         if told and not (bug and what is WorkerTrouble.FAULT):
             return  # said once for each change of state, but a bug is said every time
-        reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not answered for sure"
+        reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not confirmed"
         level, trace = (logging.ERROR, error) if bug else (logging.WARNING, None)
         extra = self._extra(reason=reason)
         match what:
@@ -283,15 +285,16 @@ class WorkerLoop:
         self.turn = turn
         self.side_by_side = ConcurrencyLimit(shared.room, turn)
         self.batch: tuple[Delivery, ...] = ()
+        self.asked = 0
 
     @property
     def waited(self) -> float:
         """How long, in seconds, the handlers of this batch waited for something else than the store."""
         return self._handlers.waited
 
-    def begin_batch(self, batch: tuple[Delivery, ...]) -> None:
-        """Have these deliveries in work."""
-        self.batch = batch
+    def begin_batch(self, batch: tuple[Delivery, ...], asked: int) -> None:
+        """Have these deliveries in work; at most `asked` of them had been asked for."""
+        self.batch, self.asked = batch, asked
         self._handlers.begin_batch()
 
 

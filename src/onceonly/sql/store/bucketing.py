@@ -87,8 +87,8 @@ def _decide(connection: Connection, database: Database, bucketing: Bucketing, cl
 def _too_long(retention: int, found: Bucketing | None) -> str:
     kept = "nothing" if found is None else words(found.retention)
     return (
-        f"History: retention is {words(retention)}, and the tables of this database keep claims for "
-        f"{kept}, set at their first use, for all endpoints. Set retention to at most {kept}, or give "
+        f"History: retention is {words(retention)}, but the tables of this database keep claims for "
+        f"{kept}, which their first use set for all endpoints. Set retention to at most {kept}, or give "
         "the endpoint separate tables with ?prefix= in the URL of its store"
     )
 

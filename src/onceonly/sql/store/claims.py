@@ -163,7 +163,7 @@ def _read_known(connection: Connection, scope: StoreScope, place: ClaimGroup) ->
     query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
     rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
     if len(rows) < len(place.messages):
-        raise ConflictError("another worker has finished and forgotten a message that was being claimed")
+        raise ConflictError("another worker finished a message and deleted its claim while this unit was claiming it")
     return {message.identity: StoredClaim(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
 
 

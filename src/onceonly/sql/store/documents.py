@@ -112,7 +112,9 @@ class SqlDocuments:
             return ()
         async with self._reading() as connection:
             packet = await connection.scalar(text("SELECT @@max_allowed_packet"))
-        narrow = f"max_allowed_packet is {packet}, so the largest documents are refused: {PACKET} bytes hold them all"
+        narrow = (
+            f"max_allowed_packet is {packet}, so the server rejects the largest documents: set it to {PACKET} bytes or more"
+        )
         return (narrow,) if packet < PACKET else ()
 
     async def remove_expired(self, limit: int = 1000) -> int:

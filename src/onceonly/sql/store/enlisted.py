@@ -166,13 +166,13 @@ def _bind_of(session: Session, home: RecordStore) -> Engine | Connection:
 
 def _check_bind(bind: Engine | Connection, home: RecordStore) -> None:
     if isinstance(bind, Connection) and is_guarded(bind):
-        raise SetupError("enlist: this is the session of a handler: send messages with its Context instead")
+        raise SetupError("enlist cannot use the session of a handler: send messages with its Context instead")
     here, there = whereabouts(bind.engine.url), whereabouts(home.place.url)
     if bind.engine.pool is not home.pool and (here is None or here != there):
         place = "a SQLite database in memory" if here is None else written(bind.engine.url)
         raise SetupError(
             f"enlist: the session writes to {place}, and the store of endpoint {home.endpoint!r} is "
-            f"{written(home.place.url)}: its relay would not find the message. Use one database, with the "
+            f"{written(home.place.url)}: its relay would not find the message. Use the same database, with the "
             "same name in both"
         )
     options = bind.get_execution_options()

@@ -34,7 +34,7 @@ def load(connection: Connection, scope: StoreScope, units: Sequence[str]) -> Loa
     for key in keys:
         if len(_in_bytes(key)) > ENTITY_KEY_BYTES:
             raise PermanentFailure(
-                f"entity key {key[:60]!r}... is too long; the limit of a SQL store is {ENTITY_KEY_BYTES} bytes"
+                f"entity key {key[:60]!r}... is too long; the limit of a SQL store is {ENTITY_KEY_BYTES} bytes. Shorten it"
             )
     loaded: dict[str, bytes | None] = dict.fromkeys(keys)
     for some in chunks(keys):
@@ -55,7 +55,7 @@ def save(connection: Connection, scope: StoreScope, loaded: Loaded, changes: Cha
             dialect.update_all(connection, table, some, key="key")
         for made in packets((row for key, row in rows.items() if loaded[key] is None), "state"):
             if len(dialect.insert_absent(connection, table, made, key=["key"])) < len(made):
-                raise ConflictError("another worker made an entity of this unit first")
+                raise ConflictError("another worker created an entity of this unit first")
         for gone in chunks([key for key in changed if changes[key] is None]):
             dialect.remove(connection, [table], gone, key="key")
 

@@ -75,4 +75,6 @@ def _read(endpoint: str, journal: bytes) -> Journal:
     try:
         return _decode(journal)
     except msgspec.DecodeError as error:
-        raise SchemaTooNew(f"the janitor's journal of {endpoint!r} cannot be read by this onceonly ({error})") from error
+        raise SchemaTooNew(
+            f"the janitor journal of endpoint {endpoint!r} has an unknown format ({error}): upgrade onceonly in this process"
+        ) from error

@@ -25,7 +25,7 @@ def spend(connection: Connection, scope: StoreScope, attempts: Sequence[str]) ->
             connection, [scope.tables.register], some, key="attempt", only={"cancelled": False}
         )
         if spent < len(some):
-            raise ConflictError("an attempt at a message was cancelled: what it made is gone")
+            raise ConflictError("an attempt to handle a message was cancelled, and its artifacts were deleted")
 
 
 class SqlRegister:
@@ -45,7 +45,7 @@ class SqlRegister:
             for some in chunks(values):
                 dialect, table = self._database.dialect, self._tables.register
                 if len(dialect.insert_absent(connection, table, some, key=["attempt"])) < len(some):
-                    raise ConflictError("an attempt at a message was registered before: each needs a fresh id")
+                    raise ConflictError("this attempt id is already registered: use a new id for each attempt")
 
         if values:
             async with self._database.autocommitting() as connection:

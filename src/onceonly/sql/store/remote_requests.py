@@ -165,7 +165,7 @@ class OpenSqlRequest:
             mine = table.c.key == key_of(self._opening.endpoint, self._opening.key)
             waiting = update(table).where(mine, table.c.request.is_not(None), table.c.answer.is_(None))
             if connection.execute(waiting.values(attempt=self._opening.attempt, answer=answer)).rowcount != 1:
-                raise ConflictError("the request was executed or deleted by another")
+                raise ConflictError("another process executed or deleted this request first")
 
         await self._unit.commit_attempt(() if record is None else (record,), last=last, limit=self._limit)
 

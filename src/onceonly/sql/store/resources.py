@@ -33,16 +33,15 @@ from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.sql.translation import translated
 
 ENDED = (
-    "the database transaction of this unit was ended by other means: by the database (an error, "
-    "or ON CONFLICT ROLLBACK) or through the driver. Do not swallow database errors, and do not "
+    "something other than onceonly ended the database transaction of this unit: the database (an error "
+    "or ON CONFLICT ROLLBACK), or a call of the driver. Do not swallow database errors, and do not "
     "end the transaction in a handler"
 )
 ABORTED = (
-    "it left the database transaction aborted: it swallowed a database error. Use begin_nested() "
-    "around statements that may fail"
+    "it swallowed a database error, so the database aborted the transaction. Use begin_nested() around statements that may fail"
 )
-SPOILT = "the changes of a failed handler could not be undone separately"
-LOST = "the connection of the unit was lost before its commit"
+SPOILT = "the changes of a failed handler could not be rolled back separately"
+LOST = "the database connection of this unit was lost before its commit"
 HELD = "this unit holds the write lock of its database, so other connections cannot write: use the session of the handler"
 _OUTAGES = frozenset({DatabaseFailure.LOCKED, DatabaseFailure.HELD, DatabaseFailure.UNABLE, DatabaseFailure.FORBIDDEN})
 
@@ -85,7 +84,7 @@ class SqlResources:
             return self._entities
         if _is_kind(kind, object) and kind is not object and isinstance(driver := self._transaction.driver, kind):
             return driver
-        raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
+        raise LookupError(f"a SQL unit provides AsyncSession and AsyncConnection, not {kind!r}")
 
     def is_busy(self) -> bool:
         """Tell whether the unit's connection waits for the database; see the port."""
@@ -188,7 +187,7 @@ class SqlResources:
         if kind is Connection:
             self._guard()
             return self._transaction.connection.sync_connection
-        raise LookupError(f"a synchronous handler has a Session and a Connection, no {kind!r}")
+        raise LookupError(f"a SQL unit provides Session and Connection to a `def` handler, not {kind!r}")
 
     def _opened(self) -> AsyncSession:
         if self._session is None:

@@ -78,7 +78,7 @@ class SqlStore:
                 undecidable += tuple(each for each in shut if not each.is_wanted_anyway)
                 gone = {each.message.identity for each in undecidable}
                 asked = [message for message in asked if message.identity not in gone]
-        raise ConflictError("buckets of the ring were rotated all the time")
+        raise ConflictError(f"gave up after {2 * BUCKETS} attempts: time buckets kept rotating")
 
     async def _check_bucket(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
         """Look what a bucket holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
@@ -192,9 +192,7 @@ class SqlStore:
         if found:
             return found[0]
         if message is None and self._claim_mode is not ClaimMode.UNTIL_FORGOTTEN:
-            raise ConflictError(
-                f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here"
-            )
+            raise ConflictError(f"message {identity.id!r} may be in progress, and the place of its claim is unknown")
         claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
         probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
         probe.abandon()  # no other unit has the claim any more

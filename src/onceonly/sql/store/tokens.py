@@ -114,5 +114,5 @@ def _read_records(
     )
     rows = connection.execute(query, {"messages": [*by_key], "tokens": [*not_taken]}).all()
     if any(row.effects is None for row in rows):
-        raise ConflictError("another worker has given back the token of a message that was being claimed")
+        raise ConflictError("another worker released the token of a message while this unit was claiming it")
     return {by_key[row.key]: decode_record(by_key[row.key], row.effects) for row in rows}

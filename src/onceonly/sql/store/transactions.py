@@ -88,7 +88,7 @@ class SqlTransactions:
             return None
         kept = _read(connection, self._tables, key)
         if kept is None:  # it was removed since, or this transaction's snapshot is older than it
-            raise ConflictError("the row of this idempotency key cannot be seen yet")
+            raise ConflictError("another transaction has just stored or deleted this idempotency key")
         return kept
 
 

@@ -61,13 +61,13 @@ class SqlUnit:
             if records and _is_no_longer_unique(error.__cause__):  # an index of the caller's, or the tombstone
                 async with self._scope.database.reading() as connection:
                     if await connection.run_sync(is_buried, self._scope, records[0].identity):
-                        raise ConflictError("a sweeper took this attempt for dead, and fenced it") from error
+                        raise ConflictError("another process considered this transaction dead and cancelled it") from error
             raise
 
     async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
         """Write, also what `last` writes, and commit within the limit; see the port."""
         if self._is_over:
-            raise CommitFailed("this unit was committed or given up before")
+            raise CommitFailed("this unit has already been committed or abandoned")
         self._is_over = True
         try:
             with self._scope.database.translate(locked=ConflictError, refused=CommitRefused, committing=True):

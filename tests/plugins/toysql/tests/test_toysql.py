@@ -14,6 +14,7 @@ from onceonly.conformance.sql import (
     SqlDeadLetterSuite,
     SqlDocumentsSuite,
     SqlForgetfulStoreSuite,
+    SqlRegisterSuite,
     SqlRingSuite,
     SqlStoreSuite,
     SqlTransactionSuite,
@@ -69,6 +70,10 @@ class TestRing(InAFile, SqlRingSuite):
     """Time buckets."""
 
     waived: ClassVar[dict[str, str]] = {"test_there_is_one_leader_at_a_time": "one transaction writes at a time"}
+
+
+class TestRegister(InAFile, SqlRegisterSuite):
+    """Reservations."""
 
 
 class TestTransport(InAFile, SqlTransportSuite):

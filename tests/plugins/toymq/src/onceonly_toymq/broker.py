@@ -95,7 +95,7 @@ class ToyTransport:
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count; see the port. Raises QueueMissing."""
         if endpoint not in self._broker.queues:
-            raise QueueMissing(f"there is no queue {endpoint!r}. Start the endpoint, or run `onceonly topology create`.")
+            raise QueueMissing(f"queue {endpoint!r} does not exist: start the endpoint, or run `onceonly topology create`")
         self._end_leases()
         mine = [copy for copy in self._broker.copies if copy.queue == endpoint]
         held = sum(copy.receipt is not None for copy in mine)

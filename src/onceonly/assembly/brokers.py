@@ -1,0 +1,34 @@
+"""What a broker reports about a queue at start, for people."""
+
+import logging
+
+from onceonly.config.location import Location
+from onceonly.formats.log_events import EventLogger
+from onceonly.ports.transport import ChecksBroker, Transport
+
+_log = EventLogger(logging.getLogger("onceonly.transport"))
+_TOLD: set[tuple[str, str, str]] = set()
+"""Endpoints, places and texts that this process has logged."""
+
+
+async def report_settings(transport: Transport, endpoint: str, place: Location) -> None:
+    """Log how the broker stores the queue of an endpoint, if it reports that. Each text once in a process.
+
+    Raises SetupError, RetryableError.
+    """
+    if not isinstance(transport, ChecksBroker):
+        return
+    report = await transport.check()
+    where = {"endpoint": endpoint, "place": str(place)}
+    settings = ", ".join(f"{name} {value}" for name, value in report.settings)
+    if settings and _is_first(endpoint, place, settings):
+        _log.info("queue settings", extra={**where, "settings": settings})
+    for warning in report.warnings:
+        if _is_first(endpoint, place, warning):
+            _log.warning("queue warning", extra={**where, "reason": warning})
+
+
+def _is_first(endpoint: str, place: Location, text: str) -> bool:
+    known = len(_TOLD)
+    _TOLD.add((endpoint, str(place), text))
+    return len(_TOLD) > known
