@@ -11,6 +11,9 @@ from rich.console import Console
 from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
 from onceonly_verify.checks.larger import DEEP
 from onceonly_verify.explorer import Step
+from onceonly_verify.generated import replayed
+from onceonly_verify.generated.reach import CheckReach, Reach
+from onceonly_verify.generated.suite import GeneratedFindings, ModuleFigures, Survivor
 from onceonly_verify.histories import Counterexample, TraceStep
 from onceonly_verify.processes import cores
 from onceonly_verify.schedules import WalkResult
@@ -33,11 +36,25 @@ CUT_OFF = CheckResult(**WORLD, complete=False)
 INCAPABLE = CheckResult(**WORLD, complete=True, missing=("commit: crash before",))
 CAUGHT = MutantResult(name="ack before processing", caught=True, violation="a was lost", states=7, steps=STEPS)
 SURVIVED = MutantResult(name="nothing changed", caught=False, states=9)
+SURVIVOR = Survivor(name="generated: a", words="drops a call", known="no world has two")
+GENERATED = GeneratedFindings(
+    seed=0,
+    sampled=True,
+    modules={"relay": ModuleFigures(total=29, run=2, caught=1, equivalent=3, survivors=1)},
+    survivors=(SURVIVOR,),
+)
+FIGURES = {"total": 29, "run": 2, "caught": 1, "equivalent": 3, "percent": 50.0}
 ACKED_EARLY = "ack before processing"
+SMALL = "given up with its effects pending"
 
 
 def let_the_checker_find(
-    monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult, *, at_once: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    checked: CheckResult,
+    hunted: MutantResult,
+    *,
+    at_once: int = 0,
+    generated: GeneratedFindings = GENERATED,
 ) -> None:
     """Let there be one check and one mutant, with these results, for whoever asks for so many processes."""
 
@@ -54,6 +71,14 @@ def let_the_checker_find(
 
     monkeypatch.setattr(command, "run_checks", checks)
     monkeypatch.setattr(command, "run_mutants", mutants)
+    let_the_generator_find(monkeypatch, generated)
+
+
+def let_the_generator_find(monkeypatch: pytest.MonkeyPatch, generated: GeneratedFindings) -> None:
+    """Let the generated mutants come to this, whichever are chosen."""
+    monkeypatch.setattr(command, "reach_of", lambda *_, **__: Reach(()))
+    monkeypatch.setattr(command, "tasks_of", lambda *_: [])
+    monkeypatch.setattr(command, "summed_up", lambda *_: generated)
 
 
 def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[CheckResult], walked: WalkResult) -> None:
@@ -82,6 +107,13 @@ def test_the_answer_has_every_check_and_every_mutant(onceonly: Terminal, monkeyp
     assert done.answer == {
         "checks": [WORLD | {"complete": True, "violations": 0, "stuck": 0, "violation": "", "missing": []}],
         "mutants": [{"name": "ack before processing", "caught": True, "violation": "a was lost", "steps": 3, "states": 7}],
+        "generated": {
+            **FIGURES,
+            "sampled": True,
+            "seed": 0,
+            "survivors": [{"name": "generated: a", "does": "drops a call", "known": "no world has two"}],
+            "modules": {"relay": {**FIGURES, "survivors": 1}},
+        },
     }
     tables = onceonly("verify")
     assert tables.code == 0
@@ -90,6 +122,21 @@ def test_the_answer_has_every_check_and_every_mutant(onceonly: Terminal, monkeyp
     assert tables.out.splitlines()[-1].startswith(
         "1 check complete, 1,200 states, 0 violations, 0 stuck; 1 of 1 mutant caught; "
     )
+
+
+def test_an_unknown_survivor_among_generated_mutants_fails(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named on standard error. `--generated` runs nothing else."""
+    let_the_generator_find(monkeypatch, GENERATED)
+    fine = onceonly("verify", "--generated")
+    assert fine.code == 0
+    assert "Known survivors" in fine.out
+    assert "checks" not in fine.out
+    unknown = GeneratedFindings(seed=0, sampled=False, modules=GENERATED.modules, survivors=(replace(SURVIVOR, known=""),))
+    let_the_generator_find(monkeypatch, unknown)
+    done = onceonly("verify", "--generated", "--json")
+    assert done.code == 1
+    assert done.answer["generated"]["survivors"][0]["known"] is None
+    assert done.err == "error: mutants not caught: generated: a\n"
 
 
 def test_without_a_terminal_progress_is_plain_lines(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +237,21 @@ def test_one_mutant_is_shown_saved_and_replayed(onceonly: Terminal) -> None:
     assert "Reproduced in 3 steps." in replayed.out
     answer = onceonly("verify", "--replay", "found.json", "--json").answer
     assert (answer["reproduced"], len(answer["steps"])) == (True, 3)
+
+
+def test_one_generated_mutant_is_shown_saved_and_replayed(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, as one that is written by hand. Here one check reaches it."""
+    lines = frozenset(("algorithms.outbox", number) for number in range(500))
+    reach = Reach((CheckReach(check=SMALL, lines=lines, states=1, complete=True),))
+    monkeypatch.setattr(replayed, "reach_of", lambda _plan, **_: reach)
+    name = "generated: algorithms.outbox.finish: drop _forget_and_ack #1"
+    shown = onceonly("verify", "--mutant", name, "--save", "found.json")
+    assert shown.code == 0, shown.error
+    assert f"Counterexample in check {SMALL!r}:" in shown.out
+    again = onceonly("verify", "--replay", "found.json")
+    assert again.code == 1
+    assert "Reproduced in" in again.out
+    assert onceonly("verify", "--mutant", "generated: nobody").code == 2
 
 
 @pytest.mark.parametrize(

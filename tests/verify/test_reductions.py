@@ -1,5 +1,6 @@
 """What the search leaves out changes nothing that it finds: with and without, the same ends, and the same faults seen."""
 
+from collections.abc import Coroutine
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Raises
+from onceonly.ports.bundle import Ports
 from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, partial_order, reductions, run_mutant
 from onceonly_verify.check import CHAIN, TWICE
 from onceonly_verify.environment import CheckEnvironment
@@ -18,7 +20,7 @@ from onceonly_verify.partial_order import _RULES
 from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.reductions import Reductions
-from onceonly_verify.roles import Role
+from onceonly_verify.roles import Batch, Role
 from onceonly_verify.running import explore
 from onceonly_verify.trie import Node
 from onceonly_verify.workload import DeduplicationMode, Workload, copies
@@ -63,7 +65,7 @@ WITHOUT_STARTS = changed(
     ]
 )
 """A shell that keeps no record of starts. The shipping one asks for that record before it looks at what comes again, so it
-never sees how late a settlement by another was. The rules ask nothing about the program, so they must hold for this one too."""
+never sees how late a settlement by another was. The reductions ask nothing about the program, so they must hold for it."""
 RELAYED = "two copies, and a relay"
 RELAYED_DYING = "one message, a relay, and a crash"
 RELAYED_LATE = "one message, a relay, and an early lease expiry"
@@ -96,10 +98,15 @@ def with_a_relay(**changes: Any) -> World:
     return World(check, (*check.roles, RELAYING))
 
 
+def unwatched(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the delivery shell without the log of its batch, which asks for a record of each start."""
+    return programs.delivery.deliver(batch, ports)
+
+
 def without_starts(bounds: Bounds) -> World:
     """Have a shell without a record of starts handle one message."""
     check = replace(ONE, bounds=bounds)
-    return World(check, check.roles, WITHOUT_STARTS)
+    return World(check, tuple(replace(role, program=unwatched) for role in check.roles), WITHOUT_STARTS)
 
 
 WORLDS = {
@@ -132,6 +139,14 @@ COMPARED = (
     "a committed transaction whose process died",
     "two transactions whose processes died",
     "a chain, one worker and one relay each",
+    "a client that retries",
+    "a control message next to a good message",
+    "asked by another service for two things",
+    "a chain with tokens, and a sweeper at each endpoint",
+    "a chain with tokens elsewhere, a sweeper of both endpoints, and a failed call",
+    "tokens in the same database, two enlisted transactions, and a relay",
+    "an artifact, a relay, and an early sweep",
+    "time, delays of retries, and clocks that differ",
     OPTIMISTIC.name,
     "a chain, two workers each",
     "a chain, both handlers fail",
@@ -159,6 +174,13 @@ COMPARED = (
     "a ring, copies that come late, and nothing to send",
     "a ring, two slices of one bucket, and a failed call",
     RING_LATE,
+    "two messages with two effects each, and a failed call",
+    "two messages that sometimes fail, with different counts",
+    "a message that must run alone and fails",
+    "an event with two subscribers, a dedup store",
+    "two messages of one entity in a batch, its history, and a failed call",
+    "time, a control message, and a crash",
+    "time, a request of another service, late and deleted",
 )
 
 LARGE = {
@@ -281,7 +303,9 @@ def test_a_mutant_is_caught_where_the_whole_search_catches_it(mutant: Mutant) ->
     """By the same check: the whole search finds nothing in those before."""
     told = run_mutant(mutant)
     before = mutant.checks[: mutant.checks.index(told.check)]
-    whole = [explore(WORLDS[name].check, changed(mutant.changes), reduced=False)[0] for name in before]
+    whole = [
+        explore(WORLDS[name].check, changed(mutant.changes, has_log=mutant.needs_log), reduced=False)[0] for name in before
+    ]
     assert not any(found.steps for found in whole)
 
 
@@ -289,7 +313,7 @@ def test_a_violation_is_told_as_the_whole_search_tells_it() -> None:
     """Its history is as short as can be, though what goes first makes it longer."""
     mutant = next(each for each in MUTANTS if each.name == "a failed message kept as one that is handled")
     check = WORLDS[mutant.checks[0]].check
-    programs = changed(mutant.changes)
+    programs = changed(mutant.changes, has_log=mutant.needs_log)
     whole, _ = explore(check, programs, reduced=False)
     assert run_mutant(mutant).steps == whole.steps
     assert len(whole.steps) < len(explore(check, programs)[0].steps)

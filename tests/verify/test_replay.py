@@ -102,7 +102,9 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     history = Counterexample(check="one message", violation=STUCK, steps=steps)
     assert not (await replay(history)).reproduced
     idle = change(
-        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport()")
+        "algorithms.delivery",
+        "deliver",
+        insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
     )
     opening = InitialState(opening_of(history).check, changed([idle]))
 

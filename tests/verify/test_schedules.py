@@ -100,7 +100,9 @@ def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
 def test_a_walk_that_never_rests_is_stuck() -> None:
     """A program that gives everything back for ever."""
     idle = change(
-        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport()")
+        "algorithms.delivery",
+        "deliver",
+        insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
     )
     walked = walk_schedules(1, programs=changed([idle]))
     assert walked.violation.startswith(("stuck", "endless"))

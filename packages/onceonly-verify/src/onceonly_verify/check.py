@@ -6,9 +6,10 @@ from onceonly.model.retry import Retry
 from onceonly_verify.actors.clients import client_roles
 from onceonly_verify.actors.executors import executing_roles
 from onceonly_verify.actors.maintenance import maintenance_roles
-from onceonly_verify.actors.relays import relay_roles, sweeper_roles, transaction_roles
+from onceonly_verify.actors.relays import relay_roles, shared_sweeper_roles, sweeper_roles, transaction_roles
+from onceonly_verify.actors.timekeeping import expiry_roles, timed
 from onceonly_verify.mutations import CodeChange
-from onceonly_verify.roles import Role, endpoint_roles, older_roles
+from onceonly_verify.roles import Role, endpoint_roles, older_roles, peerless_roles
 from onceonly_verify.workload import BILLING, SHOP, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, count
 
@@ -24,12 +25,19 @@ class Check(Struct, frozen=True, kw_only=True):
     executors: int = 2
     """How many answer other services, where any ask."""
     sweepers: int = 0
+    """How many sweep at each endpoint that leaves something to sweep."""
+    shared_sweepers: int = 0
+    """How many sweep for all endpoints, one after another, in one process."""
     janitors: int = 0
+    peerless: int = 0
+    """How many workers lack the setting for other services."""
     older: tuple[CodeChange, ...] = ()
     """What makes an older version of the shipping code, which one more worker runs."""
     batch: int = 1
     isolated: bool = False
     """Whether units undo each failed handler alone from the start."""
+    full: bool = False
+    """Whether each batch is as large as it can be. Then many situations in large batches take few states."""
     patience: int = 12
     reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
     """Calls that must occur, so that a check that does nothing fails."""
@@ -37,18 +45,22 @@ class Check(Struct, frozen=True, kw_only=True):
     @property
     def roles(self) -> tuple[Role, ...]:
         """Say what its workers do."""
-        each = endpoint_roles(self.workload, workers=self.workers, batch=self.batch, isolated=self.isolated)
+        each = endpoint_roles(self.workload, workers=self.workers, batch=self.batch, isolated=self.isolated, full=self.full)
         workers = each if self.workers else ()
-        return (
+        roles = (
             *workers,
+            *peerless_roles(self.workload, workers=self.peerless, batch=self.batch),
             *older_roles(self.workload, self.older, batch=self.batch),
             *transaction_roles(self.workload),
             *client_roles(self.workload),
             *executing_roles(self.workload, workers=self.executors),
             *relay_roles(self.workload, relays=self.relays),
             *sweeper_roles(self.workload, sweepers=self.sweepers),
+            *shared_sweeper_roles(self.workload, sweepers=self.shared_sweepers),
             *maintenance_roles(self.workload, janitors=self.janitors),
+            *expiry_roles(self.workload),
         )
+        return tuple(timed(role, self.workload.timing) for role in roles)
 
     @property
     def bound(self) -> str:
@@ -66,14 +78,22 @@ class Check(Struct, frozen=True, kw_only=True):
         where = " at each endpoint" if endpoints > 1 else ""
         each = f"{count(self.workers, 'worker', 'workers')}{where}"
         chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
-        size = f"{'isolated ' if self.isolated else ''}batches of {self.batch}"
+        size = f"{'full ' if self.full else ''}{'isolated ' if self.isolated else ''}batches of {self.batch}"
         busy = [each, size] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         older = ["1 worker of an older version"] if self.older else []
+        older += [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
+        sweepers += [f"{count(self.shared_sweepers, 'sweeper', 'sweepers')} of all endpoints"] if self.shared_sweepers else []
         janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
         kept = [self.workload.deduplication.value] if self.workload.deduplication is not DeduplicationMode.CLAIMS else []
-        return ", ".join([*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, self.bounds.text()])
+        timing = self.workload.timing
+        time = [count(timing.steps, "step of the clock", "steps of the clock")] if timing else []
+        if timing and {*timing.skews, *timing.sweeper_skews} != {0}:
+            time.append("clocks that differ by a step")
+        return ", ".join(
+            [*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, *time, self.bounds.text()]
+        )
 
 
 TWICE = copies("a", "a")

@@ -1,7 +1,8 @@
 """Time that passes, in worlds where claims are forgotten: a part of the world, so that every program sees it in its calls only.
 
-The clock is the store's. It begins when the slice of what waits in the queues may not be forgotten yet, and ends when it may.
-A sender's clock is ahead of it, or behind, by one slice at most.
+In worlds with explicit time, the store's clock moves with the clock of the world. In all others it begins when the slice of
+what waits in the queues may not be forgotten yet, and ends when it may. A sender's clock is ahead of it, or behind, by one
+slice at most.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.ring import PendingEntry, RingSettings, RingWorld
-from onceonly.adapters.memory.world import PortOperation
+from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
@@ -19,9 +20,13 @@ from onceonly.model.record import Effect, Record
 from onceonly.model.ring import Bucketing, Undecidable
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.programs import Programs
+from onceonly_verify.time_steps import STEP
 
-WIDTH = 10
-BUCKETING = Bucketing(WIDTH, buckets=4, full=2)
+WIDTH = STEP
+FULL = 2
+BUCKETING = Bucketing(WIDTH, buckets=4, full=FULL)
+RETENTION = FULL * WIDTH
+"""How long a claim is kept at least, counted from the instant of its message, or from its commit if it has none."""
 START, END = 9 * WIDTH, 10 * WIDTH
 """What the clock shows at the beginning, and after it has moved on by one slice."""
 OLD, NEXT = 8 * WIDTH - 1, 11 * WIDTH
@@ -35,14 +40,25 @@ class TimedRing(RingWorld, frozen=True):
     now: int = START
 
 
-def first_ring(programs: Programs) -> Any:
+def first_ring(programs: Programs, now: int = START) -> Any:
     """Give what a store knows at the beginning: nothing, with all buckets labelled."""
-    return programs.ring.look(TimedRing(), programs.ring.RingSettings(BUCKETING, START))[0]
+    return programs.ring.look(TimedRing(now=now), programs.ring.RingSettings(BUCKETING, now))[0]
 
 
 def tick(world: TimedRing) -> tuple[TimedRing, None]:
     """Let one slice pass, up to the end."""
     return replace(world, now=min(world.now + WIDTH, END)), None
+
+
+def goes_on(world: TimedRing) -> tuple[TimedRing, None]:
+    """Let one slice pass."""
+    return replace(world, now=world.now + WIDTH), None
+
+
+def ring_ticks(worlds: Mapping[str, Any]) -> tuple[PortOperation, ...]:
+    """Return what moves the clocks of the rings in a world, together with the clock of that world."""
+    rings = [name for name, world in worlds.items() if isinstance(world, TimedRing)]
+    return tuple(PortOperation("tick", WorldPart(name, TimedRing()), goes_on, ()) for name in rings)
 
 
 def claimed_before(

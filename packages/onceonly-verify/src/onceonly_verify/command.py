@@ -11,8 +11,18 @@ from onceonly.cli.output import NEGATIVE, SETUP, complain, refuse, show, show_js
 from onceonly.cli.places import JsonOption
 from onceonly_verify import CHECKS, MUTANTS, Check, CheckResult, Mutant, MutantResult, render, run_checks, run_mutants
 from onceonly_verify.checks.larger import DEEP, LARGE
+from onceonly_verify.coverage.measuring import CoverageMissing, library, run_measured
+from onceonly_verify.coverage.report import coverage_json, show_coverage
+from onceonly_verify.coverage.suite import CoverageFindings, findings_of
 from onceonly_verify.deep import Budget, holds, run_deep
+from onceonly_verify.generated.generator import PREFIX, GeneratedMutant, generated_mutants
+from onceonly_verify.generated.replayed import run_named
+from onceonly_verify.generated.report import generated_json, show_generated
+from onceonly_verify.generated.running import GeneratedResult, Limits, run_generated
+from onceonly_verify.generated.suite import SAMPLE, GeneratedFindings, GeneratedPlan, reach_of, summed_up, tasks_of
 from onceonly_verify.histories import STUCK, history_of
+from onceonly_verify.invariants.kinds import unreported
+from onceonly_verify.limits import NOT_COVERED
 from onceonly_verify.output import (
     check_json,
     mutant_json,
@@ -32,7 +42,7 @@ MILLION = 1_000_000
 INTERRUPTED = 130
 """Exit code: stopped with Ctrl-C, as shells count it."""
 
-_Named = TypeVar("_Named", Check, Mutant)
+_Named = TypeVar("_Named", Check, Mutant, GeneratedMutant)
 
 
 class VerifyPlan(Struct, frozen=True, kw_only=True):
@@ -49,6 +59,12 @@ class VerifyPlan(Struct, frozen=True, kw_only=True):
     as_json: bool = False
     telling: bool = False
     """Whether to print the counterexamples of mutants as well."""
+    generated: GeneratedPlan | None = None
+    named: Sequence[GeneratedMutant] = ()
+    """Generated mutants to run alone, with their counterexamples."""
+    limits: Limits = Limits()
+    coverage: bool = False
+    """Whether to measure what the checks reach."""
 
 
 class VerifyFindings(Struct):
@@ -58,6 +74,8 @@ class VerifyFindings(Struct):
     hunted: list[MutantResult] = field(default_factory=list)
     deep: list[CheckResult] = field(default_factory=list)
     walked: WalkResult | None = None
+    generated: GeneratedFindings | None = None
+    coverage: CoverageFindings | None = None
     interrupted: bool = False
 
 
@@ -68,8 +86,22 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     ] = True,
     check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this check; repeatable.")] = None,
     mutant: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run only this mutant and print its counterexample; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Run only this mutant, also a generated one, and print its counterexample; repeatable."
+        ),
     ] = None,
+    generated: Annotated[bool, typer.Option(help="Run all generated mutants and nothing else, instead of a sample.")] = False,
+    sample: Annotated[int, typer.Option(min=0, help="Number of generated mutants in a sample.")] = SAMPLE,
+    mutant_states: Annotated[
+        int, typer.Option(min=1, help="States of a check after which a generated mutant is not caught by it.")
+    ] = Limits().check_states,
+    mutant_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a generated mutant has survived.")
+    ] = Limits().seconds,
+    coverage: Annotated[
+        bool, typer.Option(help="Also measure which lines and branches of the algorithms the checks reach. Runs no mutants.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="List checks and mutants without running them.")] = False,
     save: Annotated[str | None, typer.Option(metavar="FILE", help="Save the counterexample to this file.")] = None,
     replay: Annotated[
@@ -81,25 +113,36 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     schedules: Annotated[
         int | None, typer.Option(min=0, help="Number of random schedules. Skips all other checks unless --deep is given.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random schedules.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random schedules and of the sample.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Explore every interleaving of the shipping algorithms in small worlds, with crashes, duplicates and lost answers.
 
-    Exits with code 1 on a violation, a stuck state, an incomplete check, or a mutant that survives. The larger worlds of --deep
-    may stay incomplete. With --replay, exits with code 1 if the violation is reproduced and 3 if it is not.
+    Exits with code 1 on a violation, a stuck state, an incomplete check, or a mutant that survives. Generated mutants that
+    are listed as survivors are printed only. The larger worlds of --deep
+    may stay incomplete. With --coverage, exits with code 1 also if the checks do not reach a line or branch that is not in the
+    list of exceptions, or reach one that is. With --replay, exits with code 1 if the violation is reproduced and 3 if it is
+    not.
     """
     if list_:
         _list(as_json=as_json)
         return
+    if coverage:
+        _refuse_with_coverage(mutant=mutant, generated=generated, deep=deep, schedules=schedules is not None, replay=replay)
     if replay is not None:
         replay_file(replay, as_json=as_json)
-    whole = not (check or mutant or (schedules is not None and not deep))
+    whole = not (check or mutant or generated or (schedules is not None and not deep))
+    mutants = mutants and not coverage
+    limits = Limits(check_states=mutant_states, seconds=mutant_seconds)
+    by_rule = [name for name in mutant or () if name.startswith(PREFIX)]
+    by_hand = [name for name in mutant or () if name not in by_rule]
     _carry_out(
         VerifyPlan(
             checks=_chosen(check, (*CHECKS, *DEEP)) if check else CHECKS if whole else (),
-            mutants=_chosen(mutant, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
+            mutants=_chosen(by_hand, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
+            named=_chosen(by_rule, generated_mutants()) if by_rule else (),
+            limits=limits,
             deep=DEEP if deep else (),
             budget=Budget(minutes * 60, int(gigabytes * 2**30)),
             schedules=schedules if schedules is not None else MILLION * deep,
@@ -108,6 +151,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
             save=save,
             as_json=as_json,
             telling=bool(mutant),
+            generated=GeneratedPlan(sample=None if generated else sample, seed=seed, limits=limits, jobs=jobs)
+            if generated or (whole and mutants and sample)
+            else None,
+            coverage=coverage,
         )
     )
 
@@ -123,6 +170,8 @@ def _carry_out(plan: VerifyPlan) -> None:
         show_json(_document(plan, found))
     else:
         _tell(plan, found, time.perf_counter() - began)
+        if len(found.checked) > 1:
+            show("Not covered:\n" + "\n".join(f"* {text}" for text in NOT_COVERED))
     _keep(plan, found)
     bad = _complaints(found)
     for text in bad:
@@ -133,11 +182,25 @@ def _carry_out(plan: VerifyPlan) -> None:
         refuse("interrupted: the results above are incomplete", INTERRUPTED)
 
 
+def _refuse_with_coverage(**others: object) -> None:
+    """Refuse other options, and a missing library, before anything runs."""
+    if together := [f"--{name}" for name, value in others.items() if value]:
+        refuse(f"--coverage cannot be combined with {', '.join(together)}: run them one after the other", SETUP)
+    try:
+        library()
+    except CoverageMissing as error:
+        refuse(str(error), SETUP)
+
+
 def _work(plan: VerifyPlan, found: VerifyFindings) -> None:
     if plan.checks:
         _check(plan, found)
     if plan.mutants:
         _hunt(plan, found)
+    if plan.named:
+        _hunt_named(plan, found)
+    if plan.generated:
+        _generate(plan, plan.generated, found)
     if plan.deep:
         _go_deep(plan, found)
     if plan.schedules:
@@ -157,7 +220,13 @@ def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
             found.checked.append(each)
             watch.done(_line(each))
 
-        found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
+        if not plan.coverage:
+            found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
+            return
+        measured = run_measured(plan.checks, jobs=plan.jobs, progress=seen, done=checked)
+        found.checked = [each.result for each in measured]
+        whole = {each.name for each in plan.checks} >= {each.name for each in CHECKS}
+        found.coverage = findings_of((each.arcs for each in measured), whole=whole)
 
 
 def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
@@ -168,6 +237,24 @@ def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
             watch.done(f"mutant {each.name}: {f'caught after {len(each.steps)} steps' if each.caught else 'SURVIVED'}")
 
         found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
+
+
+def _hunt_named(plan: VerifyPlan, found: VerifyFindings) -> None:
+    with watching("recording what checks reach", len(CHECKS), quiet=True) as watch:
+        generated = GeneratedPlan(limits=plan.limits, jobs=plan.jobs)
+        found.hunted += run_named(plan.named, generated, recorded=lambda each: watch.done(each.check))
+
+
+def _generate(plan: VerifyPlan, generated: GeneratedPlan, found: VerifyFindings) -> None:
+    with watching("recording what checks reach", len(plan.checks or CHECKS), quiet=True) as watch:
+        reach = reach_of(generated, recorded=lambda each: watch.done(each.check))
+    tasks = tasks_of(generated, reach)
+    with watching("checking generated mutants", len(tasks), quiet=plan.as_json) as watch:
+
+        def hunted(each: GeneratedResult) -> None:
+            watch.done(f"{each.name}: {f'caught in check {each.check!r}' if each.caught else 'SURVIVED'}")
+
+        found.generated = summed_up(run_generated(tasks, jobs=generated.jobs, done=hunted), generated)
 
 
 def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:
@@ -203,22 +290,36 @@ def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
         show_checks("Checks of larger worlds, within the limits of time and memory", found.deep)
     if found.hunted and not plan.telling:
         show_mutants(found.hunted)
+    _tell_counterexamples(plan, found)
+    if found.generated:
+        show_generated(found.generated)
+    if found.coverage:
+        show_coverage(found.coverage)
+    if found.walked:
+        _tell_walked(found.walked)
+    if found.checked or found.hunted:
+        show(summary(found.checked, found.hunted, seconds))
+
+
+def _tell_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
     for each in (*found.checked, *found.deep):
         if each.violation or each.stuck or each.missing or (each in found.checked and not each.complete):
             show(f"\n{each.algorithm}:\n{render(each)}")
-    words = {each.name: each.words for each in plan.mutants}
+    by_name: dict[str, Mutant | GeneratedMutant] = {each.name: each for each in plan.mutants}
+    by_name |= {each.name: each for each in plan.named}
     for mutant in found.hunted if plan.telling else ():
-        show(f"Mutant {mutant.name!r} {words[mutant.name]}.\nCounterexample in check {mutant.check!r}:\n{render(mutant)}")
-    if found.walked:
-        show(walked_text(found.walked))
-        if found.walked.history:
-            where = f"schedule {found.walked.number} of seed {found.walked.seed}"
-            show(f"Counterexample in check {found.walked.history.check!r}, {where}:")
-            steps = found.walked.history.steps
-            show("\n".join(f"{number:3}. {line.who}: {line.what}: {line.outcome}" for number, line in enumerate(steps, 1)))
-            show(f"     => {found.walked.history.violation}")
-    if found.checked or found.hunted:
-        show(summary(found.checked, found.hunted, seconds))
+        where = f"Counterexample in check {mutant.check!r}:\n{render(mutant)}" if mutant.caught else "No check caught it."
+        show(f"Mutant {mutant.name!r} {by_name[mutant.name].words}.\n{where}")
+
+
+def _tell_walked(walked: WalkResult) -> None:
+    show(walked_text(walked))
+    if walked.history:
+        where = f"schedule {walked.number} of seed {walked.seed}"
+        show(f"Counterexample in check {walked.history.check!r}, {where}:")
+        steps = enumerate(walked.history.steps, 1)
+        show("\n".join(f"{number:3}. {line.who}: {line.what}: {line.outcome}" for number, line in steps))
+        show(f"     => {walked.history.violation}")
 
 
 def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
@@ -228,7 +329,7 @@ def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
     if found.walked and found.walked.history:
         histories.append(found.walked.history)
     if plan.save:
-        caught = [each for each in found.hunted if each.caught]
+        caught = [each for each in found.hunted if each.caught and each.steps]
         histories += [history_of(each.check, each.violation, each.steps, each.name) for each in caught]
     for number, history in enumerate(histories):
         keep(history, plan.save if not number else None)
@@ -242,8 +343,12 @@ def _complaints(found: VerifyFindings) -> list[str]:
     if found.walked and not found.walked.passed:
         bad.append(f"random schedule {found.walked.number} of seed {found.walked.seed}")
     survivors = [each.name for each in found.hunted if not each.passed]
+    survivors += [each.name for each in found.generated.unknown] if found.generated else []
     texts = [f"checks failed: {', '.join(bad)}"] if bad else []
-    return texts + ([f"mutants not caught: {', '.join(survivors)}"] if survivors else [])
+    texts += [f"mutants not caught: {', '.join(survivors)}"] if survivors else []
+    unproven = unreported(each.violation for each in found.hunted) if len(found.hunted) == len(MUTANTS) else ()
+    texts += found.coverage.complaints if found.coverage else []
+    return texts + ([f"invariants that no mutant violates: {', '.join(unproven)}"] if unproven else [])
 
 
 def _document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
@@ -253,6 +358,10 @@ def _document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
     }
     if plan.deep:
         document["deep"] = [check_json(each) for each in found.deep]
+    if found.generated:
+        document["generated"] = generated_json(found.generated)
+    if found.coverage:
+        document["coverage"] = coverage_json(found.coverage)
     if found.walked:
         document["schedules"] = walked_json(found.walked)
     return document

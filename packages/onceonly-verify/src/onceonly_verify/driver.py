@@ -36,6 +36,12 @@ class CheckerDriver:
         """Name units and attempts after `name`, which no other run of the program has."""
         self.marks: list[PortOperation] = []
         """The operations done at once since the last call; none of them waits or answers."""
+        self.now = 0
+        """What the world's clock shows with the latest answer; 0 where no time passes."""
+        self.skew = 0
+        """By how many milliseconds the clock of this run differs."""
+        self.has_read_clock = False
+        """Whether the program read the clock since the latest answer."""
         self._name = name
         self._count = 0
 
@@ -50,6 +56,11 @@ class CheckerDriver:
     def at_once(self, operation: PortOperation) -> None:
         """Leave a note for the checker, which applies it before anything else happens."""
         self.marks.append(operation)
+
+    def read_clock(self) -> int:
+        """Return what the clock of this run shows."""
+        self.has_read_clock = True
+        return self.now + self.skew
 
     def token(self) -> tuple[Hashable, int]:
         """Count, under this run's name."""

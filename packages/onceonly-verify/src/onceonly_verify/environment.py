@@ -7,19 +7,23 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation
+from onceonly.formats.cloudevents import PREFIX
 from onceonly.model.identity import Identity
-from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
-from onceonly_verify.driver import HandlerChoice
-from onceonly_verify.faults import ANSWER_LOST, CallOutcome, failures, interrupted, outage, successes
+from onceonly_verify.clock import ring_ticks
+from onceonly_verify.driver import Call, HandlerChoice
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.invariants.copies import refused_for, wrong_copy
+from onceonly_verify.naming import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs
 from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Batch, Cast, Role
+from onceonly_verify.time_steps import TICKS, TimeKeeper, tick
 from onceonly_verify.trie import Node, Trie
 from onceonly_verify.wording import about, batch_text, receipt_text
-from onceonly_verify.workload import BLAMED, SINK, End, Workload, names_of
+from onceonly_verify.workload import BLAMED, DONE, SINKS, End, Flaw, Workload
 from onceonly_verify.workload_ports import Views, first_worlds
 from onceonly_verify.world import (
     BROKER,
@@ -66,7 +70,7 @@ class CheckEnvironment:
     ) -> None:
         """Set up queues with the workload's arrivals in them, and idle workers. Without `reduced`, no call goes first."""
         cast = self._cast = Cast(workload, programs, roles)
-        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced)
+        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced, timing=workload.timing)
         self._names = names_of(workload, programs)
         self._workload = workload
         self._programs = programs
@@ -75,15 +79,23 @@ class CheckEnvironment:
         self._failing: Way = partial(failures, blocking=workload.blocking)
         self._told: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
-        self._turns: dict[tuple[int, int, int], CallTransitions] = {}
-        self._begun: dict[tuple[int, int, int, int, bool], list[Move]] = {}
+        self._turns: dict[tuple[int, int, int, int], CallTransitions] = {}
+        self._begun: dict[tuple[int, int, int, int, bool, int], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
         self.views = Views(workload, programs)
         self.parts = fresh_parts(workload, bounds, programs=programs, cast=cast)
-        self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes, failures=bounds.failures)
+        self.time = TimeKeeper(workload.timing, self.parts, self.views) if workload.timing else None
+        self._ring_ticks = ring_ticks(self.parts.stores(self.parts.first[STORE])) if workload.timing else ()
+        self._now = 0
+        """What the clock shows in the state whose successors are listed."""
+        self._reads = False
+        """Whether a program read the clock in one of the moves that are listed."""
+        self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes)
         self.happened = self._reductions.happened
+        if self.time:
+            self.time.happened = self.happened
         self.initial: State = (*self.parts.first, *cast.idle)
 
     def successors(self, state: State) -> list[tuple[Label, int, State]]:
@@ -91,6 +103,8 @@ class CheckEnvironment:
 
         A call that meets nobody is made before anything else: the orders that are left out lead to the same states.
         """
+        if self.time:
+            self._now = self.time.now(state[STORE])
         place, moves = self._first_moves(state)
         if moves:
             return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
@@ -105,6 +119,9 @@ class CheckEnvironment:
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         if not self._reductions.is_quiet(state[LEDGER]):
             found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
+        if self.time:
+            moves = self._ticking(self.time, state)
+            found += [(move.label, -1, self._after(state, move, -1)) for move in moves]
         return found
 
     def is_at_rest(self, state: State) -> bool:
@@ -147,37 +164,43 @@ class CheckEnvironment:
                 self._reductions.abandon(parts, workers, ended=ended)
         if parts[LEDGER] in self.parts.busy:
             parts = self._reductions.settled(*parts)
+        if self.time:
+            parts[STORE] = self.time.observe(parts[STORE])
         return (*parts, *workers)
 
     # What a worker's call comes to.
 
     def _turn(self, number: int, state: State) -> CallTransitions:
         place = self._reductions.place(number)
-        key = (number, self.parts.at(state, place), state[LEDGER])
+        key = (number, self.parts.at(state, place), state[LEDGER], self._now)
         found = self._turns.get(key)
         if found is None:
             node, ledger = self.trie.nodes[number], self.parts.ledger(state[LEDGER])
             # A program that let something escape makes no move: it is a violation, found before this.
+            self._reads = False
             moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, PortOperation) else []
-            found = self._turns[key] = CallTransitions(moves, first=self._reductions.is_first(node, (place, key[1]), ledger))
+            first = not self._reads and self._reductions.is_first(node, (place, key[1]), ledger)
+            found = self._turns[key] = CallTransitions(moves, first=first)
         return found
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
+        ledger = ledger.checked(wrong_copy(node.call, node.batch))
         yield from self._going_on(node, self._forms(successes, node, where), ledger.applied(_point(node)))
         spent = ledger.spend("outage")
         if spent:
             yield from self._going_on(node, self._forms(outage, node, where), spent)
-        spent = ledger.spend("failures")
+        spent = ledger.failed(_point(node))
         if spent:
             yield from self._going_on(node, self._forms(self._failing, node, where), spent)
         spent = ledger.spend("crashes")
         if spent:
             for label, place, form in self._forms(interrupted, node, where):
-                yield self._dying(label, node, _changed(place, form, spent))
+                yield self._dying(label, node, _changed(node.call, place, form, spent, since=self.trie.began(node)))
 
     def _going_on(self, node: Node, told: list[ChosenOutcome], ledger: Ledger) -> Iterator[Move]:
         for label, place, form in told:
-            yield from self._continued(self.trie.child(node, form.outcome), label, _changed(place, form, ledger))
+            after = self.trie.child(node, form.outcome, self._now)
+            yield from self._continued(after, label, _changed(node.call, place, form, ledger, since=self.trie.began(node)))
 
     def _forms(self, way: Way, node: Node, where: tuple[int, int]) -> list[ChosenOutcome]:
         """List what a call can come to in one way, with the part's number for the part: whatever else may still happen."""
@@ -211,6 +234,7 @@ class CheckEnvironment:
 
     def _choices(self, node: Node, ledger: Ledger, ends: Ends, marks: Marks) -> Iterator[tuple[Node, Ledger, Ends, Marks]]:
         marks = (*marks, *node.marks)
+        self._reads = self._reads or node.reads
         if not isinstance(node.call, HandlerChoice):
             yield node, ledger, ends, marks
             return
@@ -220,11 +244,11 @@ class CheckEnvironment:
             if rest is None:
                 continue
             if end in BLAMED:
-                rest = rest.excuse()
+                rest = rest.excuse(name)
             if end is End.KILLS:
                 yield node, rest, (*ends, (name, end)), marks
             else:
-                yield from self._choices(self.trie.child(node, end), rest, (*ends, (name, end)), marks)
+                yield from self._choices(self.trie.child(node, end, self._now), rest, (*ends, (name, end)), marks)
 
     def _dying(self, label: Label, node: Node, now: WorldChange) -> Move:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
@@ -242,8 +266,8 @@ class CheckEnvironment:
         sweeps = role.sweeps
         if sweeps and not self.parts.has_pending(state, (), sweeps):
             return []  # it would look, find nothing, and have changed nothing
-        early = bool(sweeps) and not self._is_idle(state)
-        key = (number, state[BROKER], state[LEDGER], state[STORE] if role.waits else NOBODY, early)
+        early = bool(sweeps) and not self.time and not self._is_idle(state)
+        key = (number, state[BROKER], state[LEDGER], state[STORE] if role.waits else NOBODY, early, self._now)
         found = self._begun.get(key)
         if found is None:
             known = self.parts.ledger(state[LEDGER])
@@ -259,7 +283,7 @@ class CheckEnvironment:
                 continue
             said = Label(role.label + role.point, batch_text(batch), "applied")
             now = WorldChange(BROKER, part, ledger)
-            yield from self._continued(self.trie.root(batch), said, now)
+            yield from self._continued(self.trie.root(batch, self._now), said, now)
             spent = ledger.spend("failures")
             if spent and part != broker:
                 yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self.parts.ledger_number(spent), number, ())
@@ -293,6 +317,25 @@ class CheckEnvironment:
             found += self._landings[landing]
         return found
 
+    def _only_waits(self, state: State) -> bool:
+        """Return whether nothing but the time brings this world to rest."""
+        if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
+            return False
+        eager = {number for number in state[WORKERS:] if not self._cast.roles[number].is_patient}
+        return not self.is_at_rest(state) and not any(self._beginning(number, state) for number in eager)
+
+    def _ticking(self, time: TimeKeeper, state: State) -> list[Move]:
+        """Move the clock by one step, where it may."""
+        is_last = self._only_waits(state)
+        begun = [self.trie.began(self.trie.nodes[number]) for number in state[WORKERS:] if number >= self._idle]
+        if not time.may_move(state[STORE], begun, self.parts.ledger(state[LEDGER]).oldest, is_last=is_last):
+            return []
+        number = self.parts.at(state, time.place)
+        after = self.parts.number(time.place, number, tick(self.parts.bare(time.place, number))[0])
+        label = Label(TICKS, "", APPLIED)
+        self.happened.add(label.kind)
+        return [Move(label, time.place, after, state[LEDGER], NOBODY, self._ring_ticks)]
+
     def _expiring(self, broker: int, ledger: int, receipt: Any) -> Move | None:
         """End the lease of a delivery whose worker is still at work."""
         spent = self.parts.ledger(ledger).spend("expiries")
@@ -307,7 +350,7 @@ class CheckEnvironment:
 
     def _landing(self, ledger: Ledger, index: int, before: int) -> Iterator[Move]:
         place, operation = ledger.pending[index]
-        rest = replace(ledger, pending=(*ledger.pending[:index], *ledger.pending[index + 1 :]))
+        rest = ledger.settled((*ledger.pending[:index], *ledger.pending[index + 1 :]))
         for form in successes(operation, self.parts.bare(place, before)):
             part = self.parts.number(place, before, form.part)
             point = self.parts.label_of(operation) + operation.point
@@ -323,19 +366,31 @@ def _point(node: Node) -> str:
 def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> Parts:
     """Set up queues with the workload's arrivals in them, and one empty store for each endpoint."""
     transports = programs.transports
-    queues = tuple(Topology(endpoint=name) for name in (*(role.queue for role in cast.roles), SINK))
+    names = (*(role.queue for role in cast.roles), *sorted(SINKS))
+    queues = tuple(Topology(endpoint=name, events=(DONE,) if name in workload.subscribers else ()) for name in names)
     world, _ = transports.declare(transports.BrokerWorld(), queues)
     world, _ = transports.send(world, workload.sends(), transports.BrokerRules())
+    unnamed = {each.name.encode() for each in workload.arrivals if each.flaw is Flaw.UNNAMED}
+    world = replace(world, entries=tuple(_unnamed(each) if each.body in unnamed else each for each in world.entries))
+    suspects = {each.name.encode() for each in workload.arrivals if each.suspect}
+    world = replace(world, entries=tuple(replace(each, suspect=each.body in suspects) for each in world.entries))
     labels: dict[str, str] = {}
     for role in cast.roles:
         labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it
-    first = (BrokerPart(world), programs.stores.LettersWorld(), Ledger(bounds, overtaken=bool(bounds.sweeps)))
+    first = (
+        BrokerPart(world),
+        programs.stores.LettersWorld(),
+        Ledger(bounds, overtaken=bool(bounds.sweeps or workload.timing)),
+    )
     return Parts(first_worlds(workload, programs), labels, first)
 
 
-def _changed(place: int, form: CallOutcome, ledger: Ledger) -> WorldChange:
+def _unnamed(entry: Any) -> Any:
+    """Take a message's id away."""
+    return replace(entry, headers=tuple(header for header in entry.headers if header[0] != f"{PREFIX}id"))
+
+
+def _changed(call: Call | None, place: int, form: CallOutcome, ledger: Ledger, *, since: int) -> WorldChange:
     for operation in form.pending:
-        ledger = ledger.later(place, operation)
-    if isinstance(form.outcome, tuple) and Answer.REFUSED in form.outcome:
-        ledger = ledger.excuse()
-    return WorldChange(place, form.part, ledger)
+        ledger = ledger.later(place, operation, since)
+    return WorldChange(place, form.part, ledger.excuse(*refused_for(call, form.outcome)))

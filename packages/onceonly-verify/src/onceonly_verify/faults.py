@@ -24,6 +24,7 @@ UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = (
     "OutcomeUnknown, partly applied",
 )
 CUT_OFF = "the store goes away"
+TIMED_OUT = "times out"
 ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
 
@@ -31,13 +32,18 @@ _UNKNOWN = (UNKNOWN_APPLIED, UNKNOWN_NOT, LANDS_LATER)
 FORMS: dict[str, tuple[str, ...]] = {
     "begin": (CONFLICT, FAILED, UNKNOWN_NOT),
     "open": (CONFLICT, FAILED, UNKNOWN_NOT),
-    "start-begin": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),
+    "start-begin": (CONFLICT, FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),
     "start-died": (FAILED,),
     "entry": (FAILED,),
     "rotate": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
     "load": (FAILED,),
     "save": (FAILED, *_UNKNOWN),  # a repeated one finds another version, for ever
     "keys": (FAILED,),
+    "row-open": (FAILED, *_UNKNOWN),
+    "row-cancel": (FAILED, *_UNKNOWN, DUPLICATED),
+    "row-remove": (FAILED, *_UNKNOWN, DUPLICATED),
+    "row-rows": (FAILED,),
+    "row-old": (FAILED,),
     "dedup-contains": (FAILED,),
     "dedup-add": (FAILED, *_UNKNOWN, DUPLICATED),
     "token-live": (FAILED,),
@@ -67,7 +73,9 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 Of a call over many items any part may happen as well; of one that only reads, every failure is the same.
 """
-LATE = frozenset({"commit", "send", "save", "token-prepare", "artifact-create", "remote-put", "remote-call", "call-put"})
+LATE = frozenset(
+    {"commit", "send", "save", "token-prepare", "artifact-create", "remote-put", "remote-call", "call-put", "row-open"}
+)
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 
 
@@ -140,7 +148,11 @@ def successes(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
 
 def failures(operation: PortOperation, part: Any, *, blocking: bool) -> Iterator[CallOutcome]:
     """Fail a call in every form it can fail in."""
-    if operation.point not in FORMS or operation.function(part, *operation.arguments) is None:
+    if operation.point not in FORMS:
+        return
+    if operation.function(part, *operation.arguments) is None:
+        if operation.point == "start-begin":  # another run of the message may be in progress
+            yield CallOutcome(TIMED_OUT, part, raises(TimeoutError))
         return
     if operation.point in {"begin", "open"}:
         yield from (
@@ -153,6 +165,8 @@ def failures(operation: PortOperation, part: Any, *, blocking: bool) -> Iterator
         yield from _write_failures(operation, part)
         if operation.point == "send":
             yield from _answer_failures(operation, part)
+        if operation.point == "remote-call" and len(operation.arguments[0]) > 1:
+            yield from (form for form in _answer_failures(operation, part) if form.form != ONE_REFUSED)
 
 
 def outage(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
@@ -216,7 +230,7 @@ def _write_failures(operation: PortOperation, part: Any) -> Iterator[CallOutcome
 
 
 def _answer_failures(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
-    """Answer badly for one of the messages sent, well for the others."""
+    """Answer badly for one of the messages sent, or of the requests made, well for the others."""
     applied, answers = do(operation, part)
     for index, item in enumerate(operation.arguments[0]):
         others = only(operation, [*operation.arguments[0][:index], *operation.arguments[0][index + 1 :]])

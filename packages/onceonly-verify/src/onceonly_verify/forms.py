@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.model.token import TOKEN
-from onceonly_verify.workload import SINK
+from onceonly.model.token import TOKEN, Token
+from onceonly_verify.workload import SINKS
 from onceonly_verify.world import BrokerPart
 
 
@@ -33,7 +33,7 @@ def in_order(store: Any) -> Any:
     """Sort what has no order, so that equal stores are equal; what is beside the stores has none to sort."""
     if not hasattr(store, "notes"):
         return store
-    kept = {"keys": tuple(sorted(store.keys, key=repr))} if getattr(store, "keys", ()) else {}
+    kept = {name: tuple(sorted(found, key=repr)) for name in ("keys", "rows") if (found := getattr(store, name, ()))}
     return replace(
         store,
         **kept,
@@ -45,11 +45,11 @@ def in_order(store: Any) -> Any:
 
 def drained(before: BrokerPart, broker: Any) -> BrokerPart:
     """Let the sink take what was sent to it; its messages need no numbers."""
-    kept = tuple(sorted((entry for entry in broker.entries if entry.queue != SINK), key=lambda entry: entry.number))
+    kept = tuple(sorted((entry for entry in broker.entries if entry.queue not in SINKS), key=lambda entry: entry.number))
     if len(kept) == len(broker.entries):
         return BrokerPart(replace(broker, entries=kept), before.sunk, before.tokens)
-    taken = [(dict(e.headers), e.body.decode()) for e in broker.entries if e.queue == SINK]
-    sunk = before.sunk | {(headers["ce-id"], text) for headers, text in taken}
-    tokens = before.tokens | {headers[f"ce-{TOKEN}"] for headers, _ in taken if f"ce-{TOKEN}" in headers}
+    taken = [(dict(e.headers), e.body.decode(), e.queue) for e in broker.entries if e.queue in SINKS]
+    sunk = before.sunk | {(headers["ce-id"], text, queue) for headers, text, queue in taken}
+    tokens = before.tokens | {Token(headers[f"ce-{TOKEN}"], queue) for headers, _, queue in taken if f"ce-{TOKEN}" in headers}
     last = max((before.broker.last, *(entry.number for entry in kept)))
     return BrokerPart(replace(broker, entries=kept, last=last), sunk, tokens)

@@ -11,10 +11,12 @@ from onceonly.model.errors import OnceOnlyError, SetupError
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.explorer import Step
+from onceonly_verify.generated.generator import PREFIX, generated_mutants
 from onceonly_verify.mutants import MUTANTS
-from onceonly_verify.mutations import DoesNotApply
+from onceonly_verify.mutations import CodeChange, DoesNotApply
 from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.simulation import Simulation, at_once
+from onceonly_verify.step_limit import STEP_LIMIT
 from onceonly_verify.workload import End
 from onceonly_verify.world_player import WORLD, Ends, InitialState, Option, OutOfBounds
 
@@ -89,13 +91,21 @@ def programs_of(mutant: str) -> Programs:
     """Give the shipping code, or the mutant's. Raises SetupError."""
     if not mutant:
         return shipped()
-    found = next((each for each in MUTANTS if each.name == mutant), None)
-    if found is None:
+    changes = changes_of(mutant)
+    needs_log = next((each.needs_log for each in MUTANTS if each.name == mutant), True)
+    if not changes:
         raise SetupError(f"unknown mutant {mutant!r}: `onceonly verify --list` lists the mutants")
     try:
-        return changed(found.changes)
+        return changed(changes, has_log=needs_log)
     except DoesNotApply as error:
         raise SetupError(f"mutant {mutant!r} no longer applies to the code: {error}") from error
+
+
+def changes_of(mutant: str) -> tuple[CodeChange, ...]:
+    """Give the changes of a mutant, written by hand or generated; none if there is no mutant of this name."""
+    if mutant.startswith(PREFIX):
+        return tuple(each.change for each in generated_mutants() if each.name == mutant)
+    return next((each.changes for each in MUTANTS if each.name == mutant), ())
 
 
 def option_for(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option, int]:
@@ -203,7 +213,8 @@ def resolved(history: Counterexample, opening: InitialState) -> Counterexample:
     """Find the variants with which a history leads to its violation; as it is when none does."""
     lines = list(history.steps)
     for _ in range(ATTEMPTS):
-        ways, found = at_once(_attempt(lines, history.violation, opening))
+        with STEP_LIMIT.watching():
+            ways, found = at_once(_attempt(lines, history.violation, opening))
         if same(found, history.violation):
             return replace(history, steps=tuple(lines))
         last = next((at for at in reversed(range(len(ways))) if lines[at].variant + 1 < ways[at]), None)

@@ -1,17 +1,18 @@
 """The code under check: the shipping modules themselves, or a fresh set of them with changes applied."""
 
-import ast
 import builtins
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from functools import cache
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from onceonly_verify.mutations import CodeChange, DoesNotApply, mutated
 
 MODULES = (
     "onceonly.model.identity",
+    "onceonly.model.retry",
     "onceonly.algorithms.admission",
     "onceonly.algorithms.sweeper",
     "onceonly.algorithms.remote_call",
@@ -25,6 +26,7 @@ MODULES = (
     "onceonly.algorithms.delivery",
     "onceonly.algorithms.sweeper",
     "onceonly.adapters.memory.store",
+    "onceonly.adapters.memory.register",
     "onceonly.adapters.memory.starts",
     "onceonly.adapters.memory.transactions",
     "onceonly.adapters.memory.ring",
@@ -32,13 +34,15 @@ MODULES = (
     "onceonly.adapters.memory.dedup",
     "onceonly.adapters.memory.tokens",
     "onceonly.adapters.memory.artifacts",
-    "onceonly.adapters.memory.transactions",
+    "onceonly.adapters.memory.database_transactions",
     "onceonly.adapters.memory.remote_requests",
     "onceonly.adapters.memory.remote",
     "onceonly.adapters.memory.documents",
+    "onceonly.documents.compare_and_set",
     "onceonly.documents.store",
     "onceonly.documents.register",
     "onceonly.documents.transactions",
+    "onceonly.documents.dedup",
     "onceonly.adapters.memory.transport",
 )
 """Each comes after those it imports."""
@@ -47,9 +51,10 @@ WORLDS = ("onceonly.adapters.memory.store", "onceonly.adapters.memory.transport"
 
 
 class Programs(NamedTuple):
-    """The modules a check runs."""
+    """The modules a check runs. `has_log` tells whether the calls and the report of each batch are compared with its log."""
 
     identity: Any
+    retry: Any
     admission: Any
     effects: Any
     delivery: Any
@@ -57,9 +62,11 @@ class Programs(NamedTuple):
     transaction: Any
     sweeper: Any
     stores: Any
+    stored_rows: Any
     transactions: Any
     ring: Any
     database: Any
+    database_transactions: Any
     dedup: Any
     tokens: Any
     artifacts: Any
@@ -68,10 +75,12 @@ class Programs(NamedTuple):
     execution: Any
     memory_documents: Any
     documents: Any
+    marks: Any
     register: Any
     document_transactions: Any
     transports: Any
     starts: Any
+    has_log: bool = True
 
 
 def shipped() -> Programs:
@@ -79,9 +88,9 @@ def shipped() -> Programs:
     return _together({name: importlib.import_module(name) for name in MODULES})
 
 
-def changed(changes: Sequence[CodeChange]) -> Programs:
+def changed(changes: Sequence[CodeChange], *, has_log: bool = True) -> Programs:
     """Compile all modules anew, with these changes; what is imported elsewhere stays as it is. Raises DoesNotApply."""
-    return _together(_compiled(changes, {}))
+    return _together(_compiled(changes, {}))._replace(has_log=has_log)
 
 
 def _compiled(changes: Sequence[CodeChange], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
@@ -90,19 +99,30 @@ def _compiled(changes: Sequence[CodeChange], shared: Mapping[str, ModuleType]) -
     if unknown:
         raise DoesNotApply(f"no module under check is called {', '.join(sorted(unknown))}")
     for name in (name for name in MODULES if name not in shared):
-        source = inspect.getsource(importlib.import_module(name))
-        tree = mutated(source, [each for each in changes if "onceonly." + each.module == name])
-        fresh[name] = _compile(name, tree, fresh)
+        here = tuple(each for each in changes if "onceonly." + each.module == name)
+        code = _code(name, here) if here else _unchanged(name)
+        fresh[name] = _execute(name, code, fresh)
     return fresh
+
+
+@cache
+def _unchanged(name: str) -> CodeType:
+    return _code(name, ())
+
+
+def _code(name: str, changes: Sequence[CodeChange]) -> CodeType:
+    tree = mutated(inspect.getsource(importlib.import_module(name)), changes)
+    return compile(tree, f"<{name}, changed>", "exec")
 
 
 def older(programs: Programs, changes: Sequence[CodeChange]) -> Programs:
     """Compile what works on the same world as these programs do, with changes that make another version of it."""
-    shared = {module.__name__: module for module in programs if module.__name__.startswith(WORLDS)}
-    return _together(_compiled(changes, shared))
+    modules = [each for each in programs if isinstance(each, ModuleType)]
+    shared = {module.__name__: module for module in modules if module.__name__.startswith(WORLDS)}
+    return _together(_compiled(changes, shared))._replace(has_log=programs.has_log)
 
 
-def _compile(name: str, tree: ast.Module, fresh: Mapping[str, ModuleType]) -> ModuleType:
+def _execute(name: str, code: CodeType, fresh: Mapping[str, ModuleType]) -> ModuleType:
     """Run a module so that it imports the fresh modules instead of the shipping ones."""
 
     def load(wanted: str, *rest: Any, **named: Any) -> Any:
@@ -110,13 +130,14 @@ def _compile(name: str, tree: ast.Module, fresh: Mapping[str, ModuleType]) -> Mo
 
     module = ModuleType(name)
     vars(module)["__builtins__"] = {**vars(builtins), "__import__": load}
-    exec(compile(tree, f"<{name}, changed>", "exec"), vars(module))  # noqa: S102 - our own source, changed by our own mutants
+    exec(code, vars(module))  # noqa: S102 - our own source, changed by our own mutants
     return module
 
 
 def _together(modules: Mapping[str, ModuleType]) -> Programs:
     return Programs(
         identity=modules["onceonly.model.identity"],
+        retry=modules["onceonly.model.retry"],
         admission=modules["onceonly.algorithms.admission"],
         effects=modules["onceonly.algorithms.effects"],
         delivery=modules["onceonly.algorithms.delivery"],
@@ -124,9 +145,11 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         transaction=modules["onceonly.algorithms.transaction"],
         sweeper=modules["onceonly.algorithms.sweeper"],
         stores=modules["onceonly.adapters.memory.store"],
+        stored_rows=modules["onceonly.adapters.memory.register"],
         transactions=modules["onceonly.adapters.memory.transactions"],
         ring=modules["onceonly.adapters.memory.ring"],
         database=modules["onceonly.adapters.memory.database"],
+        database_transactions=modules["onceonly.adapters.memory.database_transactions"],
         dedup=modules["onceonly.adapters.memory.dedup"],
         tokens=modules["onceonly.adapters.memory.tokens"],
         artifacts=modules["onceonly.adapters.memory.artifacts"],
@@ -135,6 +158,7 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         execution=modules["onceonly.algorithms.remote_execution"],
         memory_documents=modules["onceonly.adapters.memory.documents"],
         documents=modules["onceonly.documents.store"],
+        marks=modules["onceonly.documents.dedup"],
         register=modules["onceonly.documents.register"],
         document_transactions=modules["onceonly.documents.transactions"],
         transports=modules["onceonly.adapters.memory.transport"],

@@ -13,22 +13,21 @@ from onceonly_verify.partial_order import are_rivals, is_first
 from onceonly_verify.parts import Parts
 from onceonly_verify.roles import Cast
 from onceonly_verify.trie import Node
-from onceonly_verify.workload import SINK
+from onceonly_verify.workload import SINKS
 from onceonly_verify.world import BROKER, LEDGER, STORE, WORKERS, Ledger, State
 
 
 class Reductions:
     """Tells what happens at once, and what may go first."""
 
-    def __init__(self, parts: Parts, cast: Cast, transports: Any, *, nodes: list[Node], failures: int) -> None:
-        """Reduce histories in which `failures` calls may fail; `nodes` are the workers', a list that grows."""
+    def __init__(self, parts: Parts, cast: Cast, transports: Any, *, nodes: list[Node]) -> None:
+        """Reduce histories of these workers: `nodes` are theirs, a list that grows."""
         self.happened: set[str] = set()
         """Every kind of thing that happened, here and in the environment."""
         self._parts = parts
         self._cast = cast
         self._transports = transports
         self._nodes = nodes
-        self._failures = failures
         self._left: dict[tuple[int, int, tuple[int, ...], bool], tuple[int, int]] = {}
         self._landed: dict[tuple[int, ...], list[int]] = {}
         self._quiet: dict[int, bool] = {}
@@ -50,8 +49,7 @@ class Reductions:
                 entry = self._parts.entry(receipt, broker)
                 self.happened.add(f"{self._cast.label_at(entry.queue)}lease: ends")
                 world, _ = self._transports.expire(world, receipt)
-                behind = ended and after.left.failures == self._failures
-                after = replace(after, left_behind=after.left_behind or behind)
+                after = replace(after, left_behind=after.left_behind or (ended and not after.unsettled))
         return self._parts.number(BROKER, broker, world), self._parts.ledger_number(after)
 
     def settled(self, *parts: int) -> list[int]:
@@ -68,7 +66,7 @@ class Reductions:
                     self._parts.put(found, place, self._parts.number(place, before, after))
                 else:
                     kept.append((place, operation))
-            found[LEDGER] = self._parts.ledger_number(replace(ledger, pending=tuple(kept)))
+            found[LEDGER] = self._parts.ledger_number(ledger.settled(tuple(kept)))
         return found
 
     def is_quiet(self, ledger: int) -> bool:
@@ -112,5 +110,5 @@ def makes_no_difference(operation: PortOperation, part: Any) -> bool:
         numbers = {entry.number for entry in part.entries}
         return not any(receipt.number in numbers for receipt in operation.arguments[0])
     if operation.point == "send":  # nobody reads the sink
-        return all(send.to == SINK for send in operation.arguments[0])
+        return all(send.to in SINKS for send in operation.arguments[0])
     return all(form.part == part for form in successes(operation, part))  # without effect once, so for good

@@ -6,6 +6,7 @@ anew, and a worker whose process dies is a task that is cancelled.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from onceonly_verify.driver import Call, CheckerDriver, HandlerChoice
 from onceonly_verify.explorer import Step
 from onceonly_verify.histories import Counterexample, Diverged, final, follow, opening_of, same
 from onceonly_verify.simulation import Simulation
+from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
 from onceonly_verify.world_player import InitialState
 
 Tell = Callable[[int, Step], None]
@@ -43,7 +45,13 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
 
 async def replay(history: Counterexample, tell: Tell | None = None) -> ReplayResult:
     """Replay a history on the running event loop. Raises SetupError when its check or its mutant is gone."""
-    simulation, done = Simulation(opening_of(history), Task), 0
+    simulation = Simulation(opening_of(history), Task)
+    with STEP_LIMIT.watching():
+        return await _replayed(simulation, history, tell)
+
+
+async def _replayed(simulation: Simulation, history: Counterexample, tell: Tell | None) -> ReplayResult:
+    done = 0
     try:
         for at, line in enumerate(history.steps):
             option, ends, _ = await follow(simulation, line, at)
@@ -108,15 +116,17 @@ class Task:
         self._driver = GrantingDriver(batch[0].receipt)
         self._task: asyncio.Task[Any] | None = None
 
-    async def resume(self, outcome: Any) -> None:
+    async def resume(self, outcome: Any, now: int) -> None:
         """Grant the outcome, and wait until the task makes its next call or is over."""
         driver = self._driver
+        driver.now = now
         if self._task is None:
             self._task = asyncio.create_task(self._opening.cast.program(self.batch, driver))
             self._task.add_done_callback(lambda _: driver.waits.set())
         else:
             driver.grant(outcome)
-        await driver.waits.wait()
+        with suppress(EndlessStep), STEP_LIMIT:  # the task has it too
+            await driver.waits.wait()
         self.call = driver.call
         if self._task.done():
             self.call, self.escaped = None, self._task.exception()

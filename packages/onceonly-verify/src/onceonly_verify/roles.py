@@ -1,19 +1,23 @@
 """What the workers of a world do: which program, on which endpoint, and what sets it going. Data, one row for each kind."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import WorldPart
+from onceonly.formats.cloudevents import PREFIX
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.clock import is_to_come
 from onceonly_verify.driver import CheckerDriver
+from onceonly_verify.invariants.reports import reported
 from onceonly_verify.mutations import CodeChange
 from onceonly_verify.programs import Programs, older
+from onceonly_verify.time_steps import STEP, skew_of, unskewed
 from onceonly_verify.workload import DeduplicationMode, Workload
 from onceonly_verify.workload_ports import place_of, ports_of
 
@@ -23,11 +27,18 @@ Begun = tuple[Any, Batch]
 
 
 def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
-    """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable."""
+    """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable.
+
+    In full batches, take the first ones in order, as many as a batch may have.
+    """
     lease = transports.Lease(transports.NEVER - 1, transports.NEVER)
     _, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (None, ())
     numbers = {delivery.receipt.number for delivery in offered}
     free = [entry for entry in broker.entries if entry.number in numbers]
+    if role.is_full:
+        if free:
+            yield transports.receive(broker, role.queue, role.batch, lease)
+        return
     seen = set()
     for chosen in chain.from_iterable(combinations(free, size) for size in range(1, role.batch + 1)):
         alike = tuple((entry.headers, entry.body, entry.times, entry.suspect) for entry in chosen)
@@ -39,14 +50,30 @@ def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
 
 def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Run the shipping delivery shell, and all below it."""
-    work: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports)
-    return work
+    return _delivering(programs, batch, ports, isolated=False)
 
 
 def delivering_isolated(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Run it as a worker does in which a handler has failed lately."""
-    work: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports, isolated=True)
-    return work
+    return _delivering(programs, batch, ports, isolated=True)
+
+
+def _delivering(programs: Programs, batch: Batch, ports: Ports, *, isolated: bool) -> Coroutine[Any, Any, Any]:
+    deliver, handlers = programs.delivery.deliver, cast("Any", ports.handlers)
+    batch = _prefixed(batch, handlers.workload.prefix)
+    if programs.has_log:
+        return reported(deliver, batch, ports, isolated=isolated)
+    alone: Coroutine[Any, Any, Any] = deliver(batch, ports, isolated=isolated)
+    return alone
+
+
+def _prefixed(batch: Batch, prefix: str) -> Batch:
+    """Return a batch as a broker delivers it that has another prefix for the names of attributes."""
+    if prefix == PREFIX:
+        return batch
+    return tuple(
+        replace(each, headers=tuple((name.replace(PREFIX, prefix, 1), value) for name, value in each.headers)) for each in batch
+    )
 
 
 class Role(Struct, frozen=True, kw_only=True):
@@ -69,10 +96,16 @@ class Role(Struct, frozen=True, kw_only=True):
     """
     older: tuple[CodeChange, ...] = ()
     """What makes its code that of an older version."""
+    has_peers: bool = True
+    """Whether its processes are set up to call other services."""
+    is_patient: bool = False
+    """Whether it waits for a time only: until then it wakes up and changes nothing."""
     reaches: tuple[str, ...] = ()
     """Calls that it must make somewhere, where the check does not say so."""
     workers: int = 1
     batch: int = 1
+    is_full: bool = False
+    """Whether it takes full batches only, in the order of the queue."""
     begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
     program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
     waits: Callable[[Mapping[str, Any], Any, Batch], bool] | None = None
@@ -102,12 +135,55 @@ def older_roles(workload: Workload, changes: tuple[CodeChange, ...], *, batch: i
     )
 
 
-def endpoint_roles(workload: Workload, *, workers: int, batch: int, isolated: bool = False) -> tuple[Role, ...]:
+def peerless_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+    """Give the first endpoint workers without the setting for other services.
+
+    They get full batches that others have handled, and give them back: a delivery comes to them twice at most.
+    """
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=f"{workload.endpoints[0]}, without peers",
+            label=f"{workload.labels[0]}without peers: ",
+            workers=workers,
+            reaches=("release",),
+            batch=batch,
+            begins=sharing,
+            has_peers=False,
+            waits=partial(_is_new, size=batch),
+        ),
+    )[: 1 if workers else 0]
+
+
+PEERLESS_MOST = 2
+"""The last delivery of a copy that a worker without peers may take."""
+
+
+def _is_new(worlds: Mapping[str, Any], _broker: Any, batch: Batch, *, size: int) -> bool:
+    claimed = {identity.id for world in worlds.values() for identity, _ in getattr(world, "claims", ())}
+    receipts: list[Any] = [delivery.receipt for delivery in batch]
+    if len(batch) < size or any(receipt.times > PEERLESS_MOST for receipt in receipts):
+        return True
+    return any(dict(delivery.headers)["ce-id"] not in claimed for delivery in batch)
+
+
+def endpoint_roles(
+    workload: Workload, *, workers: int, batch: int, isolated: bool = False, full: bool = False
+) -> tuple[Role, ...]:
     """Give each endpoint so many workers, of which each takes so many deliveries at once."""
     waits = is_to_come if workload.deduplication is DeduplicationMode.RING else None
     program = delivering_isolated if isolated else delivering
     return tuple(
-        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits, program=program)
+        Role(
+            endpoint=endpoint,
+            queue=endpoint,
+            label=label,
+            workers=workers,
+            batch=batch,
+            is_full=full,
+            waits=waits,
+            program=program,
+        )
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
     )
 
@@ -153,4 +229,6 @@ class Cast:
         """Give what a worker does with one batch, not begun, on this driver."""
         role = self.role(batch)
         programs = self._older.get(role.queue, self._programs)
-        return role.program(programs, batch, ports_of(self._workload, programs, driver, endpoint=role.endpoint))
+        driver.skew = skew_of(batch) * STEP
+        ports = ports_of(self._workload, programs, driver, endpoint=role.endpoint, has_peers=role.has_peers)
+        return role.program(programs, unskewed(batch), ports)

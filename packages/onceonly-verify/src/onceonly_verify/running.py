@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.environment import CheckEnvironment
@@ -16,6 +18,8 @@ from onceonly_verify.processes import Tell, side_by_side
 from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.results import CheckResult, MutantResult
 from onceonly_verify.roles import Role
+from onceonly_verify.step_limit import STEP_LIMIT
+from onceonly_verify.time_steps import HANDLED_AGAIN
 from onceonly_verify.trie import NotDeterministic
 from onceonly_verify.workload import DeduplicationMode
 from onceonly_verify.world import Bounds
@@ -60,11 +64,14 @@ def run_checks(
 
 
 def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int = MUTANT_LIMIT) -> MutantResult:
-    """Run the mutant's checks until one catches it. One that does not apply is not caught."""
+    """Run the mutant's checks until one catches it. One that does not apply is not caught.
+
+    The log of batches is used for mutants only that need it: it would see others before they do any harm.
+    """
     began = time.perf_counter()
     named = {check.name: check for check in checks}
     try:
-        programs = changed(mutant.changes)
+        programs = changed(mutant.changes, has_log=mutant.needs_log)
     except DoesNotApply as error:
         return MutantResult(name=mutant.name, caught=False, violation=f"does not apply: {error}")
     states = 0
@@ -94,8 +101,12 @@ def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
     """
     ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
     wanted = {f"handler: {end.value}" for end in ends}
+    if check.workload.timing and check.workload.timing.forgets:
+        wanted.add(HANDLED_AGAIN)
     for role in check.roles:
-        wanted |= _required_of(role, check.bounds, happened)
+        is_late = (check.workload.timing and role.sweeps) or not role.has_peers  # it gets only what a crash has left
+        bounds = replace(check.bounds, crashes=max(0, check.bounds.crashes - 1)) if is_late else check.bounds
+        wanted |= _required_of(role, bounds, happened)
     for label in check.workload.labels if check.workers else ():
         here = frozenset(kind.removeprefix(label) for kind in happened if kind.startswith(label))
         wanted |= {label + kind for kind in _required_at_one(check, here)}
@@ -144,12 +155,13 @@ def explore(
         if progress:
             progress(check.name, states, transitions)
 
-    try:
-        return Explorer(environment, auditor, tick).explore(limit), frozenset(environment.happened)
-    except NotDeterministic as error:
-        raise NotDeterministic(f"{check.name}: {error}") from error
-    finally:
-        environment.trie.close()
+    with STEP_LIMIT.watching():
+        try:
+            return Explorer(environment, auditor, tick).explore(limit), frozenset(environment.happened)
+        except NotDeterministic as error:
+            raise NotDeterministic(f"{check.name}: {error}") from error
+        finally:
+            environment.trie.close()
 
 
 def _search(

@@ -137,7 +137,7 @@ class Walk:
         """Choose something for this worker or the world that is no fault; None when there is nothing."""
         simulation = self._simulation
         if who == WORLD:
-            landing = simulation.player.landing()
+            landing = [*simulation.player.landing(), *simulation.ticking()]
             return self._chance.choice(landing) if landing else None
         call = simulation.call(who)
         if call:

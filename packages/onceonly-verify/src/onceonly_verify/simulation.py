@@ -8,6 +8,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly_verify.driver import Call, HandlerChoice
 from onceonly_verify.invariants.auditor import Auditor
+from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
 from onceonly_verify.workload import End
 from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import State
@@ -24,8 +25,8 @@ class ProgramRun(Protocol):
     call: Call | None
     escaped: BaseException | None
 
-    async def resume(self, outcome: Any) -> None:
-        """Answer its call, and wait for the next; the first answer, None, lets it begin."""
+    async def resume(self, outcome: Any, now: int) -> None:
+        """Answer its call at this instant, and wait for the next; the first answer, None, lets it begin."""
 
     async def kill(self) -> None:
         """End it, as the death of its process does."""
@@ -44,20 +45,23 @@ class SteppedRun:
         self.escaped: BaseException | None = None
         self._driver, self._coroutine = opening.cast.start(batch)
 
-    async def resume(self, outcome: Any) -> None:
+    async def resume(self, outcome: Any, now: int) -> None:
         """Send the outcome."""
+        self._driver.now = now
         try:
-            self.call = self._coroutine.send(outcome)
+            with STEP_LIMIT:
+                self.call = self._coroutine.send(outcome)
         except StopIteration:
             self.call = None
-        except Exception as error:  # noqa: BLE001 - what a program lets escape is a finding
+        except (Exception, EndlessStep) as error:  # noqa: BLE001 - what a program lets escape is a finding
             self.call, self.escaped = None, error
 
     async def kill(self) -> None:
         """Close the coroutine. One that makes a call while it ends is closed again: a dead process makes none."""
         for _ in range(CLOSINGS):
             try:
-                return self._coroutine.close()
+                with STEP_LIMIT:
+                    return self._coroutine.close()
             except RuntimeError:
                 continue
         raise RuntimeError("a program does not end when its process dies")
@@ -107,6 +111,7 @@ class Simulation:
         player, call = self.player, self.call(who) if who >= 0 else None
         if who < 0:
             yield from player.landing()
+            yield from self.ticking()
             yield from player.expiring()
         elif call:
             yield from player.applied(who, call)
@@ -117,6 +122,16 @@ class Simulation:
             yield from self.arrivals(who)
             yield from self.arrivals(who, lost=True)
 
+    def ticking(self) -> list[Option]:
+        """Move the clock, where it may move."""
+        if not self.player.time:
+            return []
+        busy = [self.player.bounded_since(who, self.call(who)) for who, run in enumerate(self.workers) if run]
+        idle = not busy and not self.player.ledger.pending and not self.player.is_at_rest()
+        eager = [who for who, role in enumerate(self.player.roles) if not role.is_patient]
+        is_last = idle and not any(next(self.arrivals(who), None) for who in eager)
+        return self.player.ticking(busy, is_last=is_last)
+
     def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
         """List what may set an idle worker going."""
         for option in self.player.arrivals(who, busy=any(self.workers), lost=lost):
@@ -125,8 +140,8 @@ class Simulation:
 
     async def take(self, option: Option, choose: Callable[[str], End]) -> Ends:
         """Let it happen; `choose` says how the handler of a message ends. Gives how those that ran did."""
-        self.player.happen(option)
         run = self.workers[option.who] if option.who >= 0 else None
+        self.player.happen(option, run.batch if run else ())
         if option.dies and run:
             await self._die(option.who, run)
         elif option.begins and option.form.outcome:
@@ -172,7 +187,7 @@ class Simulation:
         return ends
 
     async def _resume(self, run: ProgramRun, outcome: Any) -> None:
-        await run.resume(outcome)
+        await run.resume(outcome, self.player.now)
         self.player.mark(run.marks())
 
     async def _die(self, who: int, run: ProgramRun) -> None:

@@ -17,6 +17,8 @@ from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly_verify.driver import Call, CheckerDriver
 from onceonly_verify.faults import silent_answers
+from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
+from onceonly_verify.time_steps import Timing
 from onceonly_verify.wording import differing
 
 Start = Callable[[tuple[Delivery, ...]], tuple[CheckerDriver, Coroutine[Any, Any, Any]]]
@@ -37,13 +39,36 @@ class UnexpectedOutcome(OnceOnlyError):
 class Node:
     """A worker in the middle of a batch. `call` is None when the batch is over; `escaped` is what it raised, if it did.
 
-    Nodes with the same future share one `number`.
+    Nodes with the same future share one `number`. Where time passes, `since` is when the run began, and `at` is what the clock
+    showed when the node was reached. `timed` are children that read the clock, by outcome and instant.
     """
 
-    __slots__ = ("batch", "call", "children", "escaped", "known", "marks", "number", "outcome", "parent", "receipts", "run")
+    __slots__ = (
+        "at",
+        "batch",
+        "call",
+        "children",
+        "escaped",
+        "known",
+        "marks",
+        "number",
+        "outcome",
+        "parent",
+        "reads",
+        "receipts",
+        "run",
+        "since",
+        "timed",
+    )
 
-    def __init__(self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable) -> None:
+    def __init__(
+        self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable, *, at: int = 0
+    ) -> None:
         """Place a node below its parent."""
+        self.at = at
+        self.since: int = parent.since if parent else at
+        self.reads = False
+        self.timed: dict[tuple[Hashable, int], Node] = {}
         self.number = number
         self.batch = batch
         self.receipts: frozenset[Hashable] = parent.receipts if parent else frozenset(delivery.receipt for delivery in batch)
@@ -60,48 +85,62 @@ class Node:
 class Trie:
     """All the nodes of one check. The first are idle workers, one for each of their kinds."""
 
-    def __init__(self, start: Start, idle: int = 1, *, reduced: bool = True) -> None:
-        """Run programs that `start` begins; without `reduced` every node keeps a number of its own."""
+    def __init__(self, start: Start, idle: int = 1, *, reduced: bool = True, timing: Timing | None = None) -> None:
+        """Run programs that `start` begins; without `reduced` every node keeps a number of its own.
+
+        With `timing`, programs may read a clock, and nothing is looked ahead: what follows depends on the time as well.
+        """
         self._start = start
-        self._foresight = FORESIGHT if reduced else 0
+        self._foresight = FORESIGHT if reduced and not timing else 0
+        self._timing = timing
+        self._per_call = timing is not None and timing.per_call
         self._futures: dict[Hashable, int] = {}
-        self._roots: dict[tuple[Delivery, ...], Node] = {}
+        self._roots: dict[tuple[tuple[Delivery, ...], int], Node] = {}
         self.nodes = [Node(number, (), None, None) for number in range(idle)]
 
-    def root(self, batch: tuple[Delivery, ...]) -> Node:
+    def root(self, batch: tuple[Delivery, ...], now: int = 0) -> Node:
         """Give the worker that has just received this batch."""
-        found = self._roots.get(batch)
+        found = self._roots.get((batch, now))
         if found is None:
-            found = self._roots[batch] = self._node(batch, None, None)
+            found = self._roots[batch, now] = self._node(batch, None, None, now)
             self._advance(found, self._start(batch), None)
             self._recognise(found)
         return found
 
-    def child(self, node: Node, outcome: Hashable) -> Node:
-        """Give the worker after its call had this outcome. Raises UnexpectedOutcome."""
-        found = node.children.get(outcome)
+    def child(self, node: Node, outcome: Hashable, now: int = 0) -> Node:
+        """Give the worker after its call had this outcome, now. Raises UnexpectedOutcome."""
+        found = _known_child(node, outcome, now)
         if found is None or not found.known:
             foreseen = silent_answers(node.call) if self._foresight else ()
             if foreseen and outcome not in foreseen:
                 raise UnexpectedOutcome(f"{node.call}\nanswered {outcome}")
-            found = self._child(node, outcome)
+            found = self._child(node, outcome, now)
             self._recognise(found)
         return found
+
+    def began(self, node: Node) -> int:
+        """Return the instant from which the time is bounded that a worker may take."""
+        point = node.call.point if isinstance(node.call, PortOperation) else ""
+        return self._timing.bounded_since(point, node.since, node.at) if self._timing else 0
 
     def close(self) -> None:
         """End every suspended run."""
         for node in self.nodes:
             if node.run:
-                with suppress(RuntimeError):  # a broken program may call even now
+                with suppress(RuntimeError, EndlessStep), STEP_LIMIT:  # a broken program may call even now, or not end
                     node.run[1].close()
                 node.run = None
 
-    def _child(self, node: Node, outcome: Hashable) -> Node:
-        found = node.children.get(outcome)
+    def _child(self, node: Node, outcome: Hashable, now: int = 0) -> Node:
+        found = _known_child(node, outcome, now)
         if found is None:
-            found = node.children[outcome] = self._node(node.batch, node, outcome)
+            found = self._node(node.batch, node, outcome, now)
             run, node.run = node.run, None
             self._advance(found, run or self._again(node), outcome)
+            if found.reads or self._per_call:
+                node.timed[outcome, now] = found
+            else:
+                node.children[outcome] = found
         return found
 
     def _recognise(self, node: Node) -> None:
@@ -118,22 +157,25 @@ class Trie:
         after = [(outcome, self._child(node, outcome)) for outcome in outcomes]
         return node.call, tuple((outcome, child.marks, self._future(child, foresight - 1)) for outcome, child in after)
 
-    def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable) -> Node:
-        node = Node(len(self.nodes), batch, parent, outcome)
+    def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable, now: int) -> Node:
+        node = Node(len(self.nodes), batch, parent, outcome, at=now)
         self.nodes.append(node)
         return node
 
     def _advance(self, node: Node, run: Run, outcome: Hashable) -> None:
         driver, coroutine = run
         driver.marks.clear()
+        driver.now, driver.has_read_clock = node.at, False
         try:
-            node.call = coroutine.send(outcome)
+            with STEP_LIMIT:
+                node.call = coroutine.send(outcome)
             node.run = run
         except StopIteration:
             node.call = None
-        except Exception as error:  # noqa: BLE001 - what a program lets escape is a finding, not an end of the search
-            node.escaped = error
+        except (Exception, EndlessStep) as error:  # noqa: BLE001 - what a program lets escape is a finding, not an end of the search
+            node.call, node.escaped = None, error
         node.marks = tuple(driver.marks)
+        node.reads = driver.has_read_clock
 
     def _again(self, node: Node) -> Run:
         """Run up to this node's call once more."""
@@ -144,6 +186,7 @@ class Trie:
             walk = walk.parent
         driver, coroutine = self._start(node.batch)
         for step in reversed(path):
+            driver.now = step.at
             try:
                 call = coroutine.send(step.outcome)
             except StopIteration:
@@ -154,3 +197,8 @@ class Trie:
                 coroutine.close()
                 raise NotDeterministic(differing(step.call, call))
         return driver, coroutine
+
+
+def _known_child(node: Node, outcome: Hashable, now: int) -> Node | None:
+    found = node.children.get(outcome)
+    return node.timed.get((outcome, now)) if found is None and node.timed else found

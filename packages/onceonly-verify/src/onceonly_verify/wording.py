@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from onceonly.adapters.memory.world import PortOperation
-from onceonly.model.artifact import Artifact
+from onceonly.model.artifact import Artifact, Reservation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
@@ -12,6 +12,7 @@ from onceonly.model.remote import RemoteRequest as Called
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
 from onceonly_verify.driver import Call, HandlerChoice
+from onceonly_verify.time_steps import AHEAD, BEHIND, skew_of, unskewed
 
 
 def about(operation: PortOperation, names: Mapping[Identity, str]) -> str:
@@ -50,6 +51,7 @@ _RULES: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (DeadLetter, lambda letter: f"{letter.body.decode()!r}: {letter.reason}"),
     (Change, _change_text),
     (Artifact, lambda artifact: artifact.name),
+    (Reservation, lambda row: f"the row of attempt {row.attempt}"),
     (Called, lambda call: f"{call.verb} {call.url}"),
     (Token, lambda token: f"{token.id} of {token.endpoint}"),
     (bytes, bytes.hex),
@@ -100,7 +102,9 @@ def delivery_text(delivery: Delivery) -> str:
 
 def batch_text(batch: tuple[Delivery, ...]) -> str:
     """Name what sets a worker going; what comes from no queue has no number."""
-    return ", ".join(_begun_text(delivery) for delivery in batch)
+    told = ", ".join(_begun_text(delivery) for delivery in unskewed(batch))
+    skew = skew_of(batch)
+    return f"{told}; {AHEAD if skew > 0 else BEHIND}" if skew else told
 
 
 def _begun_text(delivery: Delivery) -> str:

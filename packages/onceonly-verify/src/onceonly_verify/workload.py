@@ -1,30 +1,27 @@
 """What the checked endpoint is given to do: which messages arrive, how their handlers behave, how it is set up."""
 
-from collections.abc import Hashable
 from enum import Enum
-from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.formats.cloudevents import message_of, take_apart
-from onceonly.model.artifact import Artifact
-from onceonly.model.entities import Entities
-from onceonly.model.errors import BudgetExceeded, CommitFailed, HandlerAbandoned, HandlerFailed, LockTimeout
-from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
-from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
-from onceonly.model.record import Decision
-from onceonly.model.remote import HTTP, REQUEST, RemoteRequest, Response, Verb, requested
-from onceonly.model.retry import Retry, RetryDecision, decide_retry
+from onceonly.algorithms.control import CONTROL
+from onceonly.documents.store import ATTEMPT
+from onceonly.formats.cloudevents import PREFIX
+from onceonly.model.identity import NAME_BYTES, timed_id
+from onceonly.model.message import Failure, FailureKind, Message, Send
+from onceonly.model.remote import REQUEST
+from onceonly.model.retry import BLAMED as DOUBTED
+from onceonly.model.retry import Retry
 from onceonly.model.ring import INSTANT
 from onceonly.model.token import TOKEN, Token
-from onceonly.ports.store import Resources
-from onceonly_verify.driver import CheckerDriver
-from onceonly_verify.programs import Programs
+from onceonly.model.transaction import Control
+from onceonly_verify.time_steps import Timing
 
-SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
+SHOP, BILLING, SHIPPING, SINK, ARCHIVE, NOWHERE = "shop", "billing", "shipping", "sink", "archive", "nowhere"
+SINKS = frozenset({SINK, ARCHIVE})
+"""The queues that take every message at once."""
 CALLERS = "callers"
 """Where transactions wait for their beginning."""
 CLIENTS = "clients"
@@ -32,9 +29,22 @@ CLIENTS = "clients"
 WIRE = "wire"
 """Where requests of other services are on their way."""
 BLOB = "blob"
-BY = " by "
-"""Between what a message is and the attempt that sent it."""
-SOURCE, KIND = "upstream", "order"
+USERS = (("tenant", "x"), ("region", "y"))
+"""Attributes of the user's."""
+SOURCE, KIND, DONE, UNDECLARED = "upstream", "order", "done", "undeclared"
+GARBLED = "garbled"
+"""The extension attribute of a message whose body cannot be read."""
+MOST_ATTEMPTS = 15
+"""The most attempts of one client that retries. A check reports an endless history earlier."""
+UNREADABLE, OF_NOBODY, OF_SPOILED = "unreadable", "of nobody", "of a spoiled document"
+SPOILED = "entity/spoiled"
+"""The document that this version cannot read."""
+STRAYS = {
+    UNREADABLE: b"unreadable",
+    OF_NOBODY: b"",
+    OF_SPOILED: msgspec.json.encode(Control(endpoint=SHOP, attempt=OF_SPOILED, unit=SPOILED)),
+}
+"""The bodies of stray control messages that become dead letters; empty for one of an attempt that never existed."""
 NEVER_TIRED = Retry(immediate=9, delayed=0)
 ENTITY = "e"
 """The entity that messages work on where nothing else is said."""
@@ -67,12 +77,27 @@ class End(Enum):
     KILLS = "kills its process"
     REFUSED = "makes the commit refused"
     RUINS = "ruins its unit"
+    SPOILS = "fails as if its unit had, within its savepoint"
+    MISNAMES = "names an artifact of another attempt"
     OUTLASTS = "runs on after its time"
     LOCKED = "does not get a lock in time"
     LOCKED_OUT = "does not get a lock in time, which ends its unit"
+    UNDECLARED = "publishes an event without declared subscribers"
+    LATER = "asks to be retried later"
+    LOSES = "loses a race"
+    OUTRUN = "finds its entity changed"
+    NEWER = "finds what a newer version wrote"
+    UNABLE = "finds that the store cannot write"
+    HOPELESS = "makes a commit impossible"
+    SENDS_NOTHING = "works and sends nothing"
+    SENDS_ELSEWHERE = "works and sends its last message elsewhere"
 
 
-BLAMED = frozenset({End.FAILS, End.REFUSED, End.RUINS, End.OUTLASTS})
+VARIED = frozenset({End.SENDS_NOTHING, End.SENDS_ELSEWHERE})
+"""The ends of handlers that work and decide differently. The mark of such an attempt ends with the name of its end."""
+BLAMED = frozenset(
+    {End.FAILS, End.REFUSED, End.RUINS, End.SPOILS, End.MISNAMES, End.OUTLASTS, End.UNDECLARED, End.UNABLE, End.HOPELESS}
+)
 """The ends that count as a failure. The death of a process counts for the message whose handler was running."""
 
 
@@ -85,9 +110,48 @@ class Behaviour(Enum):
     KILLS = (End.KILLS,)
     REFUSED = (End.REFUSED,)
     RUINS = (End.RUINS,)
+    SPOILS = (End.SPOILS,)
+    MISNAMES = (End.MISNAMES,)
     OUTLASTS = (End.OUTLASTS,)
     LOCKED = (End.WORKS, End.LOCKED)
     LOCKED_OUT = (End.WORKS, End.LOCKED_OUT)
+    UNDECLARED = (End.UNDECLARED,)
+    HOPELESS = (End.HOPELESS,)
+    ANY = (
+        End.WORKS,
+        End.FAILS,
+        End.NOT_NOW,
+        End.RUINS,
+        End.OUTLASTS,
+        End.LOCKED,
+        End.LOCKED_OUT,
+        End.LATER,
+        End.LOSES,
+        End.OUTRUN,
+        End.NEWER,
+        End.UNABLE,
+        End.SPOILS,
+    )
+    VARIES = (End.WORKS, End.SENDS_NOTHING, End.SENDS_ELSEWHERE)
+
+
+class Flaw(Enum):
+    """What is wrong with an arrival that no handler may ever get: the reason of its dead letter, or a part of it."""
+
+    UNREADABLE = "its body cannot be read"
+    UNNAMED = "it has no id"
+    UNENTITLED = "it has no token"
+    WITHOUT_PEERS = "the endpoint has no peers"
+    WITHOUT_RESPONSE = "response lost"
+    WITHOUT_UNIT = "is not valid UTF-8"
+
+
+HOPELESS = frozenset({Flaw.WITHOUT_PEERS, Flaw.WITHOUT_RESPONSE, Flaw.WITHOUT_UNIT})
+"""The flaws that only a unit shows. Such a message is given up like one whose handler failed."""
+FLAWS = frozenset(flaw.value for flaw in Flaw if flaw not in HOPELESS)
+"""The reasons of dead letters that are stored without a look at the store."""
+INVALID = "\ud800"
+"""An entity that no document can have: it is not valid UTF-8."""
 
 
 class Arrival(Struct, frozen=True):
@@ -96,10 +160,23 @@ class Arrival(Struct, frozen=True):
     id: str
     name: str
     source: str = SOURCE
+    time: str = ""
+    """The attribute `time`. It does not belong to the identity."""
+    flaw: Flaw | None = None
     instant: int = 0
     """What its sender's clock showed, where time passes; 0 for nothing. It becomes a part of the id."""
     stated: int | None = None
     """What its header says instead; 0 for nothing."""
+    held: int = 0
+    """How often it was only held, according to its copy, when a process died."""
+    alone: bool = False
+    """Whether it must run alone."""
+    suspect: bool = False
+    """Whether its first delivery comes from a process that died."""
+    failed: int = 0
+    """How often it failed before it arrived, as its headers say."""
+    doubted: bool = False
+    """Whether its last unit failed, perhaps because of it, and was committed without its handler."""
 
     def message(self) -> Message:
         """Give it as its sender made it."""
@@ -107,7 +184,9 @@ class Arrival(Struct, frozen=True):
         extensions = ((INSTANT, str(stated)),) if stated else ()
         name = self.id.encode().rjust(NAME_BYTES, b"\0")
         id_ = timed_id(self.source, self.instant, name) if self.instant else self.id
-        return Message(id=id_, source=self.source, type=KIND, body=self.name.encode(), extensions=extensions)
+        if self.flaw is Flaw.UNREADABLE:
+            extensions = (*extensions, (GARBLED, "1"))
+        return Message(id=id_, source=self.source, type=KIND, body=self.name.encode(), time=self.time, extensions=extensions)
 
     @property
     def bucket_instant(self) -> int:
@@ -125,13 +204,15 @@ class Client(Struct, frozen=True):
     key: str = ""
     request: str = ""
     entity: str = ENTITY
+    effects: bool = True
+    """Whether it sends what the workload says, or nothing."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
     """Copies that wait at the first endpoint, and how each name's handler behaves.
 
     Each handled message sends `effects` messages to the next endpoint; those of the last endpoint go to `to`. The first of
-    those that "a" sends is called "a.0".
+    those that "a" sends is called "a.0". With `published`, they are events of the first endpoint to which all others subscribe.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -139,11 +220,18 @@ class Workload(Struct, frozen=True, kw_only=True):
     behaviours: tuple[tuple[str, Behaviour], ...] = ()
     effects: int = 1
     to: str = SINK
+    refused: tuple[int, ...] = ()
+    """The numbers of those messages of the last endpoint that go to endpoints that do not exist, each to another one."""
+    published: bool = False
     quiet: bool = False
     """That the handlers of the last endpoint send nothing."""
+    prefix: str = PREFIX
+    """How the names of attributes begin in the headers of what workers receive."""
+    handed_on: bool = False
+    """Whether arrivals have attributes of the user's, and handlers copy the attributes of their message to what they send."""
     deduplication: DeduplicationMode = DeduplicationMode.CLAIMS
     handled_before: bool = False
-    """That an older version has handled the arrivals, claimed them by their headers, and sent nothing yet."""
+    """That processes which died have handled the arrivals, and sent nothing yet. In a ring it was an older version."""
     entities: tuple[tuple[str, str], ...] = ()
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
     artifacts: int = 0
@@ -152,6 +240,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """How many requests each handled message makes of another service at the first endpoint; what it sends follows them up."""
     followed: bool = False
     """That the arrivals follow up requests which another service has executed."""
+    lost: bool = False
+    """That the other service has lost what it executed: what follows it up can never be handled."""
     asked: tuple[str, ...] = ()
     """What other services ask of the first endpoint, such as "ASK a"; see `executing`."""
     transactions: tuple[str, ...] = ()
@@ -160,12 +250,28 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Those of them that relays are told of."""
     clients: tuple[Client, ...] = ()
     """Attempts that clients may make at any moment, each once, in processes that may die."""
+    clients_retry: bool = False
+    """Whether a client sends its request again until it has an answer. Each of its attempts has an id of its own."""
+    opened_by: str = ""
+    """The endpoint that opens the transactions, if the first endpoint only processes their control messages."""
+    strays: tuple[str, ...] = ()
+    """Control messages in the queue at the beginning that no transaction sent; see `STRAYS`."""
     looks: int = 1
     """How often it is looked how an attempt of theirs ended."""
+    timing: Timing | None = None
+    """How time passes; None where it stands still."""
+    page: int = 10
+    """How many records or tokens a relay or sweeper reads at once."""
+    strangers: int = 0
+    """How many old prepared tokens of an endpoint that no longer runs the token store contains."""
+    spoiled: bytes = b""
+    """The document of another old prepared token's owner, which this version cannot read."""
     retry: Retry = NEVER_TIRED
     supervised: bool = True
     """Whether a supervisor sees which handler was running when a process ends."""
     blocking: bool = True
+    alone: bool = False
+    """That one worker is at work alone and nothing fails: no report counts a conflict, and no row is left to a sweeper."""
     prompt: tuple[str, ...] = ()
     """What must be handled when it is first delivered, whatever happens to the others."""
     takes_copies: bool = True
@@ -180,14 +286,39 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Tell how the handler of this message behaves."""
         return dict(self.behaviours).get(name, Behaviour.WORKS)
 
-    def target(self, endpoint: str) -> str:
-        """Tell where the messages of an endpoint go."""
-        following = self.endpoints[self.endpoints.index(endpoint) + 1 :]
-        return following[0] if following else self.to
+    def targets(self, endpoint: str) -> tuple[str, ...]:
+        """Return where the messages of an endpoint go: all of them, but those that the broker refuses."""
+        following = self.endpoints[self.endpoints.index(endpoint) + 1 :] if endpoint in self.endpoints else ()
+        if self.published:
+            return following if endpoint == self.endpoints[0] else (self.to,)
+        return following[:1] or (self.to,)
+
+    def depth(self, endpoint: str) -> int:
+        """Return how many endpoints a message has passed before it comes to this one."""
+        index = self.endpoints.index(endpoint)
+        return min(index, 1) if self.published else index
+
+    @property
+    def subscribers(self) -> tuple[str, ...]:
+        """Return the endpoints that subscribe to what the first one publishes."""
+        return self.endpoints[1:] if self.published else ()
+
+    @property
+    def caller(self) -> str:
+        """Return the endpoint that opens the clients' transactions."""
+        return self.opened_by or self.endpoints[0]
 
     def effects_of(self, endpoint: str) -> int:
         """Tell how many messages each handled message of an endpoint sends."""
-        return 0 if self.quiet and endpoint == self.endpoints[-1] else self.effects
+        return 0 if self.quiet and not set(self.targets(endpoint)) & set(self.endpoints) else self.effects
+
+    def decided(self, endpoint: str, mark: str) -> tuple[str, ...]:
+        """Return where an attempt of this mark sends its messages, one after another; an event has no target."""
+        target = "" if self.published and endpoint == self.endpoints[0] else self.targets(endpoint)[0]
+        count = 0 if mark.endswith(End.SENDS_NOTHING.name) else self.effects_of(endpoint)
+        nowhere = {index: NOWHERE if number == 0 else f"{NOWHERE} {number}" for number, index in enumerate(self.refused)}
+        targets = [target if target in self.endpoints else nowhere.get(index, target) for index in range(count)]
+        return (*targets[:-1], ARCHIVE) if mark.endswith(End.SENDS_ELSEWHERE.name) else tuple(targets)
 
     def entity(self, name: str) -> str:
         """Tell on which entity the handler of this message works; empty for none."""
@@ -208,8 +339,9 @@ class Workload(Struct, frozen=True, kw_only=True):
         asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
         clients = tuple(Send(message=Arrival(name, name).message(), to=CLIENTS) for name in self.client_names)
         called = tuple(asking(text) for text in self.asked)
-        arriving = tuple(Send(message=self._arriving(arrival), to=self.endpoints[0]) for arrival in self.arrivals)
-        return (*arriving, *asked, *clients, *called)
+        strays = tuple(Send(message=stray(name, self.endpoints[0]), to=self.endpoints[0]) for name in self.strays)
+        arriving = tuple(self._sent(arrival) for arrival in self.arrivals)
+        return (*arriving, *asked, *clients, *called, *strays)
 
     @property
     def client_names(self) -> tuple[str, ...]:
@@ -219,8 +351,9 @@ class Workload(Struct, frozen=True, kw_only=True):
     @property
     def attempts(self) -> dict[str, Client]:
         """Give the clients by the ids of their attempts, which come of the numbers of what sets them going."""
-        before = len(self.arrivals) + len(self.transactions)
-        return {f"{before + number}.1.1": client for number, client in enumerate(self.clients, start=1)}
+        before, most = len(self.arrivals) + len(self.transactions), MOST_ATTEMPTS if self.clients_retry else 1
+        numbered = list(enumerate(self.clients, start=before + 1))
+        return {f"{number}.{times}.1": client for number, client in numbered for times in range(1, most + 1)}
 
     @property
     def unclaimed(self) -> frozenset[str]:
@@ -239,15 +372,36 @@ class Workload(Struct, frozen=True, kw_only=True):
         arriving = (self._arriving(arrival).token for arrival in self.arrivals)
         return frozenset(Token(token, self.endpoints[0]) for token in arriving if token)
 
+    def failed_before(self, name: str) -> int:
+        """Return how often an arrival failed before, and that the response which it follows up is lost."""
+        return max((each.failed for each in self.arrivals if each.name == name), default=0) + self.lost
+
+    def _sent(self, arrival: Arrival) -> Send:
+        before = tuple(Failure(kind=FailureKind.EXCEPTION, reason=f"failure {n}") for n in range(arrival.failed))
+        if arrival.doubted:
+            before += (Failure(kind=FailureKind.LATER, reason=f"{DOUBTED}: it failed"),)
+        return Send(
+            message=self._arriving(arrival),
+            to=self.endpoints[0],
+            attempts=arrival.failed,
+            history=before,
+            held=arrival.held,
+            alone=arrival.alone,
+        )
+
     def _arriving(self, arrival: Arrival) -> Message:
-        token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if self.deduplication in WITH_TOKENS else ()
-        request = ((REQUEST, _request_of(arrival)),) if self.followed else ()
+        has_token = self.deduplication in WITH_TOKENS and arrival.flaw is not Flaw.UNENTITLED
+        token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if has_token else ()
+        users = USERS if self.handed_on else ()
+        is_following = self.followed or arrival.flaw is Flaw.WITHOUT_PEERS
+        request = ((REQUEST, _request_of(arrival)),) if is_following else ()
         message = arrival.message()
-        return replace(message, extensions=(*message.extensions, *token, *request))
+        return replace(message, extensions=(*message.extensions, *users, *token, *request))
 
     def answered(self) -> frozenset[tuple[str, bytes]]:
-        """Give what other services have executed at the beginning."""
-        return frozenset((_request_of(each), each.name.encode()) for each in self.arrivals if self.followed)
+        """Give what other services have executed at the beginning, and still know."""
+        known = [each for each in self.arrivals if self.followed and each.flaw is not Flaw.WITHOUT_RESPONSE and not self.lost]
+        return frozenset((_request_of(each), each.name.encode()) for each in known)
 
 
 def _request_of(arrival: Arrival) -> str:
@@ -264,168 +418,12 @@ def copies(*names: str, instant: int = 0) -> tuple[Arrival, ...]:
     return tuple(Arrival(name, name, instant=instant) for name in names)
 
 
-class EventClock:
-    """A clock that stands still: under the checker, time passes by events."""
-
-    def now(self) -> int:
-        """Give the beginning of time."""
-        return 0
+def stray(name: str, endpoint: str) -> Message:
+    """Return a control message that no transaction sent."""
+    body = STRAYS[name] or msgspec.json.encode(Control(endpoint=endpoint, attempt=name, unit=f"{ATTEMPT}{endpoint}/{name}"))
+    return Message(id=name, source=endpoint, type=CONTROL, body=body)
 
 
-class CheckedHandlers:
-    """Handlers of one endpoint whose every run leaves its own mark in what it commits and in what it sends."""
-
-    def __init__(self, workload: Workload, driver: CheckerDriver, *, programs: Programs, endpoint: str) -> None:
-        """Write into the unit's notebook."""
-        self.driver = driver
-        """What all adapters of this run share."""
-        self.workload = workload
-        self._programs = programs
-        self._endpoint = endpoint
-        self._attempts: dict[Identity, int] = {}
-
-    def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Read the CloudEvent."""
-        message = _read(delivery.headers, delivery.body, self.workload.entity(name_of(delivery.body.decode())))
-        self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
-        return message
-
-    async def handle(
-        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
-    ) -> Decision:
-        """Write a row, then end as the checker chooses."""
-        text = message.body.decode()
-        run = (claim_key(self._endpoint, message.identity), self._attempts[message.identity])
-        end = await self.driver.choose(name_of(text), run)
-        if end is End.NOT_NOW:
-            raise BudgetExceeded
-        if end is End.LOCKED_OUT:
-            raise LockTimeout("another transaction has the lock, and this one was rolled back")
-        mark = mark_text(self.driver.token())
-        async with resources.attempt():
-            self._write(message, resources, mark)
-            if end is End.FAILS:
-                raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
-            if end is End.LOCKED:
-                raise LockTimeout("another transaction has the lock")
-            if end is End.RUINS:
-                raise CommitFailed("the connection was lost")
-            if end is End.OUTLASTS:
-                raise HandlerAbandoned(Failure(kind=FailureKind.TIMEOUT, reason="the handler runs on after its time"))
-            if end is End.REFUSED:
-                notebook: Any = resources.get(self._programs.stores.Notebook)
-                notebook.refuse("a deferred constraint")
-        self._check(message, response)
-        effects = self.effects(message.identity, text, mark)
-        if not self._requests:
-            return Decision(effects, self._artifacts(text, mark, attempt))
-        url = f"{attempt}/0"
-        followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
-        request = Artifact(kind=HTTP, name=url, data=followed.message.body)
-        return Decision((followed, *effects[1:]), (request,), (RemoteRequest(Verb.POST, url),))
-
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
-        """Judge by the workload's policy, at an instant and with a chance that are always the same."""
-        return decide_retry(self.workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
-
-    def effects(self, identity: Identity, text: str, mark: str) -> tuple[Send, ...]:
-        """Give what an attempt at this message sends."""
-        return tuple(
-            self._effect(identity, index, effect_text(name_of(text), index, mark))
-            for index in range(self.workload.effects_of(self._endpoint))
-        )
-
-    def _write(self, message: Message, resources: Resources, mark: str) -> None:
-        """Add a row: to the notebook, or to those that are the state of the entity."""
-        text = message.body.decode()
-        if message.unit:
-            entities: Any = resources.get(Entities)
-            entities.write(message.unit, encode_rows((*decode_rows(entities.read(message.unit)), (text, mark))))
-        else:
-            notebook: Any = resources.get(self._programs.stores.Notebook)
-            notebook.write(text, mark)
-
-    @property
-    def _requests(self) -> int:
-        return self.workload.requests if self._endpoint == self.workload.endpoints[0] else 0
-
-    def _check(self, message: Message, response: Response | None) -> None:
-        """Make sure that what follows a request up finds its response. Raises RuntimeError, which nothing expects."""
-        if requested(message) and (response is None or response.body != message.body):
-            raise RuntimeError(f"{message.body!r} was given the response {response!r}")
-
-    def _artifacts(self, text: str, mark: str, attempt: str) -> tuple[Artifact, ...]:
-        count = self.workload.artifacts if self._endpoint == self.workload.endpoints[0] else 0
-        return tuple(
-            Artifact(kind=BLOB, name=f"{attempt}/{index}", data=effect_text(name_of(text), index, mark).encode())
-            for index in range(count)
-        )
-
-    def _effect(self, identity: Identity, index: int, text: str) -> Send:
-        body = text.encode()
-        fresh = self._programs.identity.outgoing_id(self._endpoint, identity, index)
-        sent = Message(id=fresh, source=self._endpoint, type="done", body=body)
-        return Send(message=sent, to=self.workload.target(self._endpoint))
-
-
-def encode_rows(rows: tuple[tuple[str, str], ...]) -> bytes:
-    """Write rows as an entity's state."""
-    return msgspec.json.encode(rows)
-
-
-def decode_rows(state: bytes | None) -> tuple[tuple[str, str], ...]:
-    """Read rows from an entity's state."""
-    return msgspec.json.decode(state, type=tuple[tuple[str, str], ...]) if state else ()
-
-
-def effect_text(name: str, index: int, mark: str) -> str:
-    """Write the body of what an attempt sends: what it is, and which attempt sent it."""
-    return f"{name}.{index}{BY}{mark}"
-
-
-def name_of(text: str) -> str:
-    """Tell what a message is, whichever attempt sent it."""
-    return text.partition(BY)[0]
-
-
-def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
-    """Give the names of messages whose id alone says too little, for steps that a person reads."""
-    made = {(arrival.message().identity, arrival.name) for arrival in workload.arrivals}
-    names = {each.message().identity: each.id for each in workload.arrivals if each.instant}
-    names |= {identity: f"{identity.id} of {identity.source}" for identity, _ in made if identity.source != SOURCE}
-    for endpoint in workload.endpoints:
-        sent = {
-            (Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)), f"{name}.{index}")
-            for identity, name in made
-            for index in range(workload.effects)
-        }
-        names |= dict(sorted(sent, reverse=True))  # two under one id, which takes a mutant: the first name
-        made = sent
-    return names
-
-
-def identities_of(workload: Workload, programs: Programs) -> dict[str, dict[Identity, str]]:
-    """Give, for each endpoint, the names of all messages that may come to it."""
-    made = {arrival.message().identity: arrival.name for arrival in workload.arrivals}
-    found = {}
-    for endpoint in workload.endpoints:
-        found[endpoint] = made
-        made = {
-            Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)): f"{name}.{index}"
-            for identity, name in made.items()
-            for index in range(workload.effects)
-        }
-    return found
-
-
-def mark_text(token: tuple[Hashable, int]) -> str:
-    """Write an attempt's name as text without spaces."""
-    receipt: Any = token[0]
-    return f"{receipt.number}.{receipt.times}.{token[1]}"
-
-
-@lru_cache(maxsize=10_000)
-def _read(headers: Headers, body: bytes, unit: str) -> Message:
-    event = take_apart(headers, body)
-    message = message_of(event, source=event.attributes["source"], id=event.attributes["id"])
-    return replace(message, unit=unit) if unit else message
+def unreadable(workload: Workload) -> frozenset[str]:
+    """Return the bodies of stray control messages that cannot be decoded: each becomes a dead letter."""
+    return frozenset(STRAYS[name].decode() for name in workload.strays if STRAYS[name])

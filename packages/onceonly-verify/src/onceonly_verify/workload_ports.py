@@ -4,34 +4,32 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.documents import WrittenDocument
 from onceonly.adapters.memory.store import StoredRecord, StoreWorld
+from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.adapters.memory.world import WorldDriver, WorldPart
+from onceonly.documents.dedup import Mark
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
 from onceonly.model.identity import Identity, claim_key, fingerprint
-from onceonly.model.remote import HTTP
+from onceonly.model.record import Record
+from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
+from onceonly_verify.checked_handlers import CheckedHandlers, EventClock, clock_of, decode_rows
 from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_ring
 from onceonly_verify.driver import CheckerDriver
+from onceonly_verify.expiry import ExpiringDriver, ExpiringWorld
+from onceonly_verify.naming import identities_of, mark_text, name_of
 from onceonly_verify.programs import Programs
-from onceonly_verify.workload import (
-    BLOB,
-    SWEPT_TOKENS,
-    WITH_ENTITIES,
-    CheckedHandlers,
-    DeduplicationMode,
-    EventClock,
-    Workload,
-    decode_rows,
-    identities_of,
-    mark_text,
-    name_of,
-)
+from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld
+from onceonly_verify.time_steps import START as BEGINNING
+from onceonly_verify.workload import BLOB, DONE, NOWHERE, SPOILED, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
 
 TOKENS, DEDUP, ARTIFACTS, REMOTE = "tokens", "dedup store", "artifacts of kind blob", "the other service"
 """The names of places beside the stores."""
@@ -39,15 +37,27 @@ STARTS = "starts"
 """The name of the place that knows which runs have begun and not ended."""
 ANSWERS = "answers"
 """The name of the place that knows what clients were told."""
+STUCK = "stuck "
+"""How the ids of tokens begin that no sweeper removes."""
 LONG = timedelta(days=7)
 """How long documents keep history; no time passes under the checker."""
 
 
 class AnswersWorld(Struct, frozen=True):
-    """What clients were told: the attempt and the answer, or the attempts of which nothing happened for sure."""
+    """What clients and other services were told: the attempt and the answer, or the attempts that certainly did nothing.
+
+    `opened` are the attempts that began, where time passes.
+    """
 
     told: frozenset[tuple[str, str]] = frozenset()
     failed: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    reused: frozenset[str] = frozenset()
+    """The failed attempts whose key was said to be used for another request."""
+    unsent: frozenset[str] = frozenset()
+    """Attempts whose outcome was said to be unknown, although their commit was never sent."""
+    responses: frozenset[tuple[str, str]] = frozenset()
+    """The responses to requests of other services: what was asked, and the attempt that executed it."""
 
 
 class CheckedIdGenerator:
@@ -62,15 +72,17 @@ class CheckedIdGenerator:
         return mark_text(self._driver.token())
 
 
-def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Ports:
-    """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
-    clock = EventClock()
+def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str, has_peers: bool = True) -> Ports:
+    """Put the memory adapters of one endpoint's worker together, on the checker's driver; without peers, it calls nobody."""
+    clock, still = clock_of(workload, driver), EventClock()
     plain: WorldDriver = driver
     rules = programs.transports.BrokerRules(takes_copies=workload.takes_copies)
     store = store_of(workload, programs, driver, endpoint=endpoint)
     transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
     is_searched = workload.deduplication not in WITH_ENTITIES
-    controls = None if is_searched or not transactions else Controls(transactions, (1,) * workload.looks, endpoint, clock)
+    delays = tuple(delay * STEP for delay in workload.timing.looks) if workload.timing else tuple(range(1, workload.looks + 1))
+    to = workload.endpoints[0] if endpoint == workload.opened_by else endpoint
+    controls = None if is_searched or not transactions else Controls(transactions, delays, to, clock)
     return Ports(
         endpoint=endpoint,
         store=store,
@@ -78,37 +90,44 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
         pending=store if is_searched else None,
         handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
         admission=_admission_of(workload, programs, driver, endpoint=endpoint),
-        effects=_effects_of(workload, programs, driver, store),
-        transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock, rules=rules),
-        dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
+        effects=_effects_of(workload, programs, driver, store, endpoint=endpoint, has_peers=has_peers),
+        transport=programs.transports.MemoryTransport(plain, endpoint, clock=still, rules=rules),
+        dead_letters=programs.stores.MemoryDeadLetters(plain, clock=still),
         transactions=transactions,
         controls=controls,
-        starts=programs.starts.MemoryStarts(plain, endpoint, clock=clock),
+        starts=programs.starts.MemoryStarts(plain, endpoint, clock=still),
     )
 
 
 def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     """Give an endpoint's store."""
-    clock = EventClock()
+    clock = clock_of(workload, driver)
     if workload.deduplication in {DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.RING:
-        timed = ClockDriver(driver)
-        return programs.ring.MemoryRingStore(timed, endpoint, bucketing=BUCKETING, clock=clock, blocking=workload.blocking)
+        timed, still = ClockDriver(driver), EventClock()  # its operations see the clock of the store when they happen
+        return programs.ring.MemoryRingStore(timed, endpoint, bucketing=BUCKETING, clock=still, blocking=workload.blocking)
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.database.MemoryDatabase(driver, endpoint, clock=clock)
-    documents = programs.memory_documents.MemoryDocuments(driver, f"store of {endpoint}")
-    history = LONG if workload.deduplication is DeduplicationMode.HISTORY else None
+    shared = workload.endpoints[0] if endpoint == workload.opened_by else endpoint
+    expiring = ExpiringDriver(driver) if workload.timing else driver
+    documents = programs.memory_documents.MemoryDocuments(expiring, f"store of {shared}")
+    kept = timedelta(milliseconds=workload.timing.kept) if workload.timing else LONG
+    history = kept if workload.deduplication is DeduplicationMode.HISTORY else None
     return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history)
 
 
 def _transactions_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str) -> Any:
-    if not workload.clients:
+    if not (workload.clients or workload.strays):
         return None
     if workload.deduplication in WITH_ENTITIES:
-        return programs.document_transactions.DocumentTransactions(store, retention=1)
-    blocking = workload.blocking
-    return programs.transactions.MemoryTransactions(driver, endpoint, clock=EventClock(), blocking=blocking)
+        return programs.document_transactions.DocumentTransactions(
+            store, retention=workload.timing.kept if workload.timing else 1
+        )
+    clock, blocking = clock_of(workload, driver), workload.blocking
+    if workload.deduplication is DeduplicationMode.DATABASE:
+        return programs.database_transactions.MemoryDatabaseTransactions(driver, endpoint, clock=clock)
+    return programs.transactions.MemoryTransactions(driver, endpoint, clock=clock, blocking=blocking)
 
 
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:
@@ -118,42 +137,90 @@ def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart
     return place
 
 
-def tokens_of(programs: Programs, driver: CheckerDriver) -> Any:
+def tokens_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
     """Give the token store."""
-    return programs.tokens.MemoryTokens(driver, clock=EventClock())
+    return programs.tokens.MemoryTokens(driver, clock=clock_of(workload, driver))
 
 
-def remote_requests_of(programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
+def marks_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
+    """Give the dedup store: the one on documents where time passes, because it is the one with a retention."""
+    if workload.timing is None:
+        return programs.dedup.MemoryMarkStore(driver)
+    documents = programs.memory_documents.MemoryDocuments(ExpiringDriver(driver), DEDUP)
+    kept = timedelta(milliseconds=workload.timing.kept)
+    return programs.marks.DocumentMarkStore(documents, retention=kept, clock=clock_of(workload, driver))
+
+
+def remote_requests_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
     """Give what an endpoint keeps of what other services ask."""
-    return programs.remote_requests.MemoryRemoteRequests(driver, endpoint, clock=EventClock())
+    clock = clock_of(workload, driver)
+    transactions = None
+    if workload.deduplication is DeduplicationMode.DATABASE:
+        transactions = programs.database_transactions.MemoryDatabaseTransactions(driver, endpoint, clock=clock)
+    return programs.remote_requests.MemoryRemoteRequests(driver, endpoint, clock=clock, transactions=transactions)
 
 
 def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     """Give what the stores hold at the beginning, and what is beside them, by their places' names."""
     places = [place_of(workload, programs, endpoint) for endpoint in workload.endpoints]
-    worlds = {place.name: place.empty for place in places}
+    worlds = {place.name: _first_world(workload, place) for place in places}
+    if workload.deduplication is DeduplicationMode.DATABASE:
+        worlds = {}
     if workload.deduplication is DeduplicationMode.RING:
-        worlds = {place.name: first_ring(programs) for place in places}
+        worlds = {place.name: first_ring(programs, *((BEGINNING,) if workload.timing else ())) for place in places}
         if workload.handled_before:
             worlds[places[0].name] = _handled_before(workload, programs, worlds[places[0].name])
-    live = workload.tokens()
-    if workload.deduplication is DeduplicationMode.DATABASE:
-        worlds = {places[0].name: programs.database.DatabaseWorld(tokens=live)}
-    if workload.deduplication in SWEPT_TOKENS:
-        worlds[TOKENS] = programs.tokens.TokensWorld(live=live)
+    worlds |= _tokens_at_first(workload, programs, places[0].name)
     if workload.deduplication is DeduplicationMode.DEDUP:
-        worlds[DEDUP] = programs.dedup.DedupWorld()
+        worlds[DEDUP] = ExpiringWorld() if workload.timing else programs.dedup.DedupWorld()
     worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
-    if workload.clients:
+    if workload.clients or workload.asked:
         worlds[ANSWERS] = AnswersWorld()
     if workload.requests or workload.followed:
         worlds[REMOTE] = programs.remote.RemoteWorld(workload.answered(), workload.answered())
     if workload.asked:
-        requests = remote_requests_of(programs, CheckerDriver(None), endpoint=workload.endpoints[0])
+        requests = remote_requests_of(workload, programs, CheckerDriver(None), endpoint=workload.endpoints[0])
         worlds[requests.place.name] = requests.place.empty
     if workload.artifacts:
         worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
-    return worlds
+    return _with_time(worlds) if workload.timing else worlds
+
+
+def _tokens_at_first(workload: Workload, programs: Programs, store: str) -> dict[str, Any]:
+    """Give the part of the world that holds tokens, and the store if processes left something pending in it."""
+    live = workload.tokens()
+    if workload.deduplication is DeduplicationMode.DATABASE:
+        return {store: programs.database.DatabaseWorld(tokens=live)}
+    if workload.deduplication not in SWEPT_TOKENS:
+        return {}
+    if not workload.handled_before:
+        return {TOKENS: programs.tokens.TokensWorld(prepared=_strangers(workload), live=live)}
+    left, prepared = _left_pending(workload, programs)
+    return {store: left, TOKENS: programs.tokens.TokensWorld(prepared=prepared, live=live)}
+
+
+def _first_world(workload: Workload, place: WorldPart) -> Any:
+    empty: Any = place.empty
+    if workload.spoiled:
+        return replace(empty, written=frozenset({WrittenDocument(SPOILED, 1, workload.spoiled)}))
+    return empty
+
+
+def _with_time(worlds: dict[str, Any]) -> dict[str, Any]:
+    """Give every place for documents a time of expiry, and add the clock."""
+    documents = {name: ExpiringWorld() for name, world in worlds.items() if hasattr(world, "written")}
+    return {**worlds, **documents, CLOCK: ClockWorld()}
+
+
+def _strangers(workload: Workload) -> frozenset[PreparedToken]:
+    """Return tokens that no sweeper removes: those of an endpoint that no longer runs, and one of a spoiled document.
+
+    They are the oldest, so each page begins with them.
+    """
+    owners = [Owner(NOWHERE, "", Identity(NOWHERE, "0"))] * workload.strangers
+    if workload.spoiled:
+        owners.append(Owner(workload.endpoints[0], SPOILED, Identity(NOWHERE, "0")))
+    return frozenset(PreparedToken(Token(f"{STUCK}{n}", NOWHERE), owner, -1) for n, owner in enumerate(owners))
 
 
 def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
@@ -166,34 +233,91 @@ def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
     return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
 
 
+def _left_pending(workload: Workload, programs: Programs) -> tuple[StoreWorld, frozenset[PreparedToken]]:
+    """Return what processes left that committed all arrivals and sent nothing: claims, records and prepared tokens."""
+    endpoint, driver = workload.endpoints[0], CheckerDriver(MemoryReceipt(number=0, times=0))
+    handlers, ids = CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint), CheckedIdGenerator(driver)
+    messages = [each.message for each in workload.sends() if each.message.body.decode() in {a.name for a in workload.arrivals}]
+    rows = tuple((each.body.decode(), mark_text(driver.token())) for each in messages)
+    records = [
+        Record(each.identity, handlers.effects(each.identity, *row), token=each.token, fingerprint=each.fingerprint)
+        for each, row in zip(messages, rows, strict=True)
+    ]
+    issued = [programs.admission.issue(record, {}, ids) for record in records]
+    claims = frozenset((each.identity, each.fingerprint) for each in messages)
+    store = programs.stores.StoreWorld(claims, tuple(programs.stores.StoredRecord(each, 0) for each in issued), rows)
+    return store, frozenset(
+        PreparedToken(token, Owner(endpoint, "", each.identity), 0) for each in issued for token in each.issued
+    )
+
+
 def _admission_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
-    subscribers: dict[str, tuple[str, ...]] = {}
+    subscribers = {DONE: workload.subscribers} if workload.published else {}
     if workload.deduplication is DeduplicationMode.DEDUP:
-        return programs.admission.DedupStoreAdmission(endpoint, programs.dedup.MemoryMarkStore(driver))
+        return programs.admission.DedupStoreAdmission(endpoint, marks_of(workload, programs, driver))
     if workload.deduplication in SWEPT_TOKENS:
-        return programs.admission.TokenAdmission(endpoint, tokens_of(programs, driver), subscribers, CheckedIdGenerator(driver))
+        return programs.admission.TokenAdmission(
+            endpoint, tokens_of(workload, programs, driver), subscribers, CheckedIdGenerator(driver)
+        )
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.admission.TokensInStore(subscribers, CheckedIdGenerator(driver))
     return programs.admission.StoreAdmission()
 
 
-def _effects_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any) -> Any:
+def _effects_of(
+    workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str, has_peers: bool
+) -> Any:
     if not workload.makes:
         return programs.effects.NoArtifacts()
     remote = programs.remote.MemoryRemote(driver) if workload.requests or workload.followed else None
     artifacts = {BLOB: programs.artifacts.MemoryArtifacts(driver, BLOB)} if workload.artifacts else {}
-    register = programs.register.DocumentRegister(store)
-    kinds = {**artifacts, HTTP: remote} if remote else artifacts
-    return programs.effects.RegisteredEffects(
-        store, register, kinds, ids=CheckedIdGenerator(driver), clock=EventClock(), remote=remote
+    register = _register_of(workload, programs, driver, store, endpoint=endpoint)
+    effects = programs.effects.RegisteredEffects(
+        store, register, artifacts, ids=CheckedIdGenerator(driver), clock=clock_of(workload, driver)
     )
+    return effects.asking(remote) if remote and has_peers else effects
+
+
+def is_swept(prepared: PreparedToken) -> bool:
+    """Return whether a sweeper can remove this token."""
+    return not prepared.token.id.startswith(STUCK)
+
+
+def _register_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str) -> Any:
+    if workload.deduplication in WITH_ENTITIES:
+        return programs.register.DocumentRegister(store)
+    return programs.stored_rows.MemoryRegister(driver, endpoint, clock=clock_of(workload, driver))
 
 
 def leaves_garbage(world: Any) -> bool:
     """Tell whether a sweeper would find something in this part of the world: prepared tokens, register rows."""
     if hasattr(world, "written"):
         return any(each.body is not None and each.key.startswith(LISTED) for each in world.written)
-    return bool(getattr(world, "prepared", ()))
+    return bool(getattr(world, "rows", ())) or any(is_swept(each) for each in getattr(world, "prepared", ()))
+
+
+def marked(dedup: Any) -> dict[bytes, bytes]:
+    """Return the marks of a dedup store, with their fingerprints."""
+    if not hasattr(dedup, "written"):
+        known = dict(dedup.fingerprints)
+        return {key: known.get(key, b"") for key in dedup.keys}
+    return {
+        bytes.fromhex(each.key.rpartition("/")[2]): bytes.fromhex(_decode_mark(each.body).body)
+        for each in dedup.written
+        if each.body is not None
+    }
+
+
+_decode_any = msgspec.json.Decoder().decode
+_decode_mark = msgspec.json.Decoder(Mark).decode
+
+
+def listed_since(world: Any) -> list[int]:
+    """Return since when there is what a sweeper removes from this part of the world."""
+    if hasattr(world, "written"):
+        rows = [each.body for each in world.written if each.body is not None and each.key.startswith(LISTED)]
+        return [int(_decode_any(body)["at"]) for body in rows]
+    return [each.at for name in ("prepared", "rows") for each in getattr(world, name, ())]
 
 
 class Views:
@@ -204,14 +328,23 @@ class Views:
         self._workload = workload
         self._places = {endpoint: place_of(workload, programs, endpoint).name for endpoint in workload.endpoints}
         self._names = identities_of(workload, programs)
-        first = workload.endpoints[0]
-        attempts = {attempt: Identity(first, attempt) for attempt in workload.attempts}
-        self._attempts = {claim_key(first, identity): identity for identity in attempts.values()}
+        first = workload.caller
+        attempts = [Identity(first, attempt) for attempt in (*workload.attempts, *workload.strays)]
+        self._attempts = {claim_key(identity.source, identity): identity for identity in attempts}
         self._keys = {key_of(first, client.key).hex(): client.key for client in workload.clients if client.key}
 
     def stores(self, worlds: Mapping[str, Any]) -> dict[str, StoreWorld]:
         """Show the store of each endpoint; `worlds` are by their places' names."""
         return {endpoint: self._view(endpoint)(worlds, endpoint) for endpoint in self._workload.endpoints}
+
+    def name_of(self, text: str) -> str:
+        """Return what a message is, whichever attempt sent it."""
+        return name_of(text)
+
+    def opened(self, worlds: Mapping[str, Any]) -> frozenset[str]:
+        """Return the attempts of clients that began."""
+        opened: frozenset[str] = worlds[ANSWERS].opened if ANSWERS in worlds else frozenset()
+        return opened
 
     def _view(self, _endpoint: str) -> Callable[[Mapping[str, Any], str], StoreWorld]:
         plain = dict.fromkeys((DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE), self._plain)
@@ -238,10 +371,12 @@ class Views:
         mine = [each for each in world.records if each.endpoint == endpoint]
         records = tuple(StoredRecord(each.record, 0) for each in mine)
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
-        claims = frozenset(
-            (identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies
-        ) | frozenset((each.record.identity, b"") for each in mine if self._names[endpoint][each.record.identity] not in bodies)
-        return StoreWorld(claims, records, notes, tuple(world.open))
+        names = self._names[endpoint]
+        without_row = [each.record.identity for each in mine if names.get(each.record.identity, "") not in bodies]
+        claims = frozenset((identity, bodies[name]) for identity, name in names.items() if name in bodies)
+        claims |= {(identity, b"") for identity in without_row if identity in names}
+        keys = tuple((key.partition("/")[2], kept) for key, kept in world.keys if key.startswith(f"{endpoint}/"))
+        return StoreWorld(claims, records, notes, tuple(world.open), keys)
 
     def _documents(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         names = {claim_key(endpoint, identity): identity for identity in self._names[endpoint]}
@@ -249,8 +384,9 @@ class Views:
         claims: set[tuple[Identity, bytes]] = set()
         notes: list[tuple[str, str]] = []
         records: list[StoredRecord] = []
+        over: set[Identity] = set()
         for each in worlds[self._places[endpoint]].written:
-            if each.body is None or each.key.startswith(LISTED):
+            if each.body is None or each.key == SPOILED or each.key.startswith(LISTED):
                 continue
             document = decode_entity(each.key, each.body)
             notes += decode_rows(document.state)
@@ -263,6 +399,7 @@ class Views:
                 if identity in self._attempts.values():
                     pending = kept.record(identity, each.key)
                     records += [StoredRecord(pending, 0)] if pending.effects else []
+                    over |= set() if pending.effects else {identity}
                     continue
                 claims.add((identity, bytes.fromhex(kept.body)))
                 record = kept.record(identity, each.key)
@@ -274,13 +411,11 @@ class Views:
             if identity not in recorded and self._is_done_elsewhere(worlds, endpoint, identity, name in bodies):
                 claims.add((identity, self._marked(worlds, endpoint, identity) or bodies.get(name, b"")))
         claims |= self._beside(worlds, endpoint, bodies)
-        return StoreWorld(frozenset(claims), tuple(records), tuple(notes), (), tuple(keys))
+        return StoreWorld(frozenset(claims), tuple(records), tuple(notes), (), tuple(keys), frozenset(over))
 
     def _marked(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity) -> bytes:
         """Give the fingerprint with which a message is marked as done; b"" without one."""
-        marks: dict[bytes, bytes] = (
-            dict(worlds[DEDUP].fingerprints) if self._workload.deduplication is DeduplicationMode.DEDUP else {}
-        )
+        marks = marked(worlds[DEDUP]) if self._workload.deduplication is DeduplicationMode.DEDUP else {}
         return marks.get(claim_key(endpoint, identity), b"")
 
     def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
@@ -294,5 +429,5 @@ class Views:
 
     def _is_done_elsewhere(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity, has_row: bool) -> bool:  # noqa: FBT001
         if self._workload.deduplication is DeduplicationMode.DEDUP:
-            return claim_key(endpoint, identity) in worlds[DEDUP].keys
+            return claim_key(endpoint, identity) in marked(worlds[DEDUP])
         return self._workload.deduplication is DeduplicationMode.TOKENS and has_row

@@ -7,9 +7,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation
+from onceonly.model.token import Token
 
 STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
 """Where a state keeps which number; from WORKERS on there is one for each worker, in ascending order."""
+
+SETTLING = frozenset({"ack", "release"})
+"""The calls that settle deliveries."""
 
 State = tuple[int, ...]
 Marks = tuple[PortOperation, ...]
@@ -69,12 +73,18 @@ class Ledger(Struct, frozen=True):
 
     left: Bounds
     pending: tuple[tuple[int, PortOperation], ...] = ()
-    excuses: int = 0
-    """Handlers that failed, and effects refused: no more is ever counted, but the deaths of processes."""
+    excuses: tuple[tuple[str, int], ...] = ()
+    """How often the handler of each message failed, or an effect of it was refused. Only deaths of processes count besides."""
     overtaken: bool = False
     """Whether a sweeper may be at work beside others."""
+    oldest: int = 0
+    """When the run began that left the oldest call under way, where time passes; 0 when nothing is under way."""
     left_behind: bool = False
-    """Whether a worker ended a batch, with nothing having failed, and neither acked nor released a delivery."""
+    """Whether a worker ended a batch and neither acked nor released a delivery."""
+    unsettled: bool = False
+    """Whether a call failed that acknowledges or releases. After that a delivery may be left to the end of its lease."""
+    wrong: str = ""
+    """What is wrong with a copy or a dead letter of a message, if anything was."""
 
     def spend(self, name: str) -> "Ledger | None":
         """Use one of a bound, or give None when none is left."""
@@ -89,13 +99,33 @@ class Ledger(Struct, frozen=True):
             return self
         return replace(self, left=replace(self.left, outage=0))
 
-    def excuse(self) -> "Ledger":
-        """Note that one more failure may be counted."""
-        return replace(self, excuses=self.excuses + 1)
+    def failed(self, point: str) -> "Ledger | None":
+        """Use a failed call, and note what it was to settle. None if no call may fail any more."""
+        spent = self.spend("failures")
+        return replace(spent, unsettled=True) if spent and point in SETTLING else spent
 
-    def later(self, place: int, operation: PortOperation) -> "Ledger":
-        """Put an operation under way: it is applied at some later moment."""
-        return replace(self, pending=(*self.pending, (place, operation)))
+    def excuse(self, *names: str) -> "Ledger":
+        """Note that one more failure of each of these messages may be counted."""
+        known = dict(self.excuses)
+        known |= {name: known.get(name, 0) + 1 for name in names}
+        return replace(self, excuses=tuple(sorted(known.items()))) if names else self
+
+    def excuses_of(self, name: str) -> int:
+        """Return how many failures of a message may be counted."""
+        return dict(self.excuses).get(name, 0)
+
+    def checked(self, wrong: str) -> "Ledger":
+        """Note what is wrong with a copy, if anything is."""
+        return replace(self, wrong=wrong) if wrong and not self.wrong else self
+
+    def later(self, place: int, operation: PortOperation, since: int = 0) -> "Ledger":
+        """Put an operation under way, of a run that began at `since`: it is applied at some later moment."""
+        oldest = min(self.oldest, since) if self.oldest else since
+        return replace(self, pending=(*self.pending, (place, operation)), oldest=oldest)
+
+    def settled(self, pending: tuple[tuple[int, PortOperation], ...]) -> "Ledger":
+        """Return the ledger with only these operations under way."""
+        return replace(self, pending=pending, oldest=self.oldest if pending else 0)
 
 
 class Label(NamedTuple):
@@ -112,11 +142,11 @@ class Label(NamedTuple):
 
 
 class BrokerPart(Struct, frozen=True):
-    """The broker, and all that ever reached the sink, which takes every message at once: (id, body), and the tokens."""
+    """The broker, and all that ever reached a sink, which takes every message at once: (id, body, sink), and the tokens."""
 
     broker: Any
-    sunk: frozenset[tuple[str, str]] = frozenset()
-    tokens: frozenset[str] = frozenset()
+    sunk: frozenset[tuple[str, str, str]] = frozenset()
+    tokens: frozenset[Token] = frozenset()
 
 
 class Move(NamedTuple):

@@ -11,18 +11,22 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
-from onceonly.model.record import Answer
 from onceonly_verify.check import Check
+from onceonly_verify.clock import ring_ticks
 from onceonly_verify.environment import fresh_parts
 from onceonly_verify.explorer import Step
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.invariants.copies import refused_for, wrong_copy
+from onceonly_verify.naming import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.reductions import makes_no_difference
-from onceonly_verify.roles import Cast
+from onceonly_verify.roles import Batch, Cast
+from onceonly_verify.time_steps import TICK, TICKS, TimeKeeper, tick
 from onceonly_verify.wording import about, batch_text, receipt_text
-from onceonly_verify.workload import BLAMED, End, names_of
+from onceonly_verify.workload import BLAMED, End
+from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import BROKER, LEDGER, STORE, Ledger
 
 WORLD = -1
@@ -96,6 +100,13 @@ class WorldPlayer:
         """What the auditor calls a state."""
         self.roles = [opening.cast.roles[number] for number in opening.cast.idle]
         """What each worker is, in the order of their letters."""
+        self.time: TimeKeeper | None = None
+        self.begun: dict[int, int] = {}
+        self.called: dict[int, int] = {}
+        """When the run of each worker began, and when it made its call, where time passes."""
+        if opening.check.workload.timing:
+            views = Views(opening.check.workload, opening.programs)
+            self.time = TimeKeeper(opening.check.workload.timing, self.parts, views)
         self._opening = opening
         self._check = opening.check
         self._transports = opening.programs.transports
@@ -104,6 +115,11 @@ class WorldPlayer:
     def ledger(self) -> Ledger:
         """Give what may still go wrong, and what is under way."""
         return self.parts.ledger(self.numbers[LEDGER])
+
+    @property
+    def now(self) -> int:
+        """Return what the clock shows; 0 where no time passes."""
+        return self.time.now(self.numbers[STORE]) if self.time else 0
 
     @property
     def entries(self) -> tuple[Any, ...]:
@@ -132,7 +148,7 @@ class WorldPlayer:
         Others may be `busy`: then a sweeper is early.
         """
         role, before = self.roles[who], self.part(BROKER)
-        spends = "sweeps" if role.sweeps and (busy or self.ledger.pending or self.entries) else ""
+        spends = "sweeps" if role.sweeps and not self.time and (busy or self.ledger.pending or self.entries) else ""
         if role.sweeps and not self.parts.has_pending(self.numbers, (), role.sweeps):
             return
         for world, batch in role.begins(before, role, self._transports):
@@ -185,24 +201,45 @@ class WorldPlayer:
             for form in successes(call, self.part(place))
         ]
 
+    def bounded_since(self, who: int, call: PortOperation | None) -> int:
+        """Return from when the clock bounds a worker that makes this call."""
+        timing = self._check.workload.timing
+        return timing.bounded_since(call.point if call else "", self.begun[who], self.called[who]) if timing else 0
+
+    def ticking(self, begun: list[int], *, is_last: bool) -> list[Option]:
+        """Move the clock by one step, where it may, while runs are in progress that are bounded from these instants."""
+        if not self.time or not self.time.may_move(self.numbers[STORE], begun, self.ledger.oldest, is_last=is_last):
+            return []
+        return [Option(WORLD, TICKS, TICK, self.time.place, CallOutcome(APPLIED, tick(self.part(self.time.place))[0], None))]
+
     # What happened.
 
-    def happen(self, option: Option) -> None:
-        """Change the world as the option says. Raises OutOfBounds."""
+    def happen(self, option: Option, batch: Batch = ()) -> None:
+        """Change the world as the option says; `batch` is what its worker works on. Raises OutOfBounds."""
         ledger: Ledger | None = self.ledger
         if ledger and option.spends:
-            ledger = ledger.spend(option.spends)
+            point = option.subject.point if isinstance(option.subject, PortOperation) else ""
+            ledger = ledger.failed(point) if option.spends == "failures" else ledger.spend(option.spends)
         elif ledger and isinstance(option.subject, PortOperation) and option.form.form == APPLIED:
             ledger = ledger.applied(option.subject.point)
         if ledger is None:
             raise OutOfBounds(f"the check's bounds allow no more {option.spends}")
         if option.pending >= 0:
-            ledger = replace(ledger, pending=(*ledger.pending[: option.pending], *ledger.pending[option.pending + 1 :]))
+            ledger = ledger.settled((*ledger.pending[: option.pending], *ledger.pending[option.pending + 1 :]))
         for operation in option.form.pending:
-            ledger = ledger.later(option.place, operation)
-        blamed = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
-        self.put(LEDGER, ledger.excuse() if blamed else ledger)
+            ledger = ledger.later(option.place, operation, self.bounded_since(option.who, operation))
+        if option.who != WORLD and isinstance(option.subject, PortOperation):
+            ledger = ledger.checked(wrong_copy(option.subject, batch))
+            ledger = ledger.excuse(*refused_for(option.subject, option.form.outcome))
+        self.put(LEDGER, ledger)
         self.put(option.place, option.form.part)
+        if self.time:
+            if option.point == TICKS:
+                self.parts.mark(ring_ticks(self.parts.stores(self.numbers[STORE])), self.numbers)
+            self.numbers[STORE] = self.time.observe(self.numbers[STORE])
+            self.called[option.who] = self.now
+            if option.begins:
+                self.begun[option.who] = self.now
 
     def ended(self, name: str, end: End) -> None:
         """Note how a handler ended: a whim is spent, a failure may be counted. Raises OutOfBounds."""
@@ -211,12 +248,14 @@ class WorldPlayer:
             ledger = ledger.spend("whims")
         if ledger is None:
             raise OutOfBounds("the check's bounds allow no more whims")
-        self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
+        self.put(LEDGER, ledger.excuse(name) if end in BLAMED else ledger)
 
     def mark(self, marks: tuple[PortOperation, ...]) -> None:
         """Apply what a program did at once, without a call."""
         if marks:
             self.parts.mark(marks, self.numbers)
+            if self.time:
+                self.numbers[STORE] = self.time.observe(self.numbers[STORE])
 
     def roll_back(self, who: int, receipt: Any, running: tuple[bytes, int] | None) -> None:
         """End the units of a worker whose process died, perhaps while a handler was `running`."""
@@ -231,13 +270,12 @@ class WorldPlayer:
         return not (self.ledger.pending or self.entries or self.parts.has_pending(self.numbers, cast.finished, cast.swept))
 
     def leave(self, held: frozenset[Any], *, ended: bool) -> None:
-        """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""
+        """End the leases of all but these; a batch that `ended` left nothing behind, unless a call that settles failed."""
         ledger, world = self.ledger, self.part(BROKER)
         for entry in self.entries:
             if entry.held_until and entry.receipt not in held:
                 world, _ = self._transports.expire(world, entry.receipt)
-                behind = ended and ledger.left.failures == self._check.bounds.failures
-                ledger = replace(ledger, left_behind=ledger.left_behind or behind)
+                ledger = replace(ledger, left_behind=ledger.left_behind or (ended and not ledger.unsettled))
         self.put(BROKER, world)
         self.put(LEDGER, ledger)
 
@@ -250,5 +288,5 @@ class WorldPlayer:
             else:
                 kept.append((place, operation))
         landed = len(kept) < len(self.ledger.pending)
-        self.put(LEDGER, replace(self.ledger, pending=tuple(kept)))
+        self.put(LEDGER, self.ledger.settled(tuple(kept)))
         return landed

@@ -1,20 +1,36 @@
-"""Clients: each attempts one transaction, is told the answer, and dispatches what was committed, unless its process dies."""
+"""Clients: each attempts one transaction, is told the answer, and dispatches what was committed, unless its process dies.
 
-from collections.abc import Coroutine
-from contextlib import suppress
+Where clients retry, a request stays in their queue until it has an answer.
+"""
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitFailed, OnceOnlyError
-from onceonly.model.transaction import BlockDecision, TransactionAttempt
+from onceonly.model.errors import (
+    BudgetExceeded,
+    ConflictError,
+    HandlerFailed,
+    KeyReused,
+    OnceOnlyError,
+    OutcomeUnknown,
+)
+from onceonly.model.message import Delivery, Failure, FailureKind
+from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly_verify.actors.relays import asked
+from onceonly_verify.checked_handlers import decode_rows, encode_rows
+from onceonly_verify.invariants.looks import Announcement
+from onceonly_verify.invariants.reports import WrongReportError, with_each_record
+from onceonly_verify.naming import mark_text
 from onceonly_verify.programs import Programs
-from onceonly_verify.roles import Batch, Role
-from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Client, Workload, decode_rows, encode_rows, mark_text
+from onceonly_verify.roles import Batch, Role, receiving
+from onceonly_verify.time_steps import STEP
+from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Behaviour, Client, End, Workload
 from onceonly_verify.workload_ports import ANSWERS, AnswersWorld
 
 PLACE = WorldPart(ANSWERS, AnswersWorld())
@@ -27,31 +43,59 @@ def client_roles(workload: Workload) -> tuple[Role, ...]:
         return ()
     return (
         Role(
-            endpoint=workload.endpoints[0],
+            endpoint=workload.caller,
             queue=CLIENTS,
             point="asks for",
             label=f"{workload.labels[0]}client: ",
             workers=len(workload.clients),
             reaches=(ON_DOCUMENTS if workload.deduplication in WITH_ENTITIES else IN_STORE)[: 2 if workload.quiet else None],
-            begins=asked,
+            begins=receiving if workload.clients_retry else asked,
             program=attempting,
         ),
     )
 
 
-def attempting(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Run the shipping transaction, and what comes after it; a client that is told of an error does not ask again."""
-    return _attempt(programs, ports)
+def attempting(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the shipping transaction, and what comes after it."""
+    return _attempt(programs, batch[0], ports)
 
 
-async def _attempt(programs: Programs, ports: Ports) -> None:
+async def _attempt(programs: Programs, request: Delivery, ports: Ports) -> None:
+    """Attempt it. A client that retries takes an answer, or the answer that its key was used before, for the end."""
+    handlers: Any = ports.handlers
+    retries = handlers.workload.clients_retry
+    with suppress(OnceOnlyError):  # the client is told
+        try:
+            records = await _transact(programs, ports)
+        except KeyReused:
+            records = ()
+        except OnceOnlyError:
+            if retries:
+                await ports.transport.release([request])
+            return
+        if records:
+            await with_each_record(programs.relay.relay(records, ports), records)
+    if retries:
+        with suppress(OnceOnlyError):
+            await ports.transport.ack([request])
+
+
+async def _transact(programs: Programs, ports: Ports) -> Any:
+    """Run the transaction, and note what the client is told. Returns the records to dispatch. Raises as `transact`."""
     handlers: Any = ports.handlers
     attempt = mark_text(handlers.driver.token())
     client: Client = handlers.workload.attempts[attempt]
     request = client.request.encode() if client.key else b""
-    opening = TransactionAttempt(endpoint=ports.endpoint, attempt=attempt, max_commit=1, key=client.key, fingerprint=request)
+    timing = handlers.workload.timing
+    longest = timing.max_commit * STEP if timing else 1
+    opening = TransactionAttempt(
+        endpoint=ports.endpoint, attempt=attempt, max_commit=longest, key=client.key, fingerprint=request
+    )
 
     async def block(opened: Any) -> BlockDecision:
+        opened.resources.check(attempt)
+        if timing and not handlers.workload.quiet:
+            handlers.driver.at_once(PortOperation("opened", PLACE, _note, ("opened", attempt)))
         if not ports.controls:
             opened.resources.get(programs.stores.Notebook).write(client.name, attempt)
         elif client.entity:
@@ -59,24 +103,122 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
             entities = opened.resources.get(Entities)
             rows = decode_rows(entities.read(client.entity))
             entities.write(client.entity, encode_rows((*rows, (client.name, attempt))))
-        return BlockDecision(handlers.effects(opening.identity, client.name, attempt), attempt.encode())
+        if handlers.workload.behaviour(client.name) is not Behaviour.WORKS:
+            _end(await handlers.driver.choose(client.name))
+        effects = handlers.effects(opening.identity, client.name, attempt) if client.effects else ()
+        return BlockDecision(effects, attempt.encode())
 
-    with suppress(OnceOnlyError):  # the client is told
-        ways = programs.transaction.TransactionPorts(ports.transactions, ports.admission, ports.controls, ports.transport)
-        try:
-            done = await programs.transaction.transact(opening, block, ways)
-        except CommitFailed:
-            handlers.driver.at_once(PortOperation("told", PLACE, _fail, (attempt,)))
-            return
-        answer = "" if done.answer is None else done.answer.decode()
-        handlers.driver.at_once(PortOperation("told", PLACE, _tell, (attempt, answer)))
-        if done.records:
-            await programs.relay.relay(done.records, ports)
+    watched = WatchedTransactions(ports.transactions)
+    transport: Any = ports.transport
+    if programs.has_log and ports.controls:
+        transport = Announcement(transport, opening, ports.controls, watched.unit)
+    ways = programs.transaction.TransactionPorts(watched, ports.admission, ports.controls, transport)
+    try:
+        done = await programs.transaction.transact(opening, block, ways)
+    except OnceOnlyError as error:
+        for field in watched.told_by(error, attempt, has_key=bool(client.key)):
+            handlers.driver.at_once(PortOperation("told", PLACE, _note, (field, attempt)))
+        raise
+    if done.is_known == watched.committed:
+        raise WrongReportError(
+            f"wrong answer: attempt {attempt} was{'' if watched.committed else ' not'} committed: is_known={done.is_known}"
+        )
+    answer = "" if done.answer is None else done.answer.decode()
+    handlers.driver.at_once(PortOperation("told", PLACE, _note, ("told", (attempt, answer))))
+    return done.records
 
 
-def _tell(world: AnswersWorld, attempt: str, answer: str) -> tuple[AnswersWorld, None]:
-    return replace(world, told=world.told | {(attempt, answer)}), None
+def _end(end: End) -> None:
+    """End the block as the checker chose."""
+    if end is End.FAILS:
+        raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the block failed"))
+    if end is End.NOT_NOW:
+        raise BudgetExceeded
+    if end is End.LOCKED:
+        raise ConflictError("another transaction has the lock")
 
 
-def _fail(world: AnswersWorld, attempt: str) -> tuple[AnswersWorld, None]:
-    return replace(world, failed=world.failed | {attempt}), None
+class WatchedTransactions:
+    """The transactions of a store, of which one attempt uses one.
+
+    `committing` is whether it was sent its commit, and `committed` whether that was answered. `is_unread` is whether its key
+    was not read since.
+    """
+
+    def __init__(self, transactions: Any) -> None:
+        """Watch these."""
+        self.committing = self.committed = False
+        self.is_unread = True
+        self._transactions = transactions
+        self._opened: Any = None
+
+    def unit(self) -> str:
+        """Return where the record of the attempt will be."""
+        found: str = self._opened.unit
+        return found
+
+    def told_by(self, error: OnceOnlyError, attempt: str, *, has_key: bool) -> tuple[str, ...]:
+        """Return the fields of `AnswersWorld` for an attempt that ended with this error. Raises WrongReportError."""
+        if isinstance(error, HandlerFailed):
+            raise WrongReportError(
+                f"wrong answer: attempt {attempt} let {error!r} escape, which is for handlers of messages only"
+            ) from error
+        if isinstance(error, ConflictError) and has_key and self.is_unread:
+            raise WrongReportError(
+                f"wrong answer: attempt {attempt} was told to try again, but its key was not read after that"
+            ) from error
+        if isinstance(error, OutcomeUnknown):
+            return () if self.committing else ("unsent",)
+        return ("reused", "failed") if isinstance(error, KeyReused) else ("failed",)
+
+    async def open(self, opening: TransactionAttempt) -> Any:
+        """Open one; see the port."""
+        self._opened = opened = await self._transactions.open(opening)
+        return opened if isinstance(opened, IdempotencyEntry) else _WatchedTransaction(opened, self)
+
+    async def entry(self, key: str) -> IdempotencyEntry | None:
+        """Read a key; see the port."""
+        self.is_unread = False
+        found: IdempotencyEntry | None = await self._transactions.entry(key)
+        return found
+
+
+class _WatchedTransaction:
+    def __init__(self, opened: Any, watched: WatchedTransactions) -> None:
+        self.resources = _WatchedResources(opened.resources)
+        self._opened = opened
+        self._watched = watched
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+    async def commit(self, record: Any, answer: bytes | None) -> None:
+        self._watched.committing = True
+        await self._opened.commit(record, answer)
+        self._watched.committed = True
+
+
+class _WatchedResources:
+    """The resources of one transaction. `is_enclosed` is whether its block runs inside `attempt`, as resources require."""
+
+    def __init__(self, resources: Any) -> None:
+        self.is_enclosed = False
+        self._resources = resources
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resources, name)
+
+    def check(self, attempt: str) -> None:
+        """Raise WrongReportError unless the block runs inside."""
+        if not self.is_enclosed:
+            raise WrongReportError(f"wrong answer: the block of attempt {attempt} ran outside of `resources.attempt()`")
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        async with self._resources.attempt():
+            self.is_enclosed = True
+            yield
+
+
+def _note(world: AnswersWorld, field: str, told: Any) -> tuple[AnswersWorld, None]:
+    return replace(world, **{field: getattr(world, field) | {told}}), None

@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.world import PortOperation
+from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
@@ -14,13 +16,20 @@ from onceonly.model.remote import Request
 from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
+from onceonly_verify.actors.clients import PLACE
+from onceonly_verify.checked_handlers import clock_of
+from onceonly_verify.naming import mark_text
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
-from onceonly_verify.workload import WIRE, Workload, asking, mark_text
-from onceonly_verify.workload_ports import remote_requests_of
+from onceonly_verify.time_steps import START, STEP
+from onceonly_verify.workload import WIRE, Workload, asking
+from onceonly_verify.workload_ports import AnswersWorld, remote_requests_of
 
-ASK, PUT, POST, DELETE = "ASK", "PUT", "POST", "DELETE"
-"""What comes over the wire. ASK is a PUT whose caller waits for the answer, and goes on; a PUT is a late copy of it."""
+ASK, CALL, PUT, LATE, POST, DELETE = "ASK", "CALL", "PUT", "LATE", "POST", "DELETE"
+"""What comes over the wire. ASK is a PUT whose caller waits for the answer, and goes on; a PUT is a late copy of it.
+
+CALL is an ASK whose POST the network does not duplicate. LATE is a PUT that arrives at its deadline.
+"""
 SOON = 1
 """A deadline that is never over: the checker's clock stands still before it."""
 
@@ -30,7 +39,8 @@ def executing_roles(workload: Workload, *, workers: int) -> tuple[Role, ...]:
     if not workload.asked:
         return ()
     verbs = {text.partition(" ")[0] for text in workload.asked}
-    executed = ("open", "call-request", "commit", "send", "forget", "call-bury", "call-remove") if ASK in verbs else ()
+    dispatched = () if workload.quiet else ("send", "forget")
+    executed = ("open", "call-request", "commit", *dispatched, "call-bury", "call-remove") if {ASK, CALL} & verbs else ()
     return (
         Role(
             endpoint=workload.endpoints[0],
@@ -52,23 +62,34 @@ def executing(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, 
 async def _execute(asked: Delivery, programs: Programs, ports: Ports) -> None:
     """Do it, and answer; what its caller does then is on its way at once. Without an answer it comes again."""
     handlers: Any = ports.handlers
-    requests = remote_requests_of(programs, handlers.driver, endpoint=ports.endpoint)
+    requests = remote_requests_of(handlers.workload, programs, handlers.driver, endpoint=ports.endpoint)
     verb, _, key = asked.body.decode().partition(" ")
+    now, deadline = _times(handlers)
     with suppress(OnceOnlyError):
         following: tuple[str, ...] = ()
-        if verb in {ASK, PUT}:
-            await programs.execution.keep(key, Request(operation="a", body=key.encode()), requests, deadline=SOON, now=0)
-            following = (POST, POST) if verb == ASK else ()  # one of them is the network's
+        if verb in {ASK, CALL, PUT, LATE}:
+            until = now if verb == LATE else deadline
+            await programs.execution.keep(key, Request(operation="a", body=key.encode()), requests, deadline=until, now=now)
+            following = {ASK: (POST, POST), CALL: (POST,)}.get(verb, ())  # the second one is the network's
         elif verb == POST:
-            await _post(key, programs, ports, requests)
-            following = (DELETE,)
+            if await _post(key, programs, ports, requests):
+                following = (DELETE,)  # without a response, whoever deleted the request also deletes the response
         else:
-            await programs.execution.bury(key, requests, until=SOON)
+            until = max(deadline, now) + CLOCK_MARGIN_MS if handlers.workload.timing else SOON
+            await programs.execution.bury(key, requests, until=until)
         if not following or await _follow(asked, key, following, ports):
             await ports.transport.ack([asked])
             return
     with suppress(OnceOnlyError):
         await ports.transport.release([asked])
+
+
+def _times(handlers: Any) -> tuple[int, int]:
+    """Return what this process's clock shows, and the deadline that the caller set when it first asked."""
+    timing = handlers.workload.timing
+    if timing is None:
+        return 0, SOON
+    return clock_of(handlers.workload, handlers.driver).now(), START + timing.max_commit * STEP
 
 
 async def _follow(asked: Delivery, key: str, verbs: tuple[str, ...], ports: Ports) -> bool:
@@ -79,7 +100,8 @@ async def _follow(asked: Delivery, key: str, verbs: tuple[str, ...], ports: Port
     return set(await ports.transport.send(sent)) == {Answer.TAKEN}
 
 
-async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> None:
+async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> bool:
+    """Return whether there is a response, which is noted."""
     handlers: Any = ports.handlers
     mark = mark_text(handlers.driver.token())
     opening = TransactionAttempt(endpoint=ports.endpoint, attempt=mark, max_commit=SOON, key=key)
@@ -89,4 +111,11 @@ async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> No
         notebook.write(key, mark)
         return BlockDecision(handlers.effects(Identity(ports.endpoint, mark), key, mark), mark.encode())
 
-    await programs.execution.execute(opening, run, requests, ports)
+    response = await programs.execution.execute(opening, run, requests, ports)
+    if response is not None:
+        handlers.driver.at_once(PortOperation("told", PLACE, _note, (key, response.decode())))
+    return response is not None
+
+
+def _note(world: AnswersWorld, asked: str, response: str) -> tuple[AnswersWorld, None]:
+    return replace(world, responses=world.responses | {(asked, response)}), None

@@ -21,6 +21,8 @@ def maintenance_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     if workload.deduplication is not DeduplicationMode.RING:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
+    if workload.timing:
+        return _timed_roles(workload, janitors=janitors)
     buckets = sorted({BUCKETING.bucket(arrival.bucket_instant) for arrival in workload.arrivals})
     clock = Role(
         endpoint=endpoint,
@@ -45,6 +47,38 @@ def maintenance_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     return (clock, janitor)
 
 
+def _timed_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
+    """Give the first endpoint so many janitors of buckets, and of claims without an instant, where the world has a clock."""
+    endpoint, label = workload.endpoints[0], workload.labels[0]
+    instants = {arrival.bucket_instant for arrival in workload.arrivals}
+    buckets = sorted({BUCKETING.bucket(instant) for instant in instants if instant})
+    rotates = Role(
+        endpoint=endpoint,
+        queue=f"janitor of {endpoint}",
+        point="wakes up",
+        label=f"{label}janitor: ",
+        workers=janitors,
+        reaches=("rotate",),
+        begins=partial(woken, texts=tuple(f"for bucket {number}" for number in buckets)),
+        waits=is_current,
+        is_patient=True,
+        program=rotating,
+    )
+    removes = Role(
+        endpoint=endpoint,
+        queue=f"janitor of claims of {endpoint}",
+        point="wakes up",
+        label=f"{label}janitor: ",
+        workers=janitors,
+        reaches=("remove-expired",),
+        begins=partial(woken, texts=("for claims without an instant",)),
+        waits=nothing_is_claimed_outside,
+        is_patient=True,
+        program=removing,
+    )
+    return (*([rotates] if buckets else []), *([removes] if 0 in instants else []))
+
+
 def woken(broker: Any, role: Role, _transports: Any, *, texts: tuple[str, ...]) -> Iterator[Begun]:
     """Wake somebody at any moment, for one of these things to do."""
     for text in texts:
@@ -60,6 +94,28 @@ def is_kept(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
     """Tell whether there will never again be anything to do for a bucket."""
     ring, number = ring_in(worlds), _bucket(batch)
     return ring.now >= END and ring.buckets[number].start == BUCKETING.wanted(number, END)
+
+
+def is_current(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
+    """Tell whether a bucket holds the slice that it should hold now."""
+    ring, number = ring_in(worlds), _bucket(batch)
+    return ring.buckets[number].start == BUCKETING.wanted(number, ring.now)
+
+
+def nothing_is_claimed_outside(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
+    """Tell whether there are no claims outside of the ring."""
+    return not ring_in(worlds).arrivals
+
+
+def removing(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Remove expired claims from outside of the ring, as a janitor does."""
+    return _remove(programs, ports)
+
+
+async def _remove(programs: Programs, ports: Ports) -> None:
+    store, handlers = _of(ports)
+    with suppress(OnceOnlyError):  # the runtime rests, and looks again
+        await programs.ring.MemoryRing(ClockDriver(handlers.driver), store).remove_expired()
 
 
 def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:

@@ -8,22 +8,30 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.transport import MemoryReceipt
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Record
+from onceonly.model.token import PreparedToken, Token
 from onceonly.ports.bundle import Ports
+from onceonly_verify.checked_handlers import clock_of
+from onceonly_verify.invariants.reports import WatchedSweep, with_each_record
+from onceonly_verify.naming import mark_text
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role, receiving
-from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, DeduplicationMode, Workload, mark_text
-from onceonly_verify.workload_ports import TOKENS, tokens_of
+from onceonly_verify.time_steps import PLACE as CLOCK_PLACE
+from onceonly_verify.time_steps import STEP, note_sweep
+from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
+from onceonly_verify.workload_ports import TOKENS, ports_of, tokens_of
 
 FROM_NOWHERE = MemoryReceipt(number=0, times=0)
 """The receipt of what comes from no queue."""
-LOOK, PAGE = "to look", 10
+LOOK = "to look"
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
 TOKENS_FENCED = ("token-prepared", "fence", "token-discard")
 ARTIFACTS_SWEPT = ("keys", "load", "save", "artifact-names")
+ROWS_SWEPT = ("row-old", "row-cancel", "artifact-names", "row-remove")
 REQUESTS_SWEPT = ("keys", "load", "save", "remote-delete")
 LATER = 1
 """An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
@@ -69,11 +77,11 @@ def transaction_roles(workload: Workload) -> tuple[Role, ...]:
 
 def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
     """Give each endpoint that leaves something to sweep so many sweepers."""
-    senders = workload.endpoints[: -1 if workload.quiet else None]
+    senders = tuple(endpoint for endpoint in workload.endpoints if workload.effects_of(endpoint))
     swept = (
         (TOKENS_SWEPT, workload.deduplication is DeduplicationMode.TOKENS),
         (TOKENS_FENCED, workload.deduplication is DeduplicationMode.ELSEWHERE),
-        (ARTIFACTS_SWEPT, workload.artifacts),
+        (ARTIFACTS_SWEPT if workload.deduplication in WITH_ENTITIES else ROWS_SWEPT, workload.artifacts),
         (REQUESTS_SWEPT, workload.requests),
     )
     reached = tuple(dict.fromkeys(point for points, is_there in swept if is_there for point in points))
@@ -97,6 +105,37 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
     )
 
 
+def shared_sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
+    """Give all endpoints together so many processes that sweep the tokens of each, one after another."""
+    if not sweepers:
+        return ()
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue="sweeper of all endpoints",
+            point="wakes up",
+            label="sweeper: ",
+            workers=sweepers,
+            sweeps=(TOKENS,),
+            reaches=TOKENS_SWEPT if workload.deduplication is DeduplicationMode.TOKENS else TOKENS_FENCED,
+            begins=waking,
+            program=sweeping_all,
+        ),
+    )
+
+
+def sweeping_all(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Sweep for each endpoint, as a process does that runs several."""
+    handlers: Any = ports.handlers
+    each = tuple(ports_of(handlers.workload, programs, handlers.driver, endpoint=name) for name in handlers.workload.endpoints)
+    return _sweep_all(programs, each)
+
+
+async def _sweep_all(programs: Programs, each: Sequence[Ports]) -> None:
+    for ports in each:
+        await _sweep(programs, ports)
+
+
 def sweeping(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Remove what is left of attempts that were never committed, however young it is."""
     return _sweep(programs, ports)
@@ -105,11 +144,36 @@ def sweeping(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, 
 async def _sweep(programs: Programs, ports: Ports) -> None:
     handlers: Any = ports.handlers
     effects: Any = ports.effects
+    timing, now = handlers.workload.timing, clock_of(handlers.workload, handlers.driver).now()
+    old = now - timing.sweep_after * STEP if timing else LATER
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         if handlers.workload.deduplication in SWEPT_TOKENS:
-            await programs.sweeper.sweep(tokens_of(programs, handlers.driver), LATER, PAGE, ports)
+            page = handlers.workload.page
+            tokens: Any = tokens_of(handlers.workload, programs, handlers.driver)
+            noted = WatchedTokens(tokens, handlers.driver) if timing else tokens
+            watched: Any = WatchedSweep(noted, ports.fence, ports.endpoint)
+            await watched.run(programs.sweeper.sweep(watched, old, page, ports._replace(fence=watched)))
         if handlers.workload.makes:
-            await effects.sweep(LATER, PAGE)
+            await effects.sweep(old, handlers.workload.page)
+
+
+class WatchedTokens:
+    """The token store, as a sweeper sees it: what it removes is noted with the instant."""
+
+    def __init__(self, tokens: Any, driver: Any) -> None:
+        """Watch this store."""
+        self._tokens = tokens
+        self._driver = driver
+
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
+        """List tokens; see the port."""
+        found: tuple[PreparedToken, ...] = await self._tokens.prepared(older_than, limit)
+        return found
+
+    async def discard(self, tokens: Sequence[Token]) -> None:
+        """Remove tokens that are still prepared; see the port."""
+        self._driver.at_once(PortOperation("note", CLOCK_PLACE, note_sweep, (tuple(tokens),)))
+        await self._tokens.discard(tokens)
 
 
 def waking(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:
@@ -126,13 +190,15 @@ def relaying(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, A
 async def _relay(text: str, programs: Programs, ports: Ports) -> None:
     if ports.pending is None:
         return
+    handlers: Any = ports.handlers
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         if text == LOOK:
-            records = await ports.pending.undispatched(LATER, PAGE)
+            now = clock_of(handlers.workload, handlers.driver).now()
+            records = await ports.pending.undispatched(now + LATER, handlers.workload.page)
         else:
             records = await ports.pending.find([Identity(ports.endpoint, text)])
         if records:
-            await programs.relay.relay(records, ports)
+            await with_each_record(programs.relay.relay(records, ports), records)
 
 
 def asked(broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
@@ -155,4 +221,5 @@ async def _transact(asked_for: Delivery, programs: Programs, ports: Ports) -> No
         unit = await ports.store.begin(())
         notebook: Any = unit.resources.get(programs.stores.Notebook)
         notebook.write(text, mark)
-        await unit.commit([Record(identity, handlers.effects(identity, text, mark))])
+        record = Record(identity, handlers.effects(identity, text, mark))
+        await unit.commit(await ports.admission.prepare([record]))

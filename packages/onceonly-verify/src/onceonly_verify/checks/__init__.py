@@ -4,9 +4,20 @@ from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly_verify.checks.batches import BATCH_CHECKS
+from onceonly_verify.checks.clients import CLIENT_CHECKS
+from onceonly_verify.checks.executions import EXECUTION_CHECKS
+from onceonly_verify.checks.full_batches import FULL_CHECKS
+from onceonly_verify.checks.hopeless import HOPELESS_CHECKS
+from onceonly_verify.checks.in_database import DATABASE_CHECKS
+from onceonly_verify.checks.leftovers import LEFTOVER_CHECKS
+from onceonly_verify.checks.pairs import PAIR_CHECKS
 from onceonly_verify.checks.requests import REQUEST_CHECKS
 from onceonly_verify.checks.rotation import ROTATION_CHECKS
+from onceonly_verify.checks.shell import SHELL_CHECKS
 from onceonly_verify.checks.stored_elsewhere import STORED_ELSEWHERE
+from onceonly_verify.checks.timed import TIMED_CHECKS
+from onceonly_verify.checks.tokens import TOKEN_CHECKS
 from onceonly_verify.checks.transactions import TRANSACTION_CHECKS
 from onceonly_verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
 from onceonly_verify.world import Bounds
@@ -128,6 +139,16 @@ CHECKS: tuple[Check, ...] = (
         bounds=Bounds(),
         workers=1,
         batch=2,
+        patience=20,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
+        name="a message that ruins every unit it is in, but for isolated ones",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.SPOILS),), retry=HASTY, prompt=("a",)),
+        bounds=Bounds(),
+        workers=1,
+        batch=2,
+        isolated=True,
         patience=20,
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),
@@ -357,8 +378,19 @@ CHECKS: tuple[Check, ...] = (
         workers=1,
         batch=2,
     ),
+    *BATCH_CHECKS,
+    *PAIR_CHECKS,
+    *HOPELESS_CHECKS,
+    *SHELL_CHECKS,
+    *FULL_CHECKS,
     *STORED_ELSEWHERE,
+    *TOKEN_CHECKS,
+    *DATABASE_CHECKS,
     *TRANSACTION_CHECKS,
+    *CLIENT_CHECKS,
     *REQUEST_CHECKS,
+    *EXECUTION_CHECKS,
+    *LEFTOVER_CHECKS,
     *ROTATION_CHECKS,
+    *TIMED_CHECKS,
 )

@@ -4,7 +4,11 @@ from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly_verify.checks.batches import PAIR, VARYING, published
+from onceonly_verify.checks.in_database import LARGER_DATABASE_CHECKS
 from onceonly_verify.checks.rotation import AHEAD, LATE, REFUSING
+from onceonly_verify.checks.timed import LONGER_CHECKS
+from onceonly_verify.checks.tokens import LARGER_TOKEN_CHECKS
 from onceonly_verify.clock import OLD
 from onceonly_verify.workload import Arrival, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
@@ -18,6 +22,46 @@ ENDLESS = 60
 """So many deliveries or copies of four messages with nine faults show that there is no end to it."""
 
 DEEP: tuple[Check, ...] = (
+    Check(
+        name="two events with two subscribers, a dedup store, and a crash",
+        workload=published(DeduplicationMode.DEDUP, effects=2),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        reaches=("load", "save", "dedup-contains", "dedup-add", "ack"),
+    ),
+    Check(
+        name="two events with two subscribers, tokens and a failed call",
+        workload=published(DeduplicationMode.TOKENS, effects=2),
+        bounds=Bounds(failures=1),
+        workers=1,
+        reaches=("load", "save", "token-live", "ack"),
+    ),
+    Check(
+        name="two messages with two artifacts each, two workers and a crash",
+        workload=Workload(arrivals=PAIR, deduplication=DeduplicationMode.HISTORY, artifacts=2),
+        bounds=Bounds(crashes=1),
+        sweepers=1,
+        batch=2,
+        reaches=("load", "save", "send", "artifact-create", "ack"),
+    ),
+    Check(
+        name="two messages that sometimes fail, with different counts, and a failed call",
+        workload=Workload(
+            arrivals=PAIR,
+            behaviours=(("a", Behaviour.FAILS), ("b", Behaviour.UNSTEADY)),
+            retry=Retry(immediate=2, delayed=0),
+        ),
+        bounds=Bounds(failures=1, whims=2),
+        workers=1,
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
+        name="two messages with two effects each, two workers, a crash and a failed call",
+        workload=Workload(arrivals=PAIR, effects=2, behaviours=VARYING),
+        bounds=Bounds(crashes=1, failures=1, whims=2),
+        batch=2,
+    ),
     Check(
         name="two copies, blocking store, two crashes",
         workload=Workload(arrivals=TWICE),
@@ -112,6 +156,41 @@ DEEP: tuple[Check, ...] = (
         reaches=("load", "ack"),
     ),
     Check(
+        name="tokens elsewhere, two messages in one batch, and a relay",
+        workload=Workload(arrivals=copies("a", "b"), deduplication=DeduplicationMode.ELSEWHERE),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        relays=1,
+        batch=2,
+        reaches=("begin", "commit", "token-live", "token-activate", "send", "token-remove", "forget", "ack"),
+    ),
+    Check(
+        name="tokens and two sweepers, a crash",
+        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.TOKENS),
+        bounds=Bounds(crashes=1, sweeps=2),
+        workers=1,
+        sweepers=2,
+        reaches=("load", "save", "token-live", "token-prepare", "token-activate", "send", "token-remove", "ack"),
+    ),
+    Check(
+        name="a client that retries, and a control message",
+        workload=Workload(
+            arrivals=(), clients=(Client("t", key="k"),), clients_retry=True, deduplication=DeduplicationMode.HISTORY
+        ),
+        bounds=Bounds(failures=1),
+        workers=1,
+        reaches=("load", "ack"),
+    ),
+    Check(
+        name="asked by another service, a relay, and a crash",
+        workload=Workload(arrivals=(), asked=("ASK a",)),
+        bounds=Bounds(crashes=1),
+        workers=0,
+        executors=2,
+        relays=1,
+        reaches=(),
+    ),
+    Check(
         name="a ring, two slices of one bucket, a crash and a lease that ends early",
         workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), deduplication=DeduplicationMode.RING),
         bounds=Bounds(crashes=1, expiries=1),
@@ -125,6 +204,9 @@ DEEP: tuple[Check, ...] = (
         janitors=2,
         reaches=REFUSING,
     ),
+    *LARGER_TOKEN_CHECKS,
+    *LARGER_DATABASE_CHECKS,
+    *LONGER_CHECKS,
 )
 
 LARGE: tuple[Check, ...] = (

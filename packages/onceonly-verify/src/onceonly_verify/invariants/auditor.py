@@ -1,29 +1,47 @@
 """What must hold: in every state, and when everything is at rest. The promise, as a program."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from onceonly.adapters.memory.store import StoreWorld
 from onceonly.algorithms.delivery import NO_COPY
 from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
+from onceonly_verify.invariants.batch_log import BrokenOracleError
+from onceonly_verify.invariants.logged import WrongReportError
 from onceonly_verify.invariants.resources import (
     UNDECIDABLE,
     QuiescentWorld,
     dead_tokens,
     evicted_records,
+    left_open,
     left_over,
     missing_things,
     refused_early,
+    unanswered,
+    uncompensated,
     wrong_answers,
     wrongly_executed,
 )
+from onceonly_verify.invariants.retention import (
+    committed_rows,
+    handled_after_retention,
+    hasty_retries,
+    hasty_sweeps,
+    hasty_tombstones,
+    late_commits,
+    lost_answers,
+    retention_over,
+)
+from onceonly_verify.naming import BY, effect_text, name_of
 from onceonly_verify.parts import Parts
-from onceonly_verify.workload import BY, Behaviour, Workload, effect_text, name_of
+from onceonly_verify.step_limit import EndlessStep
+from onceonly_verify.workload import FLAWS, HOPELESS, Behaviour, Flaw, Workload, unreadable
 from onceonly_verify.workload_ports import STARTS, Views
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, State
 
@@ -52,7 +70,10 @@ class Auditor:
         self._patience = patience
         left = self._parts.ledger(self._parts.first[LEDGER]).left
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
+        works = all(behaviour is Behaviour.WORKS for _, behaviour in workload.behaviours)
+        self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage)
         self._mismatched = workload.mismatched()
+        self._hopeless = frozenset(each.name for each in workload.arrivals if each.flaw in HOPELESS)
         self._starts = self._parts.places[STARTS]
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
@@ -79,6 +100,12 @@ class Auditor:
 
     def _escape(self, state: State) -> str:
         error = self._environment.escaped(state)
+        if isinstance(error, BrokenOracleError):
+            raise error
+        if isinstance(error, EndlessStep):
+            return f"endless: {error}"
+        if isinstance(error, WrongReportError):
+            return str(error)
         return f"escape: the delivery shell let {type(error).__name__} escape: {error}" if error else ""
 
     def _stores(self, number: int) -> Mapping[str, StoreWorld]:
@@ -89,24 +116,37 @@ class Auditor:
 
     def _whole(self, store: int) -> Iterator[str]:
         """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
-        for depth, (endpoint, world) in enumerate(self._stores(store).items()):
-            for name, times in Counter(name_of(text) for text, _ in world.notes).items():
-                if times > 1:
+        for endpoint, world in self._stores(store).items():
+            rows = committed_rows(self._parts.stores(store), endpoint, world)
+            for name, times in Counter(name_of(text) for text, _ in rows).items():
+                if times > 1 and not handled_after_retention(self._workload, self._parts.stores(store), endpoint, name):
                     yield f"duplicate: {name!r} was handled {times} times{self._where(endpoint)}"
-                if name.count(".") != depth:
+                if name in self._hopeless:
+                    yield f"stray: {name!r} was handled{self._where(endpoint)}, and no handler may get it"
+                if name.count(".") != self._workload.depth(endpoint):
                     yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
-            yield from self._torn(endpoint, world)
+            over = retention_over(self._workload, self._parts.stores(store), endpoint)
+            yield from self._torn(endpoint, world, over)
+        yield from lost_answers(self._workload, self._parts.stores(store), self._stores(store))
+        yield from late_commits(self._workload, self._parts.stores(store))
+        yield from hasty_retries(self._workload, self._parts.stores(store))
+        yield from hasty_sweeps(self._workload, self._parts.stores(store))
+        yield from hasty_tombstones(self._workload, self._parts.stores(store), self._stores(store))
         yield from wrong_answers(self._workload, self._parts.stores(store), self._stores(store))
         yield from missing_things(self._workload, self._parts.stores(store), self._stores(store))
         yield from wrongly_executed(self._workload, self._parts.stores(store), self._stores(store))
         yield from evicted_records(self._workload, self._parts.stores(store))
 
-    def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
+    def _torn(self, endpoint: str, world: Any, over: AbstractSet[tuple[str, str]]) -> Iterator[str]:
         """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
         claimed = {body for _, body in world.claims}
         written = {fingerprint(text.encode()) for text, _ in world.notes}
         for text, mark in world.notes:
-            if fingerprint(text.encode()) not in claimed and text not in self._workload.unclaimed:
+            if fingerprint(text.encode()) in claimed or text in self._workload.unclaimed or (text, mark) in over:
+                continue
+            if self._workload.timing:
+                yield f"forgotten: {name_of(text)!r} is unknown{self._where(endpoint)}, and its retention is not over"
+            else:
                 yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
         for identity, body in world.claims:
             if body not in written:
@@ -118,22 +158,35 @@ class Auditor:
         part = self._parts.known[BROKER].values[broker]
         stores = self._stores(store)
         for endpoint, world in stores.items():
-            rows = {name_of(text): mark for text, mark in world.notes}
-            target = self._workload.target(endpoint)
-            if target in stores:
-                sent = {(_id(entry), entry.body.decode()) for entry in part.broker.entries if entry.queue == target}
-                handled = {text for text, _ in stores[target].notes}
-            else:
-                sent, handled = part.sunk, set()
-            yield from _ghosts({text for _, text in sent} | handled, rows)
+            rows = _attempts(committed_rows(self._parts.stores(store), endpoint, world))
+            sent, handled = part.sunk, set[tuple[str, str]]()
+            if targets := stores.keys() & set(self._workload.targets(endpoint)):
+                waiting = [entry for entry in part.broker.entries if entry.queue in targets]
+                sent = {(_id(entry), entry.body.decode(), entry.queue) for entry in waiting}
+                handled = {(text, target) for target in targets for text, _ in stores[target].notes}
+            yield from self._ghosts(endpoint, {(text, queue) for _, text, queue in sent} | handled, rows)
             yield from _fresh_ids(sent)
         yield from dead_tokens(self._workload, self._parts.stores(store), part)
+        yield from unanswered(self._workload, self._parts.stores(store), part)
+
+    def _ghosts(self, endpoint: str, sent: AbstractSet[tuple[str, str]], rows: Mapping[str, AbstractSet[str]]) -> Iterator[str]:
+        for text, queue in sorted(sent):
+            name, _, mark = text.partition(BY)
+            parent, _, index = name.rpartition(".")
+            if mark not in rows.get(parent, ()):
+                yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
+                continue
+            decided = self._workload.decided(endpoint, mark)[int(index) :][:1]
+            if queue not in (self._workload.subscribers if decided == ("",) else decided):
+                yield f"ghost: {name!r} was sent to {queue}, and the committed attempt {mark} did not decide that"
 
     def _settling(self, starts: int, broker: int, ledger: int) -> Iterator[str]:
         world, deaths = self._parts.bare(BROKER, broker), dict(self._parts.bare(self._starts, starts).deaths)
         known = self._parts.known[LEDGER].values[ledger]
         if known.left_behind:
             yield "left behind: a worker ended its batch and neither acked nor released a delivery"
+        if known.wrong:
+            yield known.wrong
         if world.last > self._patience:
             yield f"endless: {world.last} copies were made, and there is no end to it"
         for entry in world.entries:
@@ -142,28 +195,36 @@ class Auditor:
             if entry.times > 1 and name_of(entry.body.decode()) in self._workload.prompt:
                 yield f"held up: {entry.body.decode()!r} was released because of another message"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
-            own = known.excuses + (deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0)
+            died = deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0
+            name = name_of(entry.body.decode())
+            own = known.excuses_of(name) + died + self._workload.failed_before(name)
             if count > own:
                 yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {own} of its own"
 
     def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
         handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
-        excuses = self._parts.known[LEDGER].values[ledger].excuses
+        known = self._parts.known[LEDGER].values[ledger]
         deaths = dict(self._parts.stores(store)[STARTS].deaths)
-        for letter in self._parts.known[LETTERS].values[letters].letters:
+        for letter in _of_messages(self._parts.known[LETTERS].values[letters].letters, self._workload):
             text = letter.body.decode()
-            name = name_of(text)
+            name, excuses = name_of(text), known.excuses_of(name_of(text)) + self._workload.failed_before(name_of(text))
             lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
             if letter.reason in UNDECIDABLE:  # it may have been handled: a person decides
                 yield from refused_early(self._parts.stores(store), letter, excuses + lost)
                 continue
+            if letter.reason in FLAWS or name in self._hopeless:
+                yield from self._unread(letter, name)
+                continue
             if letter.finish_only and text not in handled[letter.endpoint]:
                 yield f"wrong letter: {name!r} is kept as handled, but no attempt was committed"
-            blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
-            uncounted = letter.reason.endswith(NO_COPY) and lost > 0  # a death of its own, and no copy can carry the count
+            may_be_given_up = self._workload.may_be_given_up or self._workload.lost
+            blameless = self._workload.behaviour(name) is Behaviour.WORKS and not may_be_given_up
+            refused = letter.reason.endswith(NO_COPY)
+            uncounted = refused and lost > 0  # a death of its own, and no copy can carry the count
             if blameless and letter.reason != OTHER_BODY and not (letter.finish_only or uncounted):
                 yield f"unfair: {name!r} was given up, but its handler never fails"
-            if text in handled[letter.endpoint] and not (letter.finish_only or uncounted or self._workload.may_be_both):
+            # A message whose copy is refused is given up at its first failure: another delivery of it may still succeed.
+            if text in handled[letter.endpoint] and not (letter.finish_only or refused or self._workload.may_be_both):
                 yield f"both: {name!r} was handled, and is a dead letter"
             if letter.reason == OTHER_BODY and name not in self._mismatched:
                 yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
@@ -172,61 +233,91 @@ class Auditor:
             if (killed := sum(failure.kind is FailureKind.KILLED for failure in letter.history)) > lost:
                 yield f"unfair: {name!r} was given up for {killed} deaths, but {lost} processes died while its handler ran"
 
+    def _unread(self, letter: DeadLetter, name: str) -> Iterator[str]:
+        """Look at a message that no handler may get: it is given up at once, for its own flaw."""
+        flaws = {arrival.name: arrival.flaw for arrival in self._workload.arrivals}
+        flaw = flaws.get(name)
+        if flaw is None or not (flaw.value in letter.reason if flaw in HOPELESS else flaw.value == letter.reason):
+            yield f"wrong letter: {name!r} was given up because {letter.reason}"
+        if letter.attempts != int(flaw in HOPELESS) + self._workload.failed_before(name) or letter.finish_only:
+            yield f"wrong letter: {name!r} was never handled, and its dead letter says that it was"
+        if (letter.message is None) != (flaw is Flaw.UNNAMED):
+            yield f"wrong letter: the dead letter of {name!r} has {'no' if letter.message is None else 'an'} identity"
+
     def _finished(self, store: int, broker: int, letters: int) -> Iterator[str]:
         """Follow every message from endpoint to endpoint."""
-        expected = {arrival.name for arrival in self._workload.arrivals}
+        arrived = {arrival.name for arrival in self._workload.arrivals}
+        expected = {self._workload.endpoints[0]: arrived | unreadable(self._workload)}
+        silent = {client.name for client in self._workload.clients if not client.effects}
         kept = self._parts.known[LETTERS].values[letters].letters
         for endpoint, world in self._stores(store).items():
             mine = [letter for letter in kept if letter.endpoint == endpoint]
-            rows = dict(world.notes)
+            committed = committed_rows(self._parts.stores(store), endpoint, world)
+            rows = dict(committed)
             given_up = {letter.body.decode() for letter in mine}
             stored = {stored.record.identity.id for stored in world.records}
             waiting = {letter.body.decode(): letter.message.id for letter in mine if letter.finish_only}
-            for text in sorted(expected - set(rows) - given_up):
+            for text in sorted(expected.get(endpoint, set()) - set(rows) - given_up):
                 yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
             if world.open:
                 yield "leak: a unit is still open"
             pending = sorted(stored - set(waiting.values()))
             yield from (f"leak: the record of {id_!r} is still there" for id_ in pending)
-            expected = {
-                effect_text(name_of(text), index, mark)
-                for text, mark in rows.items()
-                for index in range(self._workload.effects_of(endpoint))
-                if waiting.get(text) not in stored
-            }
+            for text, mark in committed:
+                targets = (
+                    self._workload.decided(endpoint, mark) if waiting.get(text) not in stored and text not in silent else ()
+                )
+                for index, target in enumerate(targets):
+                    for queue in (target,) if target else self._workload.subscribers:
+                        expected.setdefault(queue, set()).add(effect_text(name_of(text), index, mark))
         if any(run.until for run in self._parts.stores(store)[STARTS].runs):
             yield "leak: a run is recorded as one in progress, and its process lives"
         part = self._parts.known[BROKER].values[broker]
-        sunk = {text for _, text in part.sunk}
-        for text in sorted(expected - sunk):
-            yield f"phantom: {text!r} was committed as sent, but never arrived"
-        tokens = {Token(letter.message.token, letter.endpoint) for letter in kept if letter.message}
-        left = QuiescentWorld(self._parts.stores(store), self._stores(store), part, tokens)
+        for queue in sorted(expected.keys() - set(self._workload.endpoints)):
+            for text in sorted(expected[queue] - {text for _, text, sink in part.sunk if sink == queue}):
+                yield f"phantom: {text!r} was committed as sent, but never arrived"
+        tokens = {Token(each.message.token, each.endpoint) for each in kept if each.message and not self._is_over(each, store)}
+        yield from self._left(QuiescentWorld(self._parts.stores(store), self._stores(store), part, tokens))
+
+    def _left(self, left: QuiescentWorld) -> Iterator[str]:
         yield from left_over(self._workload, left, overtaken=self._overtaken)
+        if self._is_undisturbed:
+            yield from left_open(self._workload, left)
+            yield from uncompensated(self._workload, left)
+
+    def _is_over(self, letter: DeadLetter, store: int) -> bool:
+        """Return whether a message was handled before it was given up, and a relay has finished it since."""
+        records = {stored.record.identity for stored in self._stores(store)[letter.endpoint].records}
+        return letter.finish_only and letter.message is not None and letter.message.identity not in records
 
     def _where(self, endpoint: str) -> str:
         return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""
 
 
+def _of_messages(letters: tuple[DeadLetter, ...], workload: Workload) -> list[DeadLetter]:
+    """Leave out control messages that cannot be decoded: they become dead letters, and have no identity."""
+    return [letter for letter in letters if letter.message or letter.body.decode() not in unreadable(workload)]
+
+
 def _identity(entry: Any) -> Identity:
     headers = dict(entry.headers)
-    return Identity(headers["ce-source"], headers["ce-id"])
+    return Identity(headers["ce-source"], headers.get("ce-id", ""))
 
 
 def _id(entry: Any) -> str:
     return str(dict(entry.headers)["ce-id"])
 
 
-def _ghosts(texts: AbstractSet[str], rows: Mapping[str, str]) -> Iterator[str]:
-    for text in sorted(texts):
-        name, _, mark = text.partition(BY)
-        parent = name.rpartition(".")[0]
-        if rows.get(parent) != mark:
-            yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
+def _attempts(notes: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return the committed attempts at each message: one, or more where its retention was over in between."""
+    found: dict[str, set[str]] = {}
+    for text, mark in notes:
+        found.setdefault(name_of(text), set()).add(mark)
+    return found
 
 
-def _fresh_ids(sent: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+def _fresh_ids(sent: AbstractSet[tuple[str, str, str]]) -> Iterator[str]:
     ids: dict[str, str] = {}
-    for id_, text in sorted(sent):
+    for id_, text, _ in sorted(sent):
         if ids.setdefault(name_of(text), id_) != id_:
             yield f"fresh id: {name_of(text)!r} was sent under two ids: receivers see two messages"

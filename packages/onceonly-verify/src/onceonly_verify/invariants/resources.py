@@ -11,9 +11,11 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.clock import BUCKETING, bucket_instant, ring_in
-from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload, effect_text, name_of
-from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS
+from onceonly_verify.clock import BUCKETING, RETENTION, bucket_instant, ring_in
+from onceonly_verify.invariants.retention import committed_rows
+from onceonly_verify.naming import effect_text, name_of
+from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload
+from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS, AnswersWorld, is_swept
 from onceonly_verify.world import BrokerPart
 
 UNDECIDABLE = frozenset(reason.value for reason in Undecidable)
@@ -32,21 +34,38 @@ def missing_things(workload: Workload, worlds: Worlds, stores: Mapping[str, Stor
 
 def wrong_answers(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
     """Look, in every state, at clients' keys and at what clients were told: the answer to what they asked, once committed."""
-    if not workload.clients:
+    if not workload.clients and not workload.asked:
         return
-    store, attempts = stores[workload.endpoints[0]], workload.attempts
-    rows = {name_of(text): mark for text, mark in store.notes}
-    for key, kept in store.keys:
-        if kept.attempt not in rows.values():
-            yield f"blocked: key {key!r} is taken by attempt {kept.attempt}, which was never committed"
-    for attempt in sorted(worlds[ANSWERS].failed & set(rows.values())):
-        yield f"wrong answer: attempt {attempt} was told that nothing had happened, and was committed"
+    store = stores[workload.endpoints[0]]
+    rows = committed_rows(worlds, workload.endpoints[0], store)
+    for asked, answer in sorted(worlds[ANSWERS].responses):
+        if (asked, answer) not in rows:
+            yield f"wrong answer: request {asked!r} was answered {answer!r}, and that attempt was never committed"
+    yield from _wrong_errors(workload, worlds[ANSWERS], store, {mark for _, mark in rows})
+    attempts = workload.attempts
     for attempt, answer in sorted(worlds[ANSWERS].told):
         client = attempts[attempt]
-        if rows.get(client.name) != answer:
-            yield f"wrong answer: attempt {attempt} was told {answer!r}, but {rows.get(client.name)!r} was committed"
+        mine = sorted(mark for text, mark in rows if name_of(text) == client.name)
+        if answer not in mine:
+            yield f"wrong answer: attempt {attempt} was told {answer!r}, but {', '.join(mine) or 'nothing'} was committed"
         elif attempts[answer].request != client.request:
             yield f"mixed up: attempt {attempt} was given the answer to another request"
+
+
+def _wrong_errors(workload: Workload, answers: AnswersWorld, store: StoreWorld, committed: AbstractSet[str]) -> Iterator[str]:
+    """Look at keys, and at the errors that clients were told."""
+    attempts = workload.attempts if workload.clients else {}
+    for key, kept in store.keys if workload.clients else ():
+        if kept.attempt not in committed:
+            yield f"blocked: key {key!r} is taken by attempt {kept.attempt}, which was never committed"
+    for attempt in sorted(answers.failed & committed):
+        yield f"wrong answer: attempt {attempt} was told that nothing had happened, and was committed"
+    for attempt in sorted(answers.unsent):
+        yield f"unsent: attempt {attempt} was told that its outcome is unknown, and its commit was never sent"
+    for attempt in sorted(answers.reused) if workload.timing is None else ():  # keys expire where time passes
+        asked = attempts[attempt]
+        if all(attempts[kept.attempt].request == asked.request for key, kept in store.keys if key == asked.key):
+            yield f"wrong answer: attempt {attempt} was told that its key was used for another request, and it was not"
 
 
 def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
@@ -72,7 +91,7 @@ def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
 def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
     instant, name = bucket_instant(letter.message) if letter.message else 0, letter.body.decode()
-    if letter.reason != Undecidable.TOO_OLD.value or not BUCKETING.may_forget(BUCKETING.start(instant), ring_in(worlds).now):
+    if letter.reason != Undecidable.TOO_OLD.value or ring_in(worlds).now - instant <= RETENTION:
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
         yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"
@@ -82,9 +101,17 @@ def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterato
     """Look, in every state, for messages that came to the sink with a token that is not live: it would drop them."""
     if workload.deduplication in WITH_TOKENS:
         live = _live(workload, worlds)
-        for id_ in sorted(part.tokens):
-            if Token(id_, workload.to) not in live:
-                yield f"dead token: a message was sent with token {id_!r}, which is not live: its receiver drops it"
+        for token in sorted(part.tokens - live):
+            yield f"dead token: a message was sent with token {token.id!r}, which is not live: its receiver drops it"
+
+
+def unanswered(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator[str]:
+    """Look, in every state, for messages that came to the sink before the other service executed what they follow up."""
+    if workload.requests and len(workload.endpoints) == 1:
+        executed = {body.decode() for body in worlds[REMOTE].executed}
+        for text in sorted(text for _, text, _ in part.sunk):
+            if name_of(text).endswith(".0") and text not in executed:
+                yield f"unanswered: {text!r} was sent before the other service executed what it follows up"
 
 
 class QuiescentWorld(NamedTuple):
@@ -103,9 +130,8 @@ def left_over(workload: Workload, left: QuiescentWorld, *, overtaken: bool) -> I
     """
     worlds, stores, part, given_up = left
     if workload.deduplication in WITH_TOKENS:
-        carried = {Token(id_, workload.to) for id_ in part.tokens}
         waiting = {token for store in stores.values() for each in store.records for token in each.record.issued}
-        for token in sorted(_live(workload, worlds) - carried - given_up - waiting):
+        for token in sorted(_live(workload, worlds) - part.tokens - given_up - waiting):
             yield f"leak: token {token.id!r} of {token.endpoint} is live, and its message is gone"
     yield from _left_elsewhere(workload, worlds, stores)
     if workload.makes:
@@ -116,6 +142,38 @@ def left_over(workload: Workload, left: QuiescentWorld, *, overtaken: bool) -> I
         for artifact in sorted(worlds[ARTIFACTS].artifacts, key=lambda artifact: artifact.name):
             if artifact.data.decode() not in published and artifact.name.partition("/")[0] not in listed:
                 yield f"leak: {artifact.name!r} is there, its attempt was never committed, and no row leads to it"
+
+
+def left_open(workload: Workload, left: QuiescentWorld) -> Iterator[str]:
+    """Look, at rest, for open register rows of messages that were handled: whoever finishes a message cancels them.
+
+    Only a call that lands late could open a row after that, and only a handler that fails could leave one.
+    """
+    if workload.makes and not workload.lost:
+        opened = [row.attempt for row in _rows(left.worlds) if not row.cancelled]
+        for each in _written(left.worlds):
+            if not each.key.startswith(LISTED):
+                rows = decode_entity(each.key, each.body).register
+                opened += [attempt for attempt, row in rows.items() if not row.cancelled]
+        yield from (f"leak: the register row of attempt {attempt} is open" for attempt in sorted(opened))
+
+
+def uncompensated(workload: Workload, left: QuiescentWorld) -> Iterator[str]:
+    """Look, at rest, for what attempts left behind that lost, although nothing failed: only a sweeper would remove it.
+
+    A cancelled row may stay, and so may a listing: neither permits anything, and an attempt that wins leaves them to the
+    sweeper. Where nobody else is at work, there is none.
+    """
+    worlds = left.worlds
+    if workload.deduplication in SWEPT_TOKENS:
+        for each in sorted(worlds[TOKENS].prepared, key=repr):
+            if is_swept(each):
+                yield f"leak: token {each.token.id!r} of {each.token.endpoint} is prepared, and its attempt has lost"
+    if workload.artifacts:
+        lost = {each.data.decode() for each in worlds[ARTIFACTS].artifacts} - _published(workload, left.stores)
+        yield from (f"leak: artifact {text!r} is left, and its attempt has lost" for text in sorted(lost))
+    if workload.alone:
+        yield from (f"leak: the register row of attempt {row.attempt} is left" for row in _rows(worlds))
 
 
 def _unlisted(worlds: Worlds) -> Iterator[str]:
@@ -136,9 +194,14 @@ def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, Sto
         there = worlds[REMOTE]
         for text in sorted(_asked(workload, stores) - {body.decode() for body in there.executed}):
             yield f"phantom: {text!r} was committed as asked of the other service, which never executed it"
-    if workload.followed or (workload.requests and len(workload.endpoints) > 1):
+    if workload.followed or workload.requests:
         there, listed = worlds[REMOTE], _listed(worlds)
-        left = sorted({url for url, _ in (*there.requests, *there.responses)})
+        is_followed_up = (workload.followed and not workload.requests) or len(
+            workload.endpoints
+        ) > 1  # otherwise what was executed stays
+        left = sorted(
+            {url for url, body in (*there.requests, *there.responses) if is_followed_up or body not in there.executed}
+        )
         for url in (url for url in left if url.partition("/")[0] not in listed):
             yield f"leak: request {url!r} is still there, and no row leads to it"
     if workload.asked:
@@ -167,7 +230,13 @@ def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]
 
 def _listed(worlds: Worlds) -> set[str]:
     """Give the attempts that a sweeper finds."""
-    return {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
+    listed = {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
+    return listed | {row.attempt for row in _rows(worlds)}
+
+
+def _rows(worlds: Worlds) -> list[Any]:
+    """Return the register rows in stores with claims."""
+    return [row for world in worlds.values() for row in getattr(world, "rows", ())]
 
 
 def _written(worlds: Worlds) -> list[Any]:

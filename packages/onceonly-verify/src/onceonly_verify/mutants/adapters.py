@@ -1,6 +1,16 @@
 """Broken ports: stores and transports that do not keep their contracts."""
 
-from onceonly_verify.mutants.known_bad import COPIES, CRASHING, ONE, OPTIMISTIC, UNSTEADY, Mutant, store, transport
+from onceonly_verify.mutants.known_bad import (
+    COPIES,
+    CRASHING,
+    ISOLATED_FAILING,
+    ONE,
+    OPTIMISTIC,
+    UNSTEADY,
+    Mutant,
+    store,
+    transport,
+)
 from onceonly_verify.mutations.operations import (
     add_argument,
     define,
@@ -137,6 +147,14 @@ def _write_again(world, changes):
         "a failed pass's effects kept",
         (UNSTEADY,),
         (store("MemoryResources._attempt", never(guard("undo"))),),
+    ),
+    Mutant(
+        "the row and the claim of a failed handler committed",
+        (ISOLATED_FAILING,),
+        (
+            store("MemoryResources._attempt", never(guard("undo"))),
+            store("commit", replace(argument("frozenset", 0), "claims", claims=iterated("frozenset"))),
+        ),
     ),
     Mutant(
         "a failed handler undoes the rows of the others",

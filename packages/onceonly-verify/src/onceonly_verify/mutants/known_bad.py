@@ -41,6 +41,7 @@ CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, 
 CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
 
 RELAYED, RELAYED_TWO = "a committed transaction whose process died", "two transactions whose processes died"
+DEDUP = "two messages of one entity in a batch, a dedup store, two workers and a crash"
 BOTH = "given up while it is handled, blocking store"
 
 
@@ -50,6 +51,8 @@ class Mutant(NamedTuple):
     name: str
     checks: tuple[str, ...]
     changes: tuple[CodeChange, ...]
+    needs_log: bool = False
+    """Whether it changes only how a batch is handled and reported. All others must be seen by what they leave behind."""
 
     @property
     def words(self) -> str:

@@ -2,6 +2,7 @@
 
 from onceonly_verify.mutants.known_bad import (
     COPIES,
+    DEDUP,
     ISOLATED,
     ISOLATED_FAILING,
     ONE,
@@ -15,6 +16,7 @@ from onceonly_verify.mutations.operations import (
     define,
     drop,
     drop_argument,
+    drop_filter,
     imports,
     insert_after,
     insert_before,
@@ -25,6 +27,7 @@ from onceonly_verify.mutations.operations import (
 )
 from onceonly_verify.mutations.places import (
     argument,
+    assigned,
     branch,
     call,
     comparison,
@@ -49,6 +52,16 @@ def _renamed(record):
 """
 
 OUTBOX: tuple[Mutant, ...] = (
+    Mutant(
+        "the handler of a known message run again",
+        (COPIES,),
+        (outbox("_handle", replace(assigned(condition("admitted")), "[*unit.found.done, *unit.found.new]")),),
+    ),
+    Mutant(
+        "the handler of a message run that is not admitted",
+        (DEDUP,),
+        (outbox("_handle", drop_filter(condition("admitted"))),),
+    ),
     Mutant(
         "forgotten before dispatch",
         (ONE, COPIES),

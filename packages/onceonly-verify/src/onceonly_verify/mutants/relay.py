@@ -133,8 +133,6 @@ def _renamed(record):
             store(
                 "commit",
                 replace(argument("StoredRecord", 1), "unit.number", unit=result_of("next")),
-                add_argument("StoreWorld", "", "world.begun"),
-                add_argument("StoreWorld", "", "world.seen"),
             ),
             store("undispatched", compare(_IS_OLD, ">", "world.seen")),
             store(

@@ -120,7 +120,7 @@ CALLING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "followed up before POST is answered",
-        (FAILING,),
+        (ATTEMPTS, FAILING),
         (
             outbox(
                 "dispatch",

@@ -218,6 +218,11 @@ if done.finished:
         (delivery("retry", replace(assigned(comparison("Answer.TAKEN")), "[item for item, _ in decided]")),),
     ),
     Mutant(
+        "the error of an acknowledgement raised",
+        (ONE, FAILING),
+        (delivery("_ack", replace("suppress", "suppress()")),),
+    ),
+    Mutant(
         "dead letter acked before stored",
         (FAILING,),
         (
@@ -427,13 +432,12 @@ if started.died is not None or item.suspect:
             delivery(
                 "_count_death",
                 replace_statement(
-                    "settle",
+                    "_without_handler",
                     """
-letter = DeadLetterDraft(_final(item, KILLED, verdict, ports).letter, item.deliveries)
-return await give_up([letter], hopeless)
+hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
+return await give_up([DeadLetterDraft(_final(item, KILLED, verdict, ports).letter, item.deliveries)], hopeless)
 """,
                     verdict=result_of("handlers.verdict"),
-                    hopeless=argument("settle", 2),
                 ),
             ),
         ),

@@ -103,6 +103,12 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         (UNSHAKEN,),
         (control("look", keep_only(comparison(_KEPT), of=condition(_KEPT))),),
     ),
+    Mutant(
+        "key of a transaction not read by a control message",
+        (KEYED,),
+        (control("look", replace_answer("attempts.entry", "None")),),
+        needs_log=True,
+    ),
     Mutant("record read before key", (KEYED,), (control("look", swap("attempts.entry", "attempts.record")),)),
     Mutant(
         "fingerprint compared only once",

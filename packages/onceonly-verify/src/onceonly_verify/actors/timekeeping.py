@@ -1,0 +1,131 @@
+"""What time adds to a world: runs with clocks of their own, delayed messages, and those who drop what has expired."""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import PortOperation, WorldPart
+from onceonly.model.errors import OnceOnlyError
+from onceonly.ports.bundle import Ports
+from onceonly_verify.actors.maintenance import woken
+from onceonly_verify.clock import is_to_come
+from onceonly_verify.expiry import ExpiringWorld, drop_expired
+from onceonly_verify.programs import Programs
+from onceonly_verify.roles import Batch, Begun, Role
+from onceonly_verify.time_steps import STEP, Timing, clock_of_world, skew_of, skewed
+from onceonly_verify.workload import WITH_ENTITIES, DeduplicationMode, Workload
+from onceonly_verify.workload_ports import DEDUP, listed_since, marked, marks_of
+
+PAGE = 10
+
+
+def expiry_roles(workload: Workload) -> tuple[Role, ...]:
+    """Give the services that drop expired documents, and a janitor of the dedup store, where time passes."""
+    if not workload.timing or workload.deduplication not in WITH_ENTITIES:
+        return ()
+    endpoint, label = workload.endpoints[0], workload.labels[0]
+    places = tuple(f"store of {each}" for each in workload.endpoints)
+    places += (DEDUP,) if workload.deduplication is DeduplicationMode.DEDUP else ()
+    service = Role(
+        endpoint=endpoint,
+        queue="service of the documents",
+        point="wakes up",
+        label=f"{label}service: ",
+        begins=partial(woken, texts=tuple(f"for the {place}" for place in places)),
+        waits=nothing_expired,
+        is_patient=True,
+        program=dropping,
+    )
+    janitor = Role(
+        endpoint=endpoint,
+        queue=f"janitor of the {DEDUP}",
+        point="wakes up",
+        label=f"{label}janitor: ",
+        reaches=("keys",),
+        begins=partial(woken, texts=("to look",)),
+        waits=no_mark_is_there,
+        is_patient=True,
+        program=removing_marks,
+    )
+    return (service, janitor) if workload.deduplication is DeduplicationMode.DEDUP else (service,)
+
+
+def timed(role: Role, timing: Timing | None) -> Role:
+    """Give each run of a role a clock of its own, and keep back what is delayed."""
+    if timing is None:
+        return role
+    skews = timing.sweeper_skews if role.sweeps else timing.skews
+    waits = is_to_come_or_delayed if role.waits is is_to_come else role.waits
+    waits = waits or (partial(nothing_is_old, role.sweeps, timing.sweep_after) if role.sweeps else is_delayed)
+    begins = role.begins if role.program is dropping else partial(beginning, (role.begins, skews))
+    return replace(role, waits=waits, begins=begins, is_patient=role.is_patient or bool(role.sweeps))
+
+
+def beginning(own: tuple[Any, tuple[int, ...]], broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
+    """Begin as the role does by its own rule, once by each of these clocks."""
+    begins, skews = own
+    for world, batch in begins(broker, role, transports):
+        for skew in skews:
+            yield world, skewed(batch, skew)
+
+
+def is_to_come_or_delayed(worlds: Mapping[str, Any], broker: Any, batch: Batch) -> bool:
+    """Return whether one of these is not sent yet, or not delivered yet."""
+    return is_delayed(worlds, broker, batch) or is_to_come(worlds, broker, batch)
+
+
+def is_delayed(worlds: Mapping[str, Any], broker: Any, batch: Batch) -> bool:
+    """Return whether the broker does not deliver one of these yet, by its own clock."""
+    now, due = clock_of_world(worlds).now, {entry.number: entry.due for entry in broker.entries}
+    return any(due.get(_number(delivery), 0) > now for delivery in batch)
+
+
+def nothing_is_old(places: tuple[str, ...], after: int, worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
+    """Return whether everything that a sweeper could find is younger than a step below its limit."""
+    latest = clock_of_world(worlds).now + (skew_of(batch) - after + 1) * STEP
+    return not any(at <= latest for place in places for at in listed_since(worlds[place]))
+
+
+def no_mark_is_there(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
+    """Return whether the dedup store is empty."""
+    return not marked(worlds[DEDUP])
+
+
+def nothing_expired(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
+    """Return whether the service has nothing to drop."""
+    return not worlds[_place(batch)].expired(clock_of_world(worlds).now)
+
+
+def dropping(_programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Drop what has expired in one place."""
+    handlers: Any = ports.handlers
+    now = handlers.driver.read_clock
+    work: Coroutine[Any, Any, Any] = _drop(_place(batch), now, handlers.driver)
+    return work
+
+
+def removing_marks(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the shipping clean-up of a dedup store on documents."""
+    handlers: Any = ports.handlers
+    return _remove_marks(marks_of(handlers.workload, programs, handlers.driver))
+
+
+async def _drop(place: str, now: Any, driver: Any) -> None:
+    await driver.perform(PortOperation("expire", WorldPart(place, ExpiringWorld()), drop_expired, (now(),)))
+
+
+async def _remove_marks(marks: Any) -> None:
+    with suppress(OnceOnlyError):  # the runtime rests, and looks again
+        await marks.sweep(limit=PAGE)
+
+
+def _place(batch: Batch) -> str:
+    return batch[0].body.decode().removeprefix("for the ")
+
+
+def _number(delivery: Any) -> int:
+    number: int = delivery.receipt.number
+    return number

@@ -1,0 +1,1 @@
+"""Mutants generated from the syntax trees of the algorithms: a measure of what the checks can see."""

@@ -1,0 +1,54 @@
+"""The kinds of violations: what each one means. The page on verification and the summary of a run use this list."""
+
+from collections.abc import Iterable
+
+IN_EVERY_STATE: dict[str, str] = {
+    "duplicate": "No message is handled twice at an endpoint, unless its retention is over. No request is executed twice. "
+    "No handler runs for a message that its unit finds handled.",
+    "torn": "The row and the claim of a message are committed together. A handler that fails leaves neither.",
+    "ghost": "What was sent, handled at the next endpoint or requested comes from the one committed attempt.",
+    "stray": "Nothing is handled at an endpoint that it was not sent to, or that can never handle it. "
+    "The units of a batch contain its messages only.",
+    "wrong answer": "A client gets the answer of the attempt that was committed. An attempt that failed is never committed.",
+    "mixed up": "A client gets an answer only to the request that it made.",
+    "unsent": "A client gets an unknown outcome only if the commit was sent.",
+    "unanswered": "No message is sent before the request that it follows up was executed.",
+    "blocked": "No key is taken by an attempt that was not committed.",
+    "unmade": "The artifacts of a committed attempt exist.",
+    "dead token": "No message is sent with a token that is not live.",
+    "evicted": "No time slice is forgotten while the effects of one of its records are not dispatched.",
+    "refused": "Only a message behind the horizon is refused because of its instant.",
+    "forgotten": "A handled message, and the answer under a key, is known until its retention is over.",
+    "late": "No transaction is committed after its deadline.",
+    "hasty": "No transaction is given up before its deadline, no retry begins early, and no young token is swept.",
+    "fresh id": "An effect has one id, however often it is sent.",
+    "unfair": "Only a message's own failures are counted, and only they make it a dead letter.",
+    "both": "No dead letter was handled as well, except where the guarantees allow it.",
+    "wrong letter": "A dead letter contains its own message, and says truly whether it was handled.",
+    "miscopied": "A copy of a message has the identity, body, attributes and counts of the message.",
+    "held up": "A message that waits for a lock delays no other message.",
+    "left behind": "A worker settles every delivery of its batch.",
+    "endless": "Deliveries and copies of a message end, and so does each step of a program.",
+    "wrong look": "A control message ends when its attempt has ended. Until then it is sent again, each time with its delay.",
+    "wrong unit": "A message runs in a unit of one, in an isolated one or behind the others where it must.",
+    "miscounted": "A report counts each delivery or record as what became of it, and names the errors of units.",
+    "escape": "No error leaves a program.",
+}
+AT_REST: dict[str, str] = {
+    "lost": "Every message is handled or a dead letter.",
+    "phantom": "What was committed as sent has arrived, and what was committed as requested was executed.",
+    "leak": "No record, unit, run, token, request, response or artifact is left that nothing removes.",
+    "stuck": "From every state, a state at rest can be reached.",
+}
+KINDS = IN_EVERY_STATE | AT_REST
+
+
+def kind_of(violation: str) -> str:
+    """Return the kind of a violation by its text."""
+    return violation.partition(":")[0]
+
+
+def unreported(violations: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds that none of these violations is of. An invariant that nothing violates proves nothing."""
+    seen = {kind_of(violation) for violation in violations}
+    return tuple(kind for kind in KINDS if kind not in seen)

@@ -1,0 +1,129 @@
+"""Which messages of a batch may be in another unit after their last one, and in which: by the error that ended it."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from onceonly.model.errors import (
+    CommitRefused,
+    ConflictError,
+    HandlerAbandoned,
+    HandlerFailed,
+    LockTimeout,
+    RetryableError,
+    Unable,
+    UpgradeRequired,
+    VersionConflict,
+)
+from onceonly.model.identity import Identity
+from onceonly.model.message import FailureKind, Message
+from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
+
+NOT_JUDGED = (CommitRefused, HandlerFailed, LockTimeout, HandlerAbandoned, VersionConflict, UpgradeRequired)
+"""The errors of a unit of one after which it is not asked whether the unit is committed without its handler."""
+
+
+class Next(Enum):
+    """In which further unit a message may be."""
+
+    ANY = "any"
+    ALONE = "a unit of one"
+    NONE = "none"
+
+
+class Reruns:
+    """The rules for the units of one batch after the first. A unit that breaks one raises WrongReportError."""
+
+    def __init__(self, key: Callable[[Message], str]) -> None:
+        """Begin without units; `key` gives what the messages of a unit have in common."""
+        self._key = key
+        self._next: dict[Identity, Next] = {}
+        self._same: list[LoggedMessage] = []
+        """What the next unit must contain, because a handler or a commit of several failed."""
+        self._away: dict[Identity, str] = {}
+        """The keys of the messages that are not known to be committed, because a system did not answer."""
+        self._unjudged: LoggedMessage | None = None
+        """The message whose unit of one failed, if the same unit must be tried without its handler."""
+        self._judgeable: Message | None = None
+        """The message whose unit of one failed, if the same unit may be tried without its handler."""
+        self._has_committed = self._has_halved = self._is_behind = False
+        """Whether a unit was committed, whether one was tried in halves, and whether the last one ran behind others."""
+
+    def restart(self) -> None:
+        """Note that a message runs alone now, or has run: what other units showed does not matter to it."""
+        self._away.clear()
+        self._has_committed = self._has_halved = False
+
+    def committed(self) -> None:
+        """Note that a unit was committed: the store can write."""
+        self._has_committed = True
+
+    def begins(self, unit: Sequence[LoggedMessage]) -> None:
+        """Check who is in a unit."""
+        self.judged()
+        names = ", ".join(logged.message.id for logged in unit)
+        again = [logged for logged in unit if logged.decision is None]  # others go through their unit to be given up
+        if self._same and [*unit] != self._same:
+            raise WrongReportError(f"wrong unit: the last one failed and is not repeated as it was, but with {names}")
+        for logged in again:
+            step = self._next.get(logged.message.identity, Next.ANY)
+            if step is Next.NONE:
+                raise WrongReportError(
+                    f"wrong unit: {logged.message.id!r} runs again, and nothing in its last unit asks for that"
+                )
+            if step is Next.ALONE and len(unit) > 1:
+                raise WrongReportError(f"wrong unit: one of {names} failed the last one, and is in one of several again")
+            is_behind = step is Next.ALONE or logged.doubted
+            if is_behind and not logged.is_started and self._key(logged.message) in self._away.values():
+                raise WrongReportError(f"wrong unit: {logged.message.id!r} runs by itself, and an earlier unit shows an outage")
+        self._is_behind = any(each.doubted or self._next.get(each.message.identity) is Next.ALONE for each in unit)
+        self._judgeable = None
+        self._same = []
+        self._next |= dict.fromkeys((logged.message.identity for logged in unit), Next.NONE)
+
+    def failed(self, logged: LoggedMessage, error: HandlerFailed) -> None:
+        """Note a handler that failed in an isolated unit, which goes on."""
+        is_unknown = error.failure.kind is FailureKind.UNKNOWN
+        self._next[logged.message.identity] = Next.ALONE if is_unknown else Next.NONE
+
+    def ended(self, unit: Sequence[LoggedMessage], error: Exception, logged: LoggedMessage | None, *, isolated: bool) -> None:
+        """Note that an error ended a unit: the error of the commit, or of what was done for `logged`."""
+        steps = dict.fromkeys((each.message.identity for each in unit), Next.NONE)
+        if len(unit) == 1:
+            self._must_judge(error, logged)
+        elif isinstance(error, HandlerFailed | CommitRefused) or (isinstance(error, LockTimeout) and not isolated):
+            steps = dict.fromkeys(steps, Next.ANY)
+            self._same = [] if isolated else [*unit]
+            self._has_halved |= isolated
+        elif logged and not isinstance(error, LockTimeout | VersionConflict | UpgradeRequired):
+            others = Next.NONE if isinstance(error, ConflictError) else Next.ANY
+            steps = dict.fromkeys(steps, others)
+            steps[logged.message.identity] = Next.NONE if isinstance(error, HandlerAbandoned) else Next.ALONE
+        self._next |= steps
+        if isinstance(error, RetryableError) and not isinstance(error, CommitRefused | HandlerAbandoned):
+            none = [each for each in unit if steps[each.message.identity] is Next.NONE]
+            self._away |= {each.message.identity: self._key(each.message) for each in none}
+
+    def _must_judge(self, error: Exception, logged: LoggedMessage | None) -> None:
+        if logged is None or isinstance(error, NOT_JUDGED) or self._key(logged.message):
+            return
+        if self._has_committed or not isinstance(error, Unable):
+            self._judgeable = logged.message
+        if (self._has_committed and self._is_behind and not self._has_halved) or not isinstance(error, Unable):
+            self._unjudged = logged
+
+    def looks(self, messages: Sequence[Message]) -> None:
+        """Check that a unit without handlers is of use."""
+        if [*messages] != [self._judgeable]:
+            names = ", ".join(message.id for message in messages)
+            raise WrongReportError(f"unfair: a unit with {names} begins without handlers, and nothing asks for it")
+        self._judgeable = self._unjudged = None
+
+    def blamed(self, message: Message) -> None:
+        """Note that a unit fails because of its message: this is no outage."""
+        self._away.pop(message.identity, None)
+
+    def judged(self) -> None:
+        """Check that the last unit of one was tried without its handler, if it must be."""
+        if self._unjudged:
+            name = self._unjudged.message.id
+            raise WrongReportError(f"unfair: the unit of {name!r} failed, and it was not tried without its handler")

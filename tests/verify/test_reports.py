@@ -1,0 +1,126 @@
+"""What the delivery shell and the relay do and return is checked against what they were given."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from onceonly.algorithms.relay import RelayResult
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly_verify import CHECKS
+from onceonly_verify.generated.generator import generated_mutants
+from onceonly_verify.invariants.reports import WrongReportError, with_each_record
+from onceonly_verify.programs import changed
+from onceonly_verify.running import explore
+
+ONE, OTHER = (Record(Identity("shop", name), ()) for name in "ab")
+
+
+async def returned(value: Any) -> Any:
+    """Return this from a program."""
+    return value
+
+
+FAILING = "a message in an isolated unit, beside one that fails"
+ANY = "three messages, and one that ends in any way"
+HOPELESS = "three messages, two of which can never be committed"
+HELD = "a message that was held too often, and one that was not"
+KILLING = "a message that kills its process, and no copy can be made"
+CONTROL = "a control message, two effects"
+LOOKING_TWICE = "a control message"
+LOOKING = "a control message, and a client's key"
+ON = "a full isolated batch, one that runs on and one that fails"
+OUTAGE = "a full batch, two of three ruin their units, and an outage"
+ENDING = "a full batch of three messages that end in any way"
+SPOILED = "a full isolated batch, two that spoil units between two that fail"
+LOCKED = "a message that waits for a lock, and no copy can be made"
+DIED = "two messages of a process that died, which failed before"
+GIVEN_UP = "two copies of a message that fails in a batch, and a failed call"
+ONE_MESSAGE = "one message"
+WRONG = [
+    (FAILING, "give_up: drop argument dead for BatchReport #1", "miscounted: of 1 deliveries, 1 are dead and 0 are reported"),
+    (FAILING, "_take_through: drop argument isolated for run #1", "wrong unit: the first one with b, a is not isolated"),
+    (FAILING, "_final: drop argument attempts for DeadLetter #1", "wrong letter: 'b' is given up because"),
+    (
+        ANY,
+        "RunResult.__add__: drop argument trouble for RunResult #1",
+        "the error of a unit is not reported",
+    ),
+    (
+        ANY,
+        "RunResult.__add__: drop argument unknown for RunResult #1",
+        "left behind: of 2 deliveries, 1 are",
+    ),
+    (ANY, "RunResult.__add__: drop argument needs_upgrade for RunResult #1", "1 are needs_upgrade and 0 are reported"),
+    (HOPELESS, "_run: put 1 for 2 in len(items) // 2 #1", "endless: "),
+    (HELD, ": put 21 for 20 in MOST_HELD = 20 #1", "miscopied: the copy of 'b' is"),
+    (HELD, "deliver: swap do and _run_alone #1", "wrong unit: 'b' runs alone, and 'a' is still held"),
+    (KILLING, ": put TIMEOUT for FailureKind.KILLED #1", "unfair: 'a' did not fail like this: timeout"),
+    (CONTROL, "_look_at: negate looked is ControlOutcome.UNKNOWN #1", "wrong look: a control message is released"),
+    (
+        ON,
+        "_find: drop return _abandoned(suspect, error) + await _run(others, ports, isolate... #1",
+        "wrong unit: 'b' runs again",
+    ),
+    (ON, "_find: drop argument isolated for _run #2", "wrong unit: a handler is likely to fail in this batch"),
+    (
+        OUTAGE,
+        "_each_alone: drop return ran + RunResult(unknown=tuple(items[items.index(item):])) #1",
+        "wrong unit: 'b' runs by itself, and an earlier unit shows an outage",
+    ),
+    (
+        ENDING,
+        "_run: drop return await _run(items, ports, isolated=True) #1",
+        "wrong unit: the last one failed and is not repeated",
+    ),
+    (
+        SPOILED,
+        "_doubt: drop _is_committed_without for False #1",
+        "unfair: the unit of 'c' failed, and it was not tried without",
+    ),
+    (LOCKED, "_doubt: drop return _locked(item, error) #1", "unfair: a unit with b begins without handlers"),
+    (DIED, "set_apart: first of suspects #1", "and no death is looked up"),
+    (GIVEN_UP, "give_up: swap _is_committed and dead_letters.add #1", "both: 'a' is given up, and no fence"),
+    (ONE_MESSAGE, "_is_committed_without: drop return False #1", "torn: a unit with known messages is committed"),
+    (OUTAGE, "_is_committed_without: drop unit.abandon #2", "leak: a unit with c is neither committed nor abandoned"),
+]
+
+
+@pytest.mark.parametrize(("check", "mutant", "words"), WRONG, ids=[mutant for _, mutant, _ in WRONG])
+def test_what_contradicts_the_calls_of_a_batch_is_a_violation(check: str, mutant: str, words: str) -> None:
+    """A copy, a dead letter, a decision, the order of units, and each number of the report."""
+    name = f"generated: algorithms.delivery{'' if mutant.startswith(':') else '.'}{mutant}"
+    wrong = next(each.change for each in generated_mutants() if each.name == name)
+    found, _ = explore(next(each for each in CHECKS if each.name == check), changed([wrong]), limit=5000)
+    assert words in found.violation
+
+
+LOOKS = [
+    (LOOKING, "look: drop attempts.entry for None #1", "is acked, and its key was not read"),
+    (LOOKING, "look: turn control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
+    (LOOKING, "look: negate control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
+    (LOOKING, "look: negate record is not None or entry is not None #1", "is acked, and its attempt may still be committed"),
+    (LOOKING, "look: drop operand record.effects of record is not None and record.effects #1", "and nothing was sent"),
+    (LOOKING, "look: put UNKNOWN for ControlOutcome.OVER #1", "is released, and no call failed"),
+    (LOOKING, "announce: drop argument key for Control #1", "is announced by"),
+    (LOOKING_TWICE, "look: swap _again and attempts.bury #1", "is given up, and this is not the last look at it"),
+]
+
+
+@pytest.mark.parametrize(("check", "mutant", "words"), LOOKS, ids=[mutant for _, mutant, _ in LOOKS])
+def test_what_contradicts_a_look_is_a_violation(check: str, mutant: str, words: str) -> None:
+    """The reads, the message of the next look, what ends the attempt, and how the control message is settled."""
+    wrong = next(each.change for each in generated_mutants() if each.name == f"generated: algorithms.control.{mutant}")
+    found, _ = explore(next(each for each in CHECKS if each.name == check), changed([wrong]), limit=8000)
+    assert found.violation.startswith("wrong look: ")
+    assert words in found.violation
+
+
+def test_each_relayed_record_is_reported_once() -> None:
+    """As finished, refused or unknown."""
+    fine = RelayResult(finished=(ONE,), unknown=(OTHER,))
+    assert asyncio.run(with_each_record(returned(fine), [ONE, OTHER])) is fine
+    for wrong in (RelayResult(finished=(ONE,)), RelayResult(finished=(ONE, OTHER), refused=(ONE,))):
+        with pytest.raises(WrongReportError, match="2 records were relayed"):
+            asyncio.run(with_each_record(returned(wrong), [ONE, OTHER]))
