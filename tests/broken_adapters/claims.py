@@ -236,3 +236,22 @@ class StuckStore(WrappedStores):
         except asyncio.CancelledError:
             self._free.clear()
             raise
+
+
+REQUEST = 100
+"""Items that one request takes."""
+
+
+class FirstRequestStore(WrappedStores):
+    """Claims as many messages as one request takes, and takes the others for new."""
+
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Claim some."""
+        unit = await super().begin(store, messages[:REQUEST], isolated=isolated)
+        unit.new = (*unit.new, *messages[REQUEST:])
+        return unit
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Commit what is claimed."""
+        claimed = {message.identity for message in unit.inner.found.new}
+        await super().commit(unit, [record for record in records if record.identity in claimed])

@@ -299,3 +299,19 @@ class WipingLetters(WrappedLetters):
         if keys:
             return await self.inner.remove(keys)
         return await self.inner.remove([letter.key for letter in await self.inner.page(ALL, limit=EVERYTHING)])
+
+
+class FirstRequestLetters(WrappedLetters):
+    """Removes as many letters as one request takes."""
+
+    async def remove(self, keys: Sequence[str]) -> int:
+        """Remove some."""
+        return await super().remove(sorted(set(keys))[:100])
+
+
+class RestampingLetters(WrappedLetters):
+    """Stamps a letter with the time of its move."""
+
+    async def add(self, letter: DeadLetter) -> None:
+        """Leave its time out."""
+        await super().add(replace(letter, at=0))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from onceonly.conformance.forgetful_suite import ForgetfulSubject
-from onceonly.conformance.store_subject import WholeStore
+from onceonly.conformance.store_subject import LATER, WholeStore
 from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
@@ -118,6 +118,14 @@ class BlindForgetful(WrappedForgetful):
         """Find nothing."""
         await super().fence(store, unit, identity, message)
         return None
+
+
+class UnwaitingForgetful(WrappedForgetful):
+    """Looks for a record, and stops no attempt."""
+
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Look."""
+        return next((each for each in await store.undispatched(LATER, 100) if each.identity == identity), None)
 
 
 class ClaimingForgetful(WrappedForgetful):

@@ -293,3 +293,19 @@ class RevivingTransport(WrappedTransports):
 def _sent(delivery: Delivery) -> object:
     """Tell messages apart by what was sent."""
     return delivery.headers, delivery.body
+
+
+class FirstRequestTransport(WrappedTransports):
+    """Settles as many deliveries as one request takes."""
+
+    async def ack(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Settle some."""
+        await super().ack(inner, deliveries[:100])
+
+
+class FirstReleaseTransport(WrappedTransports):
+    """Gives back as many deliveries as one request takes."""
+
+    async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Give back some."""
+        await super().release(inner, deliveries[:100])

@@ -8,6 +8,17 @@ from onceonly.model.record import Record
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
 
+class SmallBacklogStore(WrappedStores):
+    """Begins again with the first page of a large backlog."""
+
+    async def take(
+        self, store: WholeStore, which: tuple[int, int], *, lease: int, after: Identity | None
+    ) -> tuple[Record, ...]:
+        """Ignore the cursor when there are many."""
+        is_large = len(await store.undispatched(which[0], 1_001)) > 1_000
+        return await super().take(store, which, lease=lease, after=None if is_large else after)
+
+
 class NewestFirstStore(WrappedStores):
     """Lists records the wrong way round."""
 
@@ -142,3 +153,11 @@ class EffectlessStore(WrappedStores):
     async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Lose the effects."""
         return tuple(Record(record.identity) for record in await store.find(identities))
+
+
+class FirstRequestFindStore(WrappedStores):
+    """Finds as many records as one request takes."""
+
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Ask for some."""
+        return await super().find(store, identities[:100])

@@ -1,17 +1,19 @@
 """Rings that forget too early, too late, or what they must not; and stores that look at their labels in a wrong way."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
 from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
-from onceonly.conformance.store_subject import WholeStore, steps
+from onceonly.conformance.ring_suite import WAIT_SECONDS
+from onceonly.conformance.store_subject import LATER, WholeStore, steps
 from onceonly.conformance.suite import ENDPOINT
-from onceonly.model.errors import ConflictError
+from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
+from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable, read_instant
 from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import UndecidableMessage
 from tests.broken_adapters.wrapped_rings import WrappedRings
@@ -84,6 +86,47 @@ class EarlierLookRing(Unlabelled):
     def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take those whose label was right, then."""
         return undecidable.message.identity in self._fine
+
+
+class AnySliceRing(WrappedRings):
+    """Rotates nothing while any record of a time slice is pending."""
+
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
+        """Look at all of them."""
+        if any(bucket.pending for bucket in await ring.buckets()):
+            return Rotation.PENDING
+        return await super().rotate(ring, number, by_rows=by_rows)
+
+
+class DecidingRing(WrappedRings):
+    """Has each process cut time anew."""
+
+    def __init__(self, inner: RingSubject) -> None:
+        super().__init__(inner)
+        self._readers = 0
+
+    async def bucketing(self, ring: Ring) -> Bucketing:
+        """Give later processes other time slices, when several ask at once."""
+        self._readers += 1
+        await steps(1)
+        found, asked, self._readers = await super().bucketing(ring), self._readers, 0
+        return Bucketing(2 * found.width, since=found.since) if asked > 1 else found
+
+
+class FirstCheckRing(WrappedRings):
+    """Checks a bucket before it waits for the units that use it, and not after."""
+
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
+        """Wait, and delete the records that were committed during the wait."""
+        found = await super().rotate(ring, number, by_rows=by_rows)
+        if found is not Rotation.BUSY:
+            return found
+        while found is Rotation.BUSY:
+            await steps(1)
+            found = await super().rotate(ring, number, by_rows=by_rows)
+        store = await self.store()
+        await store.forget(await store.undispatched(LATER, 100))
+        return await super().rotate(ring, number, by_rows=by_rows)
 
 
 class LabellingRing(WrappedRings):
@@ -400,3 +443,25 @@ class LosingRing(WrappedRings):
             await super().commit(unit, [record for record in records if record.identity in known])
         except ConflictError:
             return
+
+
+class FirstMismatchRing(WrappedRings):
+    """Reports one payload mismatch of a unit, and takes the others for copies."""
+
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Keep the first."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        unit.done, unit.mismatched = (*unit.done, *unit.mismatched[1:]), unit.mismatched[:1]
+        return unit
+
+
+class OffendedRing(WrappedRings):
+    """Reports an outage when it waits too long for another unit."""
+
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Wait for a moment."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await super().begin(store, messages, isolated=isolated)
+        except TimeoutError as error:
+            raise CommitFailed("the store does not answer") from error

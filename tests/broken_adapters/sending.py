@@ -325,3 +325,12 @@ class ZeroDepthTransport(WrappedTransports):
             return await inner.depth(endpoint, events)
         except SetupError:
             return Depth(waiting=0, held=0, delayed=0)
+
+
+class FirstDestinationTransport(WrappedTransports):
+    """Sends all commands of one call to the endpoint of the first."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Misdirect the others."""
+        first = next((send.to for send in sends if send.to in self.declared), "")
+        return await super().send(inner, [replace(send, to=first) if send.to in self.declared else send for send in sends])

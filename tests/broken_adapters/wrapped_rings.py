@@ -20,7 +20,7 @@ class WrappedRing:
 
     async def bucketing(self) -> Bucketing:
         """Pass on."""
-        return await self._inner.bucketing()
+        return await self._owner.bucketing(self._inner)
 
     async def now(self) -> int:
         """Pass on."""
@@ -61,6 +61,10 @@ class WrappedRings(WrappedStores):
     async def is_claimed_as_before(self, message: Message) -> bool:
         """Pass on."""
         return await self.rings.is_claimed_as_before(message)
+
+    async def bucketing(self, ring: Ring) -> Bucketing:
+        """Read how time is cut."""
+        return await ring.bucketing()
 
     async def now_of(self, ring: Ring) -> int:
         """Read the clock."""

@@ -391,6 +391,16 @@ class Versioned(DocumentStore):
         return None
 
 
+class Haunted(DocumentStore):
+    """Takes what an earlier fence left for a record."""
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Fence, and look for a document."""
+        there = await self.documents.load([unit])
+        found = await super().fence(unit, identity, message)
+        return Record(identity, unit=unit) if there and found is None else found
+
+
 class Blindfolded(DocumentStore):
     """Fences, and finds nothing."""
 

@@ -7,6 +7,10 @@ pytest.register_assert_rewrite(
     "onceonly.conformance.store_suite",
     "onceonly.conformance.store_subject",
     "onceonly.conformance.transport_suite",
+    "onceonly.conformance.broker_suite",
+    "onceonly.conformance.ring_suite",
+    "onceonly.conformance.register_suite",
+    "onceonly.conformance.pending_suite",
     "onceonly.conformance.dead_letter_suite",
     "onceonly.conformance.cutting",
     "onceonly.conformance.dedup_suite",
@@ -15,5 +19,7 @@ pytest.register_assert_rewrite(
     "onceonly.conformance.artifact_suite",
     "onceonly.conformance.documents_suite",
     "onceonly.conformance.forgetful_suite",
+    "onceonly.conformance.entity_suite",
+    "onceonly.conformance.sql_guard_suite",
     "onceonly.conformance.documents_subject",
 )

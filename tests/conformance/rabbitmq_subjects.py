@@ -9,6 +9,7 @@ from uuid import uuid4
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Link
 from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.topology import declare_shared
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.suite import ENDPOINT, OTHER
@@ -61,6 +62,27 @@ class RabbitMQSubject:
         clock = ManualClock(self.clock.now() + milliseconds)
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=clock, names=self.names, linger=0.1))
         return self._transports[-1]
+
+    async def limit(self, endpoint: str, most: int) -> None:
+        """Declare a classic queue, whose limit is exact, and what all endpoints share."""
+        async with self._administering() as link, link.errand() as channel:
+            await declare_shared(link, self.names)
+            limited = {"x-max-length": most, "x-overflow": "reject-publish"}
+            await channel.queue_declare(self.names.queue(endpoint), durable=True, arguments=limited)
+
+    async def delete(self, endpoint: str) -> None:
+        """Delete the queue with its messages."""
+        async with self._administering() as link, link.errand() as channel:
+            await channel.queue_delete(self.names.queue(endpoint))
+
+    @asynccontextmanager
+    async def _administering(self) -> AsyncIterator[Link]:
+        """Open a connection that no transport uses."""
+        link = Link(read_address(self.url), SystemRandomSource())
+        try:
+            yield link
+        finally:
+            await link.close()
 
     def now(self) -> int:
         """Give the time."""

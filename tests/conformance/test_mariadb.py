@@ -12,16 +12,22 @@ from sqlalchemy.orm import registry
 
 from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.entity_suite import EntityStoreSuite
 from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
 from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.sql_guard_suite import SqlGuardSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.ports.store import Resources
+from onceonly.sql.queue import NAMES_AT_ONCE
 from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA as STORE_SCHEMA
+from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
+from onceonly.sql.store.portions import KEYS_AT_ONCE
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
 from tests.conformance.transaction_subjects import SqlTransacting
@@ -66,6 +72,8 @@ def url(mariadb_url: str) -> str:
 class OnServer:
     """What needs empty tables for each test."""
 
+    many: ClassVar[int] = KEYS_AT_ONCE + 3
+
     kind: ClassVar[type[MariaDBSubject]] = MariaDBSubject
 
     @pytest.fixture(autouse=True)
@@ -80,7 +88,7 @@ class OnServer:
             yield subject
 
 
-class TestMariaDBStore(OnServer, StoreSuite, PendingRecordsSuite):
+class TestMariaDBStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
     """Business data, claims and records in MariaDB."""
 
     open_store = OnServer.opened
@@ -112,8 +120,17 @@ class TestMariaDBRing(OnServer, RingSuite):
             yield subject
 
 
+class TestMariaDBRegister(OnServer, RegisterSuite):
+    """Reservations in MariaDB."""
+
+    open_register = OnServer.opened
+
+
 class TestMariaDBQueue(OnServer, TransportSuite):
     """The queue inside MariaDB."""
+
+    many: ClassVar[int] = NAMES_AT_ONCE + 3
+    destinations: ClassVar[int] = NAMES_AT_ONCE + 3
 
     open_transport = OnServer.opened
 
@@ -126,6 +143,8 @@ class TestMariaDBDeadLetters(OnServer, DeadLetterSuite):
 
 class TestMariaDBDocuments(OnServer, DocumentsSuite):
     """Documents in MariaDB."""
+
+    many: ClassVar[int] = DOCUMENTS_AT_ONCE + 3
 
     def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
         """Open the database, and empty its table."""

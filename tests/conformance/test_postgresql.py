@@ -9,11 +9,17 @@ import pytest
 
 from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly.conformance.entity_suite import EntityStoreSuite
+from onceonly.conformance.forgetful_suite import ForgetfulRecordsSuite, ForgetfulStoreSuite
 from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.sql_guard_suite import SqlGuardSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.transport_suite import TransportSuite
+from onceonly.sql.queue import NAMES_AT_ONCE
+from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
+from onceonly.sql.store.portions import KEYS_AT_ONCE
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
@@ -33,6 +39,8 @@ def url(request: pytest.FixtureRequest, postgresql_url: str) -> str:
 class OnServer:
     """What needs empty tables for each test."""
 
+    many: ClassVar[int] = KEYS_AT_ONCE + 3
+
     kind: ClassVar[type[SqlSubject]] = SqlSubject
 
     @pytest.fixture(autouse=True)
@@ -47,17 +55,17 @@ class OnServer:
             yield subject
 
 
-class TestPostgresqlStore(OnServer, StoreSuite, PendingRecordsSuite):
+class TestPostgresqlStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
     """Business data, claims and records in PostgreSQL."""
 
     open_store = OnServer.opened
 
 
-class TestPostgresqlForgettingStore(OnServer, ForgetfulStoreSuite):
+class TestPostgresqlForgettingStore(OnServer, ForgetfulRecordsSuite, ForgetfulStoreSuite):
     """A store that another system remembers for; on SQLite it is put through the rules of other stores as well."""
 
     kind: ClassVar[type[SqlSubject]] = ForgettingSubject
-    open_forgetful_store = OnServer.opened
+    open_forgetful_store = open_store = OnServer.opened
 
 
 class TestPostgresqlRing(OnServer, RingSuite):
@@ -71,8 +79,17 @@ class TestPostgresqlRing(OnServer, RingSuite):
             yield subject
 
 
+class TestPostgresqlRegister(OnServer, RegisterSuite):
+    """Reservations in PostgreSQL."""
+
+    open_register = OnServer.opened
+
+
 class TestPostgresqlQueue(OnServer, TransportSuite):
     """The queue inside PostgreSQL."""
+
+    many: ClassVar[int] = NAMES_AT_ONCE + 3
+    destinations: ClassVar[int] = NAMES_AT_ONCE + 3
 
     open_transport = OnServer.opened
 
@@ -85,6 +102,8 @@ class TestPostgresqlDeadLetters(OnServer, DeadLetterSuite):
 
 class TestPostgresqlDocuments(OnServer, DocumentsSuite):
     """Documents in PostgreSQL."""
+
+    many: ClassVar[int] = DOCUMENTS_AT_ONCE + 3
 
     def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
         """Open the database, and empty its table."""

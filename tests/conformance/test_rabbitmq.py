@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+from onceonly.conformance.broker_suite import BrokerSuite
 from onceonly.conformance.transport_suite import EVENT, TransportSuite
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 
@@ -19,6 +20,18 @@ class TestRabbitMQ(TransportSuite):
     @asynccontextmanager
     async def open_transport(self) -> AsyncIterator[RabbitMQSubject]:
         """Open a prefix of its own."""
-        events = (EVENT, EVENT.upper(), EVENT[:-1], EVENT + "0", "%", "*", "#", "shop.other.v1")
+        events = (EVENT, EVENT.upper(), EVENT[:-1], EVENT + "0", "%", "*", "#", "shop.other.v1", "other")
         async with RabbitMQSubject.open(*events) as subject:
+            yield subject
+
+
+class TestRabbitMQAsABroker(BrokerSuite):
+    """Queues with limits, and queues that are deleted."""
+
+    patience: ClassVar[float] = 240.0  # RabbitMQ tries every 3 minutes to route what it could not route before
+
+    @asynccontextmanager
+    async def open_broker(self) -> AsyncIterator[RabbitMQSubject]:
+        """Open a prefix of its own."""
+        async with RabbitMQSubject.open(EVENT) as subject:
             yield subject

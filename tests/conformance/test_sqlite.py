@@ -11,11 +11,17 @@ import pytest
 
 from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.conformance.entity_suite import EntityStoreSuite
+from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulRecordsSuite, ForgetfulStoreSuite
 from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.sql_guard_suite import SqlGuardSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.transport_suite import TransportSuite
+from onceonly.sql.queue import NAMES_AT_ONCE
+from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
+from onceonly.sql.store.portions import KEYS_AT_ONCE
 from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
@@ -32,12 +38,14 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class OnFile:
     """What needs a file of its own for each test."""
 
+    many: ClassVar[int] = KEYS_AT_ONCE + 3
+
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path, empty: Path) -> None:
         self.file = Path(shutil.copy(empty, tmp_path))
 
 
-class TestSqliteStore(OnFile, StoreSuite, PendingRecordsSuite):
+class TestSqliteStore(OnFile, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
     """Business data, claims and records in one SQLite file."""
 
     @asynccontextmanager
@@ -47,7 +55,7 @@ class TestSqliteStore(OnFile, StoreSuite, PendingRecordsSuite):
             yield subject
 
 
-class TestSqliteForgettingStore(OnFile, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):
+class TestSqliteForgettingStore(OnFile, ForgetfulRecordsSuite, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):
     """The same for a store that another system remembers for."""
 
     waived: ClassVar[dict[str, str]] = {FORGOTTEN: NOT_KEPT}
@@ -76,8 +84,22 @@ class TestSqliteRing(OnFile, RingSuite):
             yield subject
 
 
+class TestSqliteRegister(OnFile, RegisterSuite):
+    """Reservations in one SQLite file."""
+
+    @asynccontextmanager
+    async def open_register(self) -> AsyncIterator[SqlSubject]:
+        """Open a new file."""
+        async with SqlSubject.open(self.file) as subject:
+            await subject.empty()
+            yield subject
+
+
 class TestSqliteQueue(OnFile, TransportSuite):
     """The queue inside SQLite."""
+
+    many: ClassVar[int] = NAMES_AT_ONCE + 3
+    destinations: ClassVar[int] = NAMES_AT_ONCE + 3
 
     @asynccontextmanager
     async def open_transport(self) -> AsyncIterator[SqlSubject]:
@@ -98,6 +120,8 @@ class TestSqliteDeadLetters(OnFile, DeadLetterSuite):
 
 class TestSqliteDocuments(OnFile, DocumentsSuite):
     """Documents in SQLite."""
+
+    many: ClassVar[int] = DOCUMENTS_AT_ONCE + 3
 
     @asynccontextmanager
     async def open_documents(self) -> AsyncIterator[SqlPlace]:

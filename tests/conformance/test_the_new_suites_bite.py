@@ -2,17 +2,22 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from onceonly.conformance.artifact_suite import ArtifactStoreSuite
 from onceonly.conformance.dedup_suite import DedupSuite
-from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly.conformance.forgetful_suite import ForgetfulRecordsSuite, ForgetfulStoreSuite
 from onceonly.conformance.on_documents import dedup_and_token_subjects
+from onceonly.conformance.store_subject import WholeStore
 from onceonly.conformance.suite import Suite, broken, rules
 from onceonly.conformance.token_suite import TokenSuite
 from onceonly.model.errors import OutcomeUnknown
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 from tests.broken_adapters import artifacts, dedup, forgetful, tokens
 from tests.broken_adapters.document_contents import ExpiringDocuments
 from tests.broken_adapters.document_writes import UpsertingDocuments
@@ -23,9 +28,11 @@ from tests.broken_adapters.wrapped_documents import (
     WrappedDocuments,
     WrappedPlace,
 )
+from tests.broken_adapters.wrapped_stores import WrappedStores
 from tests.conformance.document_store_subjects import DocumentStores
 from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from tests.conformance.memory_subjects import MemoryPlace
+from tests.conformance.sql_subjects import ForgettingSubject, make_tables
 
 DEDUP = {
     dedup.BodilessDedup: ["a_fingerprint_is_remembered_with_its_key"],
@@ -123,6 +130,7 @@ FORGETFUL = {
     forgetful.TombstoneForgetful: ["forgetting_again_leaves_nothing_either"],
     forgetful.EarlyForgetful: ["looking_leaves_nothing"],
     forgetful.OverwritingForgetful: ["who_began_before_loses_although_nothing_is_left"],
+    forgetful.UnwaitingForgetful: ["a_fence_without_the_message_stops_who_began_before"],
     forgetful.BlindForgetful: ["the_fence_gives_a_record"],
     forgetful.ClaimingForgetful: ["the_fence_leaves_nothing"],
 }
@@ -295,3 +303,31 @@ async def test_documents_that_break_their_promises_are_found_out(suite: type[Sui
 async def test_keys_are_remembered_where_documents_expire(rule: str) -> None:
     """A service that drops what has expired, to the millisecond, drops no mark that still counts."""
     assert not await broken(spoiled(DedupSuite, ExpiringDocuments), f"test_{rule}")
+
+
+class FingerprintlessStores(WrappedStores):
+    """Takes records without the fingerprints of their messages."""
+
+    async def take(
+        self, store: WholeStore, which: tuple[int, int], *, lease: int, after: Identity | None
+    ) -> tuple[Record, ...]:
+        """Leave them out."""
+        return tuple(replace(record, fingerprint=b"") for record in await super().take(store, which, lease=lease, after=after))
+
+
+@pytest.mark.parametrize(("kind", "fails"), [(FingerprintlessStores, True), (WrappedStores, False)])
+async def test_a_record_that_is_taken_without_its_fingerprint_is_caught(
+    kind: type[WrappedStores], *, fails: bool, tmp_path: Path
+) -> None:
+    """The store is in a SQLite file, because the ones in memory cannot be searched."""
+    await make_tables(tmp_path / "store.db")
+
+    class Searched(ForgetfulRecordsSuite):
+        @asynccontextmanager
+        async def open_store(self) -> AsyncIterator[WrappedStores]:
+            async with ForgettingSubject.open(tmp_path / "store.db") as subject:
+                await subject.empty()
+                yield kind(subject)
+
+    for rule in rules(ForgetfulRecordsSuite):
+        assert bool(await broken(Searched(), rule)) is fails

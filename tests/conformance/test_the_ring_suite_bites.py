@@ -22,6 +22,8 @@ from tests.conformance.memory_subjects import MemoryRings
 from tests.conformance.sql_subjects import SqlRings, make_tables
 
 RINGS = {
+    rings.AnySliceRing: ["a_pending_record_of_an_earlier_slice_keeps_no_later_bucket"],
+    rings.DecidingRing: ["processes_that_begin_at_once_cut_time_alike"],
     rings.BlandRing: ["buckets_say_what_they_hold_and_what_keeps_them"],
     rings.BoastingRing: ["a_bucket_that_holds_the_slice_it_should_is_left_alone", "a_bucket_that_owes_is_not_rotated"],
     rings.BoldRing: ["a_message_whose_bucket_is_not_rotated_waits"],
@@ -33,6 +35,9 @@ RINGS = {
     rings.EdgyRing: ["the_ends_of_a_slice_are_in_it"],
     rings.EverRing: ["a_rotated_bucket_has_forgotten_and_refuses"],
     rings.FarsightedRing: ["a_message_from_the_future_is_undecidable"],
+    rings.FirstCheckRing: ["what_is_committed_while_a_rotation_waits_is_not_deleted"],
+    rings.FirstMismatchRing: ["several_messages_that_an_older_version_has_claimed_with_other_bodies"],
+    rings.OffendedRing: ["a_unit_that_waits_for_long_gets_the_result_or_a_conflict"],
     rings.ForgetfulRing: ["a_message_with_an_instant_is_handled_once", "every_slice_of_the_retention_has_its_bucket"],
     rings.GreedyRing: ["a_message_left_out_of_a_commit_is_new_again"],
     rings.HeaderRing: [

@@ -1,7 +1,7 @@
 """The servers that tests use where they answer: a missing one is a loud skip, and with CI=true a failure.
 
 Every test session makes a database of its own on a server, and drops it at the end. Where a server is, the environment says:
-ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB, ONCEONLY_RABBITMQ and ONCEONLY_REDIS are URLs.
+ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB, ONCEONLY_RABBITMQ, ONCEONLY_REDIS and ONCEONLY_NATS are URLs.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -53,8 +54,11 @@ POSTGRESQL = Server("PostgreSQL", "ONCEONLY_POSTGRESQL", "postgresql://root@127.
 MARIADB = Server("MariaDB", "ONCEONLY_MARIADB", "mysql://root@127.0.0.1:3306/test")
 RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
 REDIS = Server("Redis", "ONCEONLY_REDIS", "redis://127.0.0.1:6379")
+NATS = Server("NATS", "ONCEONLY_NATS", "nats://127.0.0.1:4222")
 
-SERVERS = (POSTGRESQL, MARIADB, RABBITMQ, REDIS)
+SERVICE_BUS = Server("the stand-in for Azure Service Bus (python-qpid-proton)", "", "")
+
+SERVERS = (POSTGRESQL, MARIADB, RABBITMQ, REDIS, NATS)
 
 MISSING: set[Server] = set()
 """What this session looked for and did not find; the summary line names it."""
@@ -83,6 +87,16 @@ def need(server: Server) -> str:
             raise gone(server, note_hanging(server))
         _WORKING[url] = server
     return url
+
+
+def need_proton() -> None:
+    """Skip the test, loudly, without the library of the stand-in for Azure Service Bus.
+
+    Also with CI=true: the library comes as source only, and needs CMake and a compiler.
+    """
+    if find_spec("proton") is None:
+        MISSING.add(SERVICE_BUS)
+        pytest.skip("python-qpid-proton is not installed: the stand-in for Azure Service Bus needs it")
 
 
 def note_hanging(server: Server) -> str:

@@ -61,4 +61,5 @@ _ROUND_TRIPS: dict[str, Callable[[str], Awaitable[None]]] = {
     "postgresql": _asking(_SSL_REQUEST),  # answered by the process that serves the connection
     "mysql": _asking(b""),  # the server speaks first
     "redis": _asking(b"PING\r\n"),
+    "nats": _asking(b""),  # the server speaks first
 }

@@ -6,6 +6,7 @@ asyncio_mode=auto`. docs/systems.md lists the suites that a system needs. Suites
 """
 
 from onceonly.conformance.artifact_suite import ArtifactStoreSubject, ArtifactStoreSuite
+from onceonly.conformance.broker_suite import BrokerSubject, BrokerSuite
 from onceonly.conformance.documents_subject import DocumentsSubject, Moment
 from onceonly.conformance.documents_suite import DocumentsSuite
 from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
@@ -15,6 +16,8 @@ from onceonly.conformance.transport_suite import TransportSubject, TransportSuit
 __all__ = [
     "ArtifactStoreSubject",
     "ArtifactStoreSuite",
+    "BrokerSubject",
+    "BrokerSuite",
     "DocumentDedupSuite",
     "DocumentTokenSuite",
     "DocumentTransactionSuite",

@@ -173,6 +173,22 @@ class DeadLetterSuite(Suite):
             assert await (await subject.dead_letters()).remove(keys) == 2
             assert await (await subject.dead_letters()).remove(keys) == 0
 
+    async def test_very_many_keys_are_removed_at_once(self) -> None:
+        """`remove` accepts more keys than one request of the system, and repeated ones."""
+        unknown = [f"{number:064}" for number in range(self.many)]
+        async with self.open_dead_letters() as subject:
+            await _add(subject, *(_letter(name) for name in ("m1", "m2", "m3", "m4")))
+            keys = [*unknown, *(_letter(name).key for name in ("m4", "m2", "m1", "m2"))]
+            assert await (await subject.dead_letters()).remove(keys) == 3
+            await _expect(subject, ALL, "m3")
+
+    async def test_a_letter_that_was_stored_elsewhere_keeps_its_time(self) -> None:
+        """A dead letter that has a time already keeps it, so that it can be moved from another store."""
+        letter = replace(_letter(), at=1_600_000_000_001)
+        async with self.open_dead_letters() as subject:
+            await _add(subject, letter)
+            assert await (await subject.dead_letters()).get(letter.key) == letter
+
     async def test_a_removed_letter_is_gone_and_the_others_stay(self) -> None:
         """A removed dead letter is missing from `page`, `count` and `get`."""
         async with self.open_dead_letters() as subject:

@@ -48,6 +48,8 @@ JSON_BODIES = (
     b"17",
     b"null",
 )
+LARGE_BYTES, LARGE = 1 << 20, 9
+"""The size of a large document, unless the service takes less, and how many of them one `save` writes."""
 OTHER_BODIES = (b"", b"\0", b" ", b"\n", EVERY_BYTE, b"\xff\xfe", b'{"open":', "köln".encode(), b"x" * 70_000, EVERY_BYTE * 300)
 
 ODD_KEYS = (
@@ -99,9 +101,8 @@ ODD_KEYS = (
 class DocumentsSuite(Suite):
     """The rules of documents. Override `open_documents`.
 
-    `rounds` is the number of attempts for rules that depend on timing. `many` is a number of documents that exceeds one
-    request of the service. `lapse` is a time to expiry in milliseconds. A rule removes the expiry and then waits for that
-    time. A service that never deletes within seconds may set a short one.
+    `rounds` is the number of attempts for rules that depend on timing. `lapse` is a time to expiry in milliseconds. A rule
+    removes the expiry and then waits for that time. A service that never deletes within seconds may set a short one.
     """
 
     rounds: ClassVar[int] = 20
@@ -279,6 +280,21 @@ class DocumentsSuite(Suite):
             found = await look(subject, *keys)
             gone = await save(subject, *(Change(key=key, body=None, expected=found[key].version) for key in keys))
             assert (set(gone), await bodies(subject, *keys)) == ({""}, {})
+
+    async def test_large_documents_are_held_at_once(self) -> None:
+        """One `save` accepts documents that are larger together than one request of the service."""
+        async with self.open_documents() as subject:
+            size = min((await subject.documents()).limits.body, LARGE_BYTES)
+            keys = [f"{number}" for number in range(LARGE)]
+            versions: list[str | None] = [""] * LARGE
+            for mark in (b"a", b"b"):
+                changes = [
+                    Change(key=key, body=mark * size, expected=version or "")
+                    for key, version in zip(keys, versions, strict=True)
+                ]
+                versions = [*await save(subject, *changes)]
+                assert None not in versions
+                assert await bodies(subject, *keys) == dict.fromkeys(keys, mark * size)
 
     # Several clients
 

@@ -6,8 +6,10 @@ from typing import Protocol
 
 from onceonly.conformance.samples import message
 from onceonly.conformance.store_subject import (
+    LATER,
     MOMENT_SECONDS,
     ONE_EFFECT,
+    SearchedSubject,
     StoreSubject,
     handle,
     look,
@@ -17,6 +19,7 @@ from onceonly.conformance.store_subject import (
     write,
 )
 from onceonly.conformance.suite import Suite
+from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import BeginResult
@@ -131,6 +134,26 @@ class ForgetfulStoreSuite(Suite):
             found = await (await subject.store()).fence(unit, message().identity)
             assert found == Record(message().identity, ONE_EFFECT, unit=found.unit if found else "")
 
+    async def test_a_fence_without_the_message_stops_who_began_before(self) -> None:
+        """A fence by the identity alone waits for an open attempt, raises ConflictError, or makes the attempt fail."""
+        async with self.open_forgetful_store() as subject:
+            first = await (await subject.store()).begin([message()])
+            await write(subject, first, "first")
+            fencing = asyncio.create_task(self._is_out(subject, first.key))
+            await asyncio.wait([fencing], timeout=min(self.patience, MOMENT_SECONDS))  # it may have to wait for the first
+            won = await wins(first, Record(message().identity, ONE_EFFECT))
+            first.abandon()
+            async with asyncio.timeout(self.patience):
+                assert not (await fencing and won)
+            assert (await subject.read(), await subject.traces() > 0) == ({"first": "handled"} if won else {}, won)
+
+    async def _is_out(self, subject: ForgetfulSubject, unit: str) -> bool:
+        """Fence. Return whether the fence reports that no earlier attempt can be committed."""
+        try:
+            return await (await subject.store()).fence(unit, message().identity) is None
+        except ConflictError:
+            return False
+
     async def test_the_fence_leaves_nothing(self) -> None:
         """A fence without a record returns None and leaves nothing."""
         async with self.open_forgetful_store() as subject:
@@ -138,6 +161,35 @@ class ForgetfulStoreSuite(Suite):
             assert await (await subject.store()).fence(unit, message().identity) is None
             assert await subject.traces() == 0
             assert await look(subject, message()) == BeginResult(new=(message(),))
+
+
+class ForgetfulRecordsSuite(Suite):
+    """The additional rule of such a store if it can be searched. Override `open_store`."""
+
+    def open_store(self) -> AbstractAsyncContextManager[SearchedSubject]:
+        """Open an empty store for one rule, and clean up afterwards."""
+        raise NotImplementedError
+
+    async def test_a_taken_record_has_the_fingerprint_of_its_message(self) -> None:
+        """`take` returns each record with the fingerprint of its message, which another system stores."""
+        asked = (message(), message("m2", body=b"other"))
+        async with self.open_store() as subject:
+            await handle(subject, *asked, decided=ONE_EFFECT)
+            taken = await (await subject.store()).take(LATER, 10, lease=0)
+            assert {record.identity: record.fingerprint for record in taken} == {
+                each.identity: each.fingerprint for each in asked
+            }
+
+    async def test_very_many_records_are_taken_with_their_fingerprints(self) -> None:
+        """`take` returns more records than one request of the system, each with its fingerprint."""
+        asked = [message(f"m{number}", body=f"{number}".encode()) for number in range(self.many)]
+        async with self.open_store() as subject:
+            unit = await (await subject.store()).begin(asked)
+            await unit.commit([Record(each.identity, ONE_EFFECT) for each in asked])
+            taken = await (await subject.store()).take(LATER, self.many * 2, lease=0)
+            assert {record.identity: record.fingerprint for record in taken} == {
+                each.identity: each.fingerprint for each in asked
+            }
 
 
 async def _handle_and_forget(subject: StoreSubject) -> None:

@@ -26,7 +26,7 @@ from onceonly.sql.dialect import Dialect
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.queue_tables import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
-from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDeadLetters, SqlDocuments, SqlRing, SqlStore, SqlTransactions
+from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDeadLetters, SqlDocuments, SqlRegister, SqlRing, SqlStore, SqlTransactions
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import SCHEMA as STORE_SCHEMA
 from onceonly.sql.store.tables import tables
@@ -99,6 +99,10 @@ class SqlSubject:
         """Open a transport in a process whose clock is ahead. The database's clock is the subject's."""
         database = await self._open(ManualClock(self.clock.now() + milliseconds))
         return SqlTransport(database, endpoint, lease=LEASE_SECONDS, max_body=SMALL, clock=self.clock)
+
+    async def register(self, endpoint: str = ENDPOINT) -> SqlRegister:
+        """Open the register."""
+        return SqlRegister(await self.database(), endpoint)
 
     async def dead_letters(self) -> SqlDeadLetters:
         """Open the dead letters."""

@@ -12,6 +12,8 @@ from onceonly.model.record import Record
 
 LEASE_MS = 10_000
 """Milliseconds."""
+BACKLOG, PAGE = 1_050, 400
+"""Records that a store may read in another way than a few, and how many of them are taken at a time."""
 
 
 class PendingRecordsSuite(Suite):
@@ -95,6 +97,17 @@ class PendingRecordsSuite(Suite):
                 assert len(pages) <= len(ids)
             assert sorted(record.identity.id for page in pages for record in page) == ids
 
+    async def test_take_goes_through_a_large_backlog(self) -> None:
+        """Pages of a backlog follow each other in one order. Each record is in one page."""
+        asked = [message(f"m{number}") for number in range(BACKLOG)]
+        async with self.open_store() as subject:
+            await handle(subject, *asked, decided=ONE_EFFECT)
+            store = await subject.store()
+            taken = [*await store.take(LATER, PAGE, lease=0)]
+            while len(taken) <= BACKLOG and (more := await store.take(LATER, PAGE, lease=0, after=taken[-1].identity)):
+                taken += more
+            assert sorted(record.identity.id for record in taken) == sorted(each.id for each in asked)
+
     async def test_what_is_taken_is_listed_found_and_forgotten_all_the_same(self) -> None:
         """A lease does not lock a record: it can still be listed, found and deleted."""
         async with self.open_store() as subject:
@@ -128,6 +141,16 @@ class PendingRecordsSuite(Suite):
             found = await (await subject.store()).find([message(name).identity for name in names])
             unit.abandon()
             assert [record.identity.id for record in found] == ["there"]
+
+    async def test_very_many_records_are_found(self) -> None:
+        """`find` accepts more identities than one request of the system, and keeps their order."""
+        asked = [message(f"m{number}") for number in range(self.many)]
+        async with self.open_store() as subject:
+            store = await subject.store()
+            unit = await store.begin(asked)
+            await unit.commit([Record(each.identity, ONE_EFFECT) for each in asked])
+            found = await store.find([each.identity for each in reversed(asked)])
+            assert found == tuple(Record(each.identity, ONE_EFFECT) for each in reversed(asked))
 
     async def test_find_looks_at_its_own_endpoint_only(self) -> None:
         """`find` does not return records of another endpoint."""

@@ -18,16 +18,20 @@ from onceonly.conformance.ring_subject import (
     stating,
     take,
 )
-from onceonly.conformance.store_subject import ONE_EFFECT, handle, steps
+from onceonly.conformance.store_subject import ONE_EFFECT, handle, steps, wins
 from onceonly.conformance.suite import OTHER, Suite
-from onceonly.model.errors import ConflictError
+from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.record import Record
-from onceonly.model.ring import Undecidable
-from onceonly.ports.ring import Rotation, TimeBucketState
+from onceonly.model.ring import Bucketing, Undecidable
+from onceonly.ports.ring import Ring, Rotation, TimeBucketState
 
 LONG_MS = 20 * WIDTH_MS
 """After this time every bucket may be rotated."""
 MOMENTS = 6
+LONG_WAIT_SECONDS = 1.0
+"""Seconds after which a store with short time limits gives up waiting for another unit."""
+WAIT_SECONDS = 0.05
+"""Seconds that a rotation waits for a unit before the unit commits. Databases may give up after 0.1 seconds."""
 
 
 class RingSuite(Suite):
@@ -97,6 +101,21 @@ class RingSuite(Suite):
             lost = [each for each in done if isinstance(each, BaseException)]
             assert [each for each in done if each == ("m1",)] == [("m1",)]
             assert all(isinstance(each, ConflictError) for each in lost)
+
+    async def test_a_unit_that_waits_for_long_gets_the_result_or_a_conflict(self) -> None:
+        """`begin` waits for the other unit with the message. When it gives up, it raises ConflictError, and claims nothing."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            for asked in (at(now), at(0)):
+                first = await (await subject.store()).begin([asked])
+                second = asyncio.create_task(take(subject, asked, mark="second"))
+                await asyncio.wait([second], timeout=min(self.patience, LONG_WAIT_SECONDS))
+                won = await wins(first, Record(asked.identity))
+                first.abandon()
+                async with asyncio.timeout(self.patience):
+                    (handled,) = await asyncio.gather(second, return_exceptions=True)
+                assert isinstance(handled, ConflictError) or handled == (() if won else ("m1",))
+                assert await take(subject, asked, mark="third") == (() if won or handled == ("m1",) else ("m1",))
 
     async def test_a_message_without_an_instant_is_in_no_bucket(self) -> None:
         """Rotation does not delete the claim of a message without an instant."""
@@ -169,6 +188,21 @@ class RingSuite(Suite):
             assert await see(subject, former(now, "a", b"other")) == Seen(mismatched=("a",))
             assert await take(subject, former(now, "a", b"other"), former(now, "c"), mark="x") == ("c",)
             assert await see(subject, *old) == Seen(done=("a", "b"))
+
+    async def test_several_messages_that_an_older_version_has_claimed_with_other_bodies(self) -> None:
+        """A unit with several payload mismatches leaves the older version's claims as they are, in every time slice."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            old = [former(now - slice_ * WIDTH_MS, f"{name}{slice_}") for slice_ in (0, 1) for name in "abc"]
+            await subject.claim_as_before(*old, decided=ONE_EFFECT)
+            await (await subject.store()).forget([Record(each.identity, ONE_EFFECT) for each in old])
+            copies = [former(each.former_instant, each.id, b"other" if each.id[0] in "ab" else b"{}") for each in old]
+            for _ in range(2):
+                handled = await take(subject, *copies, former(now, "new"), mark="x")
+                assert handled in (("new",), ())
+                seen = await see(subject, *copies)
+                assert (set(seen.mismatched), set(seen.done)) == ({"a0", "b0", "a1", "b1"}, {"c0", "c1"})
+            assert set((await see(subject, *old)).done) == {each.id for each in old}
 
     async def test_what_an_older_version_may_have_claimed_is_undecidable_once_that_is_forgotten(self) -> None:
         """A message that an older version may have claimed is undecidable once its bucket is rotated.
@@ -248,13 +282,13 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             bucketing, now = await begun(subject)
             await handle(subject, at(now, "done"))
-            bad = (at(1, "behind"), at(now + bucketing.buckets * WIDTH_MS, "future"))
+            bad = (at(1, "behind"), at(2, "behind too"), at(now + bucketing.buckets * WIDTH_MS, "future"))
             asked = (at(now, "done"), *bad, at(now - WIDTH_MS, "new"), at(0, "plain"))
             seen = await see(subject, *asked)
             assert (seen.new, seen.done, set(seen.undecidable)) == (
                 ("new", "plain"),
                 ("done",),
-                {("behind", Undecidable.TOO_OLD), ("future", Undecidable.TOO_NEW)},
+                {("behind", Undecidable.TOO_OLD), ("behind too", Undecidable.TOO_OLD), ("future", Undecidable.TOO_NEW)},
             )
             assert await take(subject, *asked, mark="x") == ("new", "plain")
 
@@ -321,6 +355,23 @@ class RingSuite(Suite):
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             assert await rotated(subject, now) is Rotation.ROTATED
 
+    async def test_a_pending_record_of_an_earlier_slice_keeps_no_later_bucket(self) -> None:
+        """A bucket is rotated although a record of an earlier time slice is pending."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now - WIDTH_MS), decided=ONE_EFFECT)
+            await subject.pass_time(LONG_MS)
+            assert await rotated(subject, now) is Rotation.ROTATED
+            assert await rotated(subject, now - WIDTH_MS) is Rotation.PENDING
+
+    async def test_processes_that_begin_at_once_cut_time_alike(self) -> None:
+        """One process initializes the ring. The others read its time slices, and label no bucket again."""
+        async with self.open_ring() as subject:
+            rings = [await subject.ring() for _ in range(3)]
+            found = await asyncio.gather(*map(_bucketing, rings))
+            assert found == [found[0]] * len(rings)
+            assert {bucket.state for bucket in await rings[0].buckets()} == {TimeBucketState.CURRENT}
+
     async def test_a_bucket_in_use_is_not_rotated_under_a_unit(self) -> None:
         """When a unit uses the bucket, the rotation returns BUSY, or the unit's commit raises ConflictError."""
         async with self.open_ring() as subject:
@@ -336,6 +387,26 @@ class RingSuite(Suite):
             else:
                 assert outcome is Rotation.BUSY
                 assert await see(subject, at(now)) == Seen(done=("m1",))
+
+    async def test_what_is_committed_while_a_rotation_waits_is_not_deleted(self) -> None:
+        """A rotation checks the bucket after it has waited for a unit. The unit's record then keeps the bucket."""
+        async with self.open_ring() as subject:
+            bucketing, _ = await begun(subject)
+            ring, store = await subject.ring(), await subject.store()
+            for by_rows in (False, True):
+                late = at(subject.now())
+                await subject.pass_time(LONG_MS)
+                unit = await store.begin([late])
+                rotating = asyncio.create_task(ring.rotate(bucketing.bucket(late.instant), by_rows=by_rows))
+                await asyncio.wait([rotating], timeout=WAIT_SECONDS)  # it may have to wait for the unit
+                won = await wins(unit, Record(late.identity, ONE_EFFECT))
+                async with asyncio.timeout(self.patience):
+                    outcome = await rotating
+                assert (outcome is Rotation.ROTATED) is not won
+                if won:
+                    assert await see(subject, late) == Seen(pending=("m1",))
+                await store.forget([Record(late.identity, ONE_EFFECT)])
+                await rotate_all(subject)
 
     async def test_rotating_beside_copies_never_makes_one_new(self) -> None:
         """A rotation at any point of a unit, with or without `by_rows`, does not make a copy new."""
@@ -437,3 +508,12 @@ class RingSuite(Suite):
                     assert not leads_too
             async with second.leading() as leads:
                 assert leads
+
+
+async def _bucketing(ring: Ring) -> Bucketing:
+    """Read how time is cut. Other processes that decide it at the same moment may be in the way."""
+    while True:
+        try:
+            return await ring.bucketing()
+        except RetryableError:
+            await steps(1)

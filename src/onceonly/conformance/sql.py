@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_subject import Moment
 from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.conformance.entity_suite import EntityStoreSuite
+from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulRecordsSuite, ForgetfulStoreSuite
 from onceonly.conformance.on_sql import (
     ForgettingSqlSubject,
     SqlDocumentsSubject,
@@ -20,17 +21,23 @@ from onceonly.conformance.on_sql import (
     SqlTransactionSubject,
 )
 from onceonly.conformance.pending_suite import PendingRecordsSuite
+from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
+from onceonly.conformance.sql_guard_suite import SqlGuardSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.suite import Suite
 from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.sql.dialect import Dialect
+from onceonly.sql.queue import NAMES_AT_ONCE
+from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
+from onceonly.sql.store.portions import KEYS_AT_ONCE
 
 __all__ = [
     "SqlDeadLetterSuite",
     "SqlDocumentsSuite",
     "SqlForgetfulStoreSuite",
+    "SqlRegisterSuite",
     "SqlRingSuite",
     "SqlStoreSuite",
     "SqlSuite",
@@ -43,6 +50,8 @@ _Subject = TypeVar("_Subject", bound=SqlSubject)
 
 class SqlSuite(Suite):
     """The base class of all suites for dialects: the database."""
+
+    many: ClassVar[int] = KEYS_AT_ONCE + 3
 
     def open_database(self) -> AbstractAsyncContextManager[str]:
         """Return the URL of a database for one rule, and clean up afterwards.
@@ -60,8 +69,8 @@ class SqlSuite(Suite):
             yield subject
 
 
-class SqlStoreSuite(SqlSuite, StoreSuite, PendingRecordsSuite):
-    """The rules of a store for units, claims and records. Override `open_database`."""
+class SqlStoreSuite(SqlSuite, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
+    """The rules of a store for units, claims, records and entities. Override `open_database`."""
 
     @asynccontextmanager
     async def open_store(self) -> AsyncIterator[Any]:
@@ -70,7 +79,7 @@ class SqlStoreSuite(SqlSuite, StoreSuite, PendingRecordsSuite):
             yield subject
 
 
-class SqlForgetfulStoreSuite(SqlSuite, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):
+class SqlForgetfulStoreSuite(SqlSuite, ForgetfulRecordsSuite, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):
     """The rules of a store that works with `DedupStore` or `Tokens` and deletes its claims. Override `open_database`."""
 
     waived: ClassVar[dict[str, str]] = {FORGOTTEN: NOT_KEPT}
@@ -94,8 +103,21 @@ class SqlRingSuite(SqlSuite, RingSuite):
             yield subject
 
 
+class SqlRegisterSuite(SqlSuite, RegisterSuite):
+    """Reservations of artifacts, which commits consume. Override `open_database`."""
+
+    @asynccontextmanager
+    async def open_register(self) -> AsyncIterator[Any]:
+        """Open the store and its register on the database. The rules call it; do not override it."""
+        async with self._opened(SqlSubject) as subject:
+            yield subject
+
+
 class SqlTransportSuite(SqlSuite, TransportSuite):
     """The queue in the database. Override `open_database`."""
+
+    many: ClassVar[int] = NAMES_AT_ONCE + 3
+    destinations: ClassVar[int] = NAMES_AT_ONCE + 3
 
     @asynccontextmanager
     async def open_transport(self) -> AsyncIterator[Any]:
@@ -126,6 +148,8 @@ class SqlTransactionSuite(SqlSuite, TransactionSuite, EntitySuite):
 
 class SqlDocumentsSuite(SqlSuite, DocumentsSuite):
     """Documents with compare-and-set in a table. Override `open_database` and `cut`."""
+
+    many: ClassVar[int] = DOCUMENTS_AT_ONCE + 3
 
     def cut(self, url: str, moment: Moment) -> str | Dialect:
         """Return how to reach the same database so that the next write is cut off.

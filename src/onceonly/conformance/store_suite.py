@@ -113,6 +113,29 @@ class StoreSuite(Suite):
             found = await look(subject, new, other, done, pending)
             assert found == BeginResult((new,), (Record(pending.identity, ONE_EFFECT),), (done,), (other,))
 
+    async def test_very_many_messages_share_a_unit(self) -> None:
+        """A unit accepts more messages than one request of the system. `commit` and `forget` accept as many records."""
+        asked = tuple(message(f"m{number}") for number in range(self.many))
+        async with self.open_store() as subject:
+            store = await subject.store()
+            unit = await store.begin(asked)
+            assert unit.found.new == asked
+            await unit.commit([Record(each.identity, ONE_EFFECT) for each in asked[1:-1]])
+            found = await look(subject, *asked)
+            assert found.new == (asked[0], asked[-1])
+            assert {record.identity for record in found.pending} == {each.identity for each in asked[1:-1]}
+            await store.forget(found.pending)
+            assert await undispatched(subject) == ()
+
+    async def test_very_many_messages_can_be_left_out_of_a_commit(self) -> None:
+        """The commit releases the claims of more messages than one request of the system names."""
+        asked = tuple(message(f"m{number}") for number in range(self.many))
+        async with self.open_store() as subject:
+            unit = await (await subject.store()).begin(asked)
+            await unit.commit([Record(asked[0].identity)])
+            found = await look(subject, *asked)
+            assert (found.new, found.done) == (asked[1:], asked[:1])
+
     # The fence
 
     async def test_an_attempt_that_began_before_a_fence_is_not_committed_after_it(self) -> None:

@@ -16,11 +16,13 @@ class Suite:
     """The rules of one port.
 
     `waived` maps names of rules to the reasons for skipping them. `patience` is the number of seconds that a rule waits for
-    an event before it fails.
+    an event before it fails. `many` is a number of items that exceeds what one request of the system takes, for rules about
+    calls with very many items.
     """
 
     waived: ClassVar[dict[str, str]] = {}
     patience: ClassVar[float] = 30.0
+    many: ClassVar[int] = 120
 
     def __init_subclass__(cls) -> None:
         """Skip the waived rules, with the reason. Raises TypeError for an unknown rule or an empty reason."""

@@ -163,6 +163,40 @@ class TransactionSuite(Suite):
                 assert found.effects == record.effects
                 assert await subject.record(record) == record
 
+    async def test_a_fence_may_be_repeated(self) -> None:
+        """Each fence of an attempt gives the same answer: its record, or nothing. Other attempts do not matter."""
+        async with self.open_transactions() as subject:
+            lost = opening("lost")
+            opened = await opened_by(subject, lost)
+            await subject.write(opened, "lost", "never")
+            record = record_of(lost, opened)
+            opened.abandon()
+            kept = opening("kept")
+            committed = await done(subject, kept)
+            for _ in range(3):
+                assert await fence(subject, record, lost) is None
+                found = await fence(subject, committed, kept)
+                assert found is not None
+                assert found.effects == committed.effects
+            assert await subject.read() == {"kept": "done"}
+
+    async def test_a_fence_outlasts_the_fences_of_others(self) -> None:
+        """An open attempt that is fenced is never committed, whatever is fenced after it."""
+        async with self.open_transactions() as subject:
+            first = opening("first")
+            opened = await opened_by(subject, first)
+            await subject.write(opened, "first", "never")
+            record = record_of(first, opened)
+            fencing = asyncio.create_task(fence(subject, record, first))
+            await asyncio.wait([fencing], timeout=min(self.patience, MOMENT_SECONDS))
+            for other in map(opening, ("a", "b", "c") if fencing.done() else ()):  # else it waits for the attempt
+                assert await fence(subject, Record(other.identity, unit=record.unit), other) is None
+            won = await wins(opened, record)
+            opened.abandon()
+            async with asyncio.timeout(self.patience):
+                assert (await fencing is not None) == won
+            assert await subject.read() == ({"first": "never"} if won else {})
+
     async def test_nothing_is_seen_before_the_commit(self) -> None:
         """Business data is not visible to other processes before the commit."""
         asked = opening(key="k")

@@ -47,10 +47,12 @@ class TransportSubject(Protocol):
 class TransportSuite(Suite):
     """The rules of a transport. Override `open_transport`.
 
-    `quiet` is the number of seconds without a message that prove that none arrives.
+    `quiet` is the number of seconds without a message that prove that none arrives. `destinations` is the number of endpoints
+    that one call sends to. Set it above what one request of the system names, if that is limited.
     """
 
     quiet: ClassVar[float] = 0.0
+    destinations: ClassVar[int] = 3
 
     def open_transport(self) -> AbstractAsyncContextManager[TransportSubject]:
         """Open a transport without queues for one rule, and clean up afterwards."""
@@ -66,7 +68,7 @@ class TransportSuite(Suite):
             delivery = await self._take_one(receiver)
             await receiver.ack([delivery])
             await subject.lapse()
-            assert _ids([delivery]) == ["m1"]
+            assert ids_of([delivery]) == ["m1"]
             assert await self._take_none(subject)
 
     async def test_the_same_id_sent_twice_arrives_twice(self) -> None:
@@ -74,7 +76,7 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m1")
             await _put(subject, "m1")
-            assert _ids(await self._take_all(subject)) == ["m1", "m1", "m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1", "m1", "m1"]
 
     async def test_a_message_arrives_as_it_was_sent(self) -> None:
         """The transport preserves every attribute, extension and header, in any script, and every byte of the body."""
@@ -172,14 +174,14 @@ class TransportSuite(Suite):
             first = await self._take(receiver, limit=2)
             assert 1 <= len(first) <= 2
             await receiver.ack(first)
-            assert sorted(_ids(first) + _ids(await self._take_all(subject))) == ["m1", "m2", "m3"]
+            assert sorted(ids_of(first) + ids_of(await self._take_all(subject))) == ["m1", "m2", "m3"]
 
     async def test_receive_does_not_wait_to_fill(self) -> None:
         """`receive` returns a single available message at once, whatever `limit` and `wait` are."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
-                assert _ids(await (await subject.transport()).receive(MANY, AGES_SECONDS)) == ["m1"]
+                assert ids_of(await (await subject.transport()).receive(MANY, AGES_SECONDS)) == ["m1"]
 
     async def test_receive_is_empty_when_nothing_comes(self) -> None:
         """`receive` returns an empty result when `wait` is over."""
@@ -197,7 +199,7 @@ class TransportSuite(Suite):
             await _steps(10)
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
-                assert _ids(await waiting) == ["m1"]
+                assert ids_of(await waiting) == ["m1"]
 
     async def test_a_cancelled_receive_loses_nothing(self) -> None:
         """A message that a cancelled `receive` was taking is delivered to another receiver.
@@ -214,7 +216,7 @@ class TransportSuite(Suite):
                 waiting.cancel()
                 await asyncio.wait([waiting, putting])
                 got = waiting.result() if not waiting.cancelled() else await self._take(await subject.transport())
-                assert (_ids(got), [each.suspect for each in got]) == ([f"m{steps}"], [False])
+                assert (ids_of(got), [each.suspect for each in got]) == ([f"m{steps}"], [False])
                 await (await subject.transport()).ack(got)
 
     async def test_receivers_never_share_a_delivery(self) -> None:
@@ -238,7 +240,7 @@ class TransportSuite(Suite):
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER))
             await _put(subject, "m1")
             assert await self._take_none(subject, OTHER)
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     # Leases
 
@@ -255,7 +257,7 @@ class TransportSuite(Suite):
             await self._take(await subject.transport())
             await subject.lapse()
             again = await self._take_one(await subject.transport())
-            assert (_ids([again]), again.suspect) == (["m1"], True)
+            assert (ids_of([again]), again.suspect) == (["m1"], True)
 
     async def test_a_receiver_whose_clock_is_ahead_hides_nothing(self) -> None:
         """What such a receiver holds is redelivered when the lease ends. What it releases or sends is delivered at once."""
@@ -263,16 +265,16 @@ class TransportSuite(Suite):
             await _put(subject, "m1", "m2")
             ahead = await subject.ahead(ENDPOINT, DAY_MS)
             taken = await self._drained(ahead, 2)
-            kept = [each for each in taken if _ids([each]) == ["m2"]]
+            kept = [each for each in taken if ids_of([each]) == ["m2"]]
             await ahead.release([each for each in taken if each not in kept])
             await ahead.send([Send(message=message("m3"), to=ENDPOINT)])
             receiver = await subject.transport()
             here = await self._drained(receiver, 2)
-            assert sorted(_ids(here)) == ["m1", "m3"]
+            assert sorted(ids_of(here)) == ["m1", "m3"]
             await ahead.extend(kept)
             await receiver.ack(here)
             await subject.lapse()
-            assert _ids(await self._drained(await subject.transport(), 1)) == ["m2"]
+            assert ids_of(await self._drained(await subject.transport(), 1)) == ["m2"]
 
     async def test_a_released_delivery_comes_again_at_once_and_is_no_suspect(self) -> None:
         """A released delivery is available to every receiver at once, before its lease ends. It is not a suspect."""
@@ -281,7 +283,7 @@ class TransportSuite(Suite):
             receiver = await subject.transport()
             await receiver.release(await self._drained(receiver, 2))
             again = await self._drained(await subject.transport(), 2)
-            assert sorted((*_ids(again), *(str(each.suspect) for each in again))) == ["False", "False", "m1", "m2"]
+            assert sorted((*ids_of(again), *(str(each.suspect) for each in again))) == ["False", "False", "m1", "m2"]
 
     async def test_a_release_gives_back_only_what_it_names(self) -> None:
         """`release` affects only the deliveries passed to it. The holder keeps the others of the batch."""
@@ -289,8 +291,8 @@ class TransportSuite(Suite):
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
             held = await self._drained(receiver, 3)
-            await receiver.release([each for each in held if _ids([each]) == ["m2"]])
-            assert _ids(await self._take_all(subject)) == ["m2"]
+            await receiver.release([each for each in held if ids_of([each]) == ["m2"]])
+            assert ids_of(await self._take_all(subject)) == ["m2"]
 
     async def test_releasing_a_suspect_clears_it(self) -> None:
         """A suspect that was released is not a suspect when it is delivered again."""
@@ -331,7 +333,7 @@ class TransportSuite(Suite):
             await receiver.extend(held)
             await subject.lapse()
             assert again.suspect
-            assert _ids(await self._take(await subject.transport())) == ["m1"]
+            assert ids_of(await self._take(await subject.transport())) == ["m1"]
 
     async def test_a_late_ack_does_not_take_the_delivery_of_another(self) -> None:
         """An ack by a previous holder does not settle the delivery. Only an ack by the current holder does."""
@@ -344,7 +346,7 @@ class TransportSuite(Suite):
             again = await self._take(receiver)
             await slow.ack(held)
             await receiver.release(again)
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_a_late_release_does_not_take_the_delivery_of_another(self) -> None:
         """A release by a previous holder has no effect. The current holder keeps the delivery."""
@@ -366,7 +368,7 @@ class TransportSuite(Suite):
             await subject.lapse()
             await slow.ack(held)
             await _put(subject, "m2")
-            assert "m2" in _ids(await self._take_all(subject))
+            assert "m2" in ids_of(await self._take_all(subject))
 
     async def test_acking_twice_is_harmless(self) -> None:
         """Repeated acks have no effect, also for several deliveries in one call."""
@@ -386,9 +388,9 @@ class TransportSuite(Suite):
             await _put(subject, "m1", "m2", "m3")
             receiver = await subject.transport()
             held = await self._drained(receiver, 3)
-            await receiver.ack([each for each in held if _ids([each]) != ["m2"]])
+            await receiver.ack([each for each in held if ids_of([each]) != ["m2"]])
             await subject.lapse()
-            assert _ids(await self._take_all(subject)) == ["m2"]
+            assert ids_of(await self._take_all(subject)) == ["m2"]
 
     # Sending
 
@@ -398,7 +400,7 @@ class TransportSuite(Suite):
             await _declare(subject, Topology(endpoint=ENDPOINT), Topology(endpoint=OTHER, events=(EVENT,)))
             assert await _send(subject, Send(message=message(), to=ENDPOINT)) == (Answer.TAKEN,)
             assert await self._take_none(subject, OTHER)
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_a_command_that_cannot_be_routed_is_refused(self) -> None:
         """A command to an endpoint that was not declared is refused."""
@@ -413,7 +415,46 @@ class TransportSuite(Suite):
             await _declare(subject)
             answers = await _send(subject, *sends)
             assert [answer is Answer.REFUSED for answer in answers] == [True, False, False, True, False]
-            assert sorted(_ids(await self._take_all(subject))) == ["m1", "m2", "m4"]
+            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2", "m4"]
+
+    async def test_very_many_messages_are_sent_received_and_settled_at_once(self) -> None:
+        """Each call accepts more messages than one request of the system. An ack settles exactly those that it names."""
+        asked = [f"m{number}" for number in range(self.many)]
+        async with self.open_transport() as subject:
+            await _put(subject, *asked)
+            receiver = await subject.transport()
+            held = await self._drained(receiver, self.many)
+            assert sorted(ids_of(held)) == sorted(asked)
+            assert await self._take_none(subject)
+            await receiver.ack(held[1:-1])
+            await receiver.release([held[0], held[-1]])
+            await subject.lapse()
+            assert sorted(ids_of(await self._take_all(subject))) == sorted(ids_of([held[0], held[-1]]))
+
+    async def test_very_many_deliveries_are_released_at_once(self) -> None:
+        """`release` accepts more deliveries than one request of the system. Each comes again, and none is a suspect."""
+        asked = [f"m{number}" for number in range(self.many)]
+        async with self.open_transport() as subject:
+            await _put(subject, *asked)
+            receiver = await subject.transport()
+            await receiver.release(await self._drained(receiver, self.many))
+            again = await self._drained(await subject.transport(), self.many)
+            assert sorted(ids_of(again)) == sorted(asked)
+            assert not any(each.suspect for each in again)
+
+    async def test_one_call_sends_to_several_endpoints_and_of_several_types(self) -> None:
+        """Commands to several endpoints and events of several types reach their queues from one call."""
+        names = [ENDPOINT, OTHER, "audit", *(f"e{number}" for number in range(self.destinations - 3))]
+        kinds = ("shop.other.v1", EVENT, *(f"kind{number}" for number in range(self.destinations - 3)))
+        async with self.open_transport() as subject:
+            await _declare(subject, *(Topology(endpoint=name, events=kinds if name == names[-1] else ()) for name in names))
+            commands = [Send(message=message(f"c{number}"), to=name) for number, name in enumerate(names)]
+            events = [Send(message=replace(message(kind), type=kind)) for kind in kinds]
+            assert await _send(subject, *commands, *events) == (Answer.TAKEN,) * (len(names) + len(kinds))
+            for number, name in ((0, names[0]), (1, names[1])):
+                assert ids_of(await self._take_all(subject, name)) == [f"c{number}"]
+            last = ids_of(await self._take_all(subject, names[-1]))
+            assert sorted(last) == sorted([f"c{len(names) - 1}", *kinds])
 
     async def test_sending_nothing_answers_nothing(self) -> None:
         """Every call accepts an empty list."""
@@ -431,7 +472,7 @@ class TransportSuite(Suite):
             topologies = [Topology(endpoint=name, events=events) for name, events in _SUBSCRIBED.items()]
             await _declare(subject, *topologies)
             assert await _send(subject, Send(message=message())) == (Answer.TAKEN,)
-            got = {name: _ids(await self._take_all(subject, name)) for name in _SUBSCRIBED}
+            got = {name: ids_of(await self._take_all(subject, name)) for name in _SUBSCRIBED}
             assert got == {name: ["m1"] if EVENT in events else [] for name, events in _SUBSCRIBED.items()}
 
     async def test_an_event_is_matched_by_its_exact_type(self) -> None:
@@ -464,9 +505,10 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
             large = message("large", body=bytes((await subject.transport()).traits.max_body + 1))
+            assert await _send(subject, Send(message=large, to=ENDPOINT), Send(message=large)) == (Answer.REFUSED,) * 2
             sends = (Send(message=large, to=ENDPOINT), Send(message=large), Send(message=message(), to=ENDPOINT))
             assert await _send(subject, *sends) == (Answer.REFUSED, Answer.REFUSED, Answer.TAKEN)
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     # Delays
 
@@ -492,14 +534,14 @@ class TransportSuite(Suite):
             await _declare(subject)
             await _send(subject, Send(message=message("late"), to=ENDPOINT, due=subject.now() + 5_000))
             await _put(subject, "m1")
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_a_message_due_in_the_past_is_delivered_at_once(self) -> None:
         """A message whose `due` is in the past is delivered without delay."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() - 5_000))
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     # Queues
 
@@ -511,7 +553,7 @@ class TransportSuite(Suite):
             await _put(subject, "m1", declare=False)
             await _declare(subject, topology)
             await _send(subject, Send(message=message("m2")))
-            assert sorted(_ids(await self._take_all(subject))) == ["m1", "m2"]
+            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2"]
 
     async def test_declaring_adds_subscriptions(self) -> None:
         """`declare` adds subscriptions to those of earlier calls. A new version of an endpoint may need more events."""
@@ -519,7 +561,7 @@ class TransportSuite(Suite):
             await _declare(subject, Topology(endpoint=ENDPOINT))
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
             await _send(subject, Send(message=message()))
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_declaring_less_keeps_subscriptions(self) -> None:
         """`declare` keeps subscriptions that it does not name. Old and new versions of an endpoint may run at the same time."""
@@ -527,22 +569,24 @@ class TransportSuite(Suite):
             await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
             await _declare(subject, Topology(endpoint=ENDPOINT))
             await _send(subject, Send(message=message()))
-            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_what_an_endpoint_names_as_gone_is_unsubscribed(self) -> None:
         """`gone` ends the subscription to a type.
 
-        Messages already in the queue stay, other endpoints keep theirs, and repetition is harmless.
+        Messages already in the queue stay, as do other subscriptions, also of other endpoints. Repetition is harmless.
         """
+        other = "shop.other.v1"
         gone = Topology(endpoint=ENDPOINT, gone=(EVENT, "never subscribed"))
         async with self.open_transport() as subject:
-            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=(EVENT,)))
+            kept = Topology(endpoint=OTHER, events=(EVENT,))
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT, other)), kept)
             await _send(subject, Send(message=message("m1")))
             for _ in range(2):
                 await _declare(subject, gone)
-            await _send(subject, Send(message=message("m2")))
-            assert _ids(await self._take_all(subject)) == ["m1"]
-            assert sorted(_ids(await self._take_all(subject, OTHER))) == ["m1", "m2"]
+            await _send(subject, Send(message=message("m2")), Send(message=replace(message("m3"), type=other)))
+            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m3"]
+            assert sorted(ids_of(await self._take_all(subject, OTHER))) == ["m1", "m2"]
 
     async def test_depth_counts_what_waits_is_held_and_is_delayed(self) -> None:
         """`depth` does not count acked messages, nor those of other endpoints."""
@@ -619,7 +663,7 @@ class TransportSuite(Suite):
         receiver = await subject.transport()
         got: list[str] = []
         while more := await receiver.receive(limit, self.quiet):
-            got += _ids(more)
+            got += ids_of(more)
             await receiver.ack(more)
         return got
 
@@ -657,7 +701,8 @@ def _sorted(message: Message) -> Message:
     return replace(message, headers=tuple(sorted(message.headers)))
 
 
-def _ids(deliveries: Iterable[Delivery]) -> list[str]:
+def ids_of(deliveries: Iterable[Delivery]) -> list[str]:
+    """Return the ids of the messages that were delivered."""
     return [_message(delivery).id for delivery in deliveries]
 
 
