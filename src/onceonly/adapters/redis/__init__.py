@@ -1,12 +1,18 @@
 """Redis, through redis-py."""
 
-from onceonly.systems import DocumentService, Driver, System
+from onceonly.systems import DocumentService, Driver, System, TransportService
 
 
 def _documents() -> DocumentService:
     from onceonly.adapters.redis import documents  # noqa: PLC0415 - imports the driver
 
     return documents
+
+
+def _transport() -> TransportService:
+    from onceonly.adapters.redis import opening  # noqa: PLC0415 - imports the driver
+
+    return opening
 
 
 def _address(url: str) -> object:
@@ -16,5 +22,10 @@ def _address(url: str) -> object:
 
 
 SYSTEM = System(
-    name="Redis", address=_address, drivers={"": Driver(("redis",), "onceonly[redis]")}, documents=_documents, parts="prefix"
+    name="Redis",
+    address=_address,
+    drivers={"": Driver(("redis",), "onceonly[redis]")},
+    documents=_documents,
+    transport=_transport,
+    parts="prefix",
 )

@@ -9,12 +9,21 @@ from onceonly.documents.clients import read_options, read_seconds, split_url
 from onceonly.model.errors import SetupError
 
 DEFAULT_PREFIX = "onceonly:"
+DEFAULT_LEASE_SECONDS = 30.0
+DEFAULT_MAX_BODY = 1024 * 1024
+GREATEST_MAX_BODY = 128 * 1024 * 1024
+MOST_REPLICAS = 99
+_OPTIONS = ("prefix", "timeout", "cafile", "lease", "max_body", "replicas")
 _EXAMPLE = "redis://localhost:6379/0"
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
 
 
 class RedisAddress(Struct, frozen=True, kw_only=True):
-    """A server as a URL names it. `place` is what may be shown; `prefix` begins every key; `timeout` is in seconds."""
+    """A server as a URL names it. `place` may be shown. `prefix` is part of every key. `timeout` is in seconds.
+
+    The others are for queues. `lease` is for how many seconds a delivery is kept from other receivers, `max_body` is in bytes.
+    A message is sent when this number of `replicas` have it.
+    """
 
     host: str
     port: int
@@ -25,6 +34,9 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     cafile: str | None
     prefix: str
     timeout: float
+    lease: float = DEFAULT_LEASE_SECONDS
+    max_body: int = DEFAULT_MAX_BODY
+    replicas: int = 0
 
     @property
     def place(self) -> str:
@@ -35,10 +47,10 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
 def read_address(url: str) -> RedisAddress:
     """Take a redis:// or rediss:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
     parts, port = split_url(url, "Redis", _EXAMPLE)
-    options = read_options(parts.query, "Redis", ("prefix", "timeout", "cafile"))
+    options = read_options(parts.query, "Redis", _OPTIONS)
     database, prefix = parts.path.strip("/") or "0", options.get("prefix", DEFAULT_PREFIX)
     if not re.fullmatch(r"\d{1,5}", database):
-        raise SetupError(f"{database!r} is not the number of a Redis database: use a URL such as {_EXAMPLE}")
+        raise SetupError(f"{database!r:.80} is not the number of a Redis database: use a URL such as {_EXAMPLE}")
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
     return RedisAddress(
@@ -51,4 +63,15 @@ def read_address(url: str) -> RedisAddress:
         cafile=options.get("cafile"),
         prefix=prefix,
         timeout=read_seconds(options, "timeout", 10.0),
+        lease=read_seconds(options, "lease", DEFAULT_LEASE_SECONDS),
+        max_body=_whole(options, "max_body", DEFAULT_MAX_BODY, unit="bytes", most=GREATEST_MAX_BODY),
+        replicas=_whole(options, "replicas", 0, unit="replicas", most=MOST_REPLICAS),
     )
+
+
+def _whole(options: dict[str, str], name: str, default: int, *, unit: str, most: int) -> int:
+    """Read an option that is a whole number. Raises SetupError unless it is from `default`, at most 1, to `most`."""
+    least, text = min(default, 1), options.get(name, str(default))
+    if not re.fullmatch(r"\d{1,9}", text) or not least <= int(text) <= most:
+        raise SetupError(f"option {name}={text!r}: use a number of {unit} from {least} to {most}")
+    return int(text)

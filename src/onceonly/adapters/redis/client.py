@@ -45,12 +45,11 @@ _REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH)\b")
 """How Redis begins what it says when it did not run a command, or a script up to its first write."""
 
 
-@asynccontextmanager
-async def open_client(address: RedisAddress) -> AsyncIterator["Redis"]:
-    """Make a client, and close it at the end; connects to nothing yet."""
+def new_client(address: RedisAddress, *, connections: int = CONNECTIONS) -> "Redis":
+    """Make a client; connects to nothing yet. Close it with `close_client`."""
     secure: dict[str, Any] = {"ssl_ca_certs": address.cafile} if address.secure else {}
     pool = BlockingConnectionPool(
-        max_connections=CONNECTIONS,
+        max_connections=connections,
         timeout=address.timeout,
         connection_class=SSLConnection if address.secure else Connection,
         host=address.host,
@@ -64,12 +63,24 @@ async def open_client(address: RedisAddress) -> AsyncIterator["Redis"]:
         protocol=2,
         **secure,
     )
-    client = Redis(connection_pool=pool)
+    return Redis(connection_pool=pool)
+
+
+async def close_client(client: "Redis") -> None:
+    """Close a client and its connections."""
+    pool = client.connection_pool
+    await client.aclose()
+    await pool.aclose()
+
+
+@asynccontextmanager
+async def open_client(address: RedisAddress) -> AsyncIterator["Redis"]:
+    """Make a client, and close it at the end; connects to nothing yet."""
+    client = new_client(address)
     try:
         yield client
     finally:
-        await client.aclose()
-        await pool.aclose()
+        await close_client(client)
 
 
 async def connect(client: "Redis") -> None:
@@ -81,6 +92,11 @@ async def connect(client: "Redis") -> None:
         raise CommitFailed(f"cannot connect to Redis: {error}") from error
 
 
+def script_hash(text: str) -> str:
+    """Return the name under which a server keeps a script."""
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 class LuaScript:
     """A Lua script on the server, called by its hash and sent whole where the server does not know it."""
 
@@ -88,7 +104,7 @@ class LuaScript:
         """Keep the text; sends nothing."""
         self._client = client
         self._text = text
-        self._hash = sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._hash = script_hash(text)
 
     async def run(self, keys: list[bytes], arguments: list[bytes]) -> Any:
         """Run it once. "No such script" is said before anything runs, so sending it whole is no repetition."""
@@ -111,9 +127,9 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 def refused_setup(error: Exception, address: RedisAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, AuthenticationError) or "NOAUTH" in str(error):
-        return SetupError(f"Redis at {address.place} refused this user or password: {error}")
+        return SetupError(f"Redis at {address.place} rejected this user or password: {error}")
     if isinstance(error, NoPermissionError):
-        return SetupError(f"this user lacks a permission at {address.place}: {error}")
+        return SetupError(f"this user lacks a permission at {address.place}: {error}. Grant it")
     if isinstance(error, ResponseError) and "out of range" in str(error):
         return SetupError(
             f"{address.place} has no database {address.database}: use another number, or raise `databases` in its configuration"

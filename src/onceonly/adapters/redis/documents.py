@@ -10,13 +10,14 @@ clean the lists of documents that Redis dropped.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from onceonly.adapters.redis import durability
 from onceonly.adapters.redis.address import RedisAddress, read_address
 from onceonly.adapters.redis.client import LuaScript, connect, open_client, refused_setup, translated
 from onceonly.documents.bulk import split, write_requests
@@ -34,13 +35,6 @@ _AT_ONCE = 500  # documents in one script: the server does nothing else meanwhil
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 _LOST: tuple[type[Exception], ...] = (RedisError, *DRIVER_FAULTS)
 _TWICE = "and messages may be handled twice"
-_SNAPSHOTS_ONLY = (
-    "Redis has `appendonly no`: a crash loses acknowledged writes since the last snapshot, "
-    f"{_TWICE}. Set `appendonly yes` and `appendfsync always`"
-)
-_FLUSH_LATE = f"Redis has `appendfsync {{}}`: a crash loses the last acknowledged writes, {_TWICE}. Set `appendfsync always`"
-_FLUSH_UNKNOWN = "CONFIG is forbidden, so persistence cannot be checked: make sure that `appendfsync always` is set"
-_FAILOVER = f"Redis replicates asynchronously: a failover loses writes, {_TWICE}"
 
 _SAVE = """
 local cut, answers, time = tonumber(ARGV[1]), {}, redis.call('TIME')
@@ -178,13 +172,11 @@ class RedisDocuments:
         return [member.decode() for member, is_there in zip(members, there, strict=True) if is_there]
 
     async def _durability(self, about: Mapping[str, Any]) -> tuple[str, ...]:
-        if not about.get("aof_enabled"):
-            return (_SNAPSHOTS_ONLY,)
-        try:
-            fsync = (await self._client.config_get("appendfsync")).get("appendfsync")
-        except ResponseError:
-            return (_FLUSH_UNKNOWN,)
-        return () if fsync == "always" else (_FLUSH_LATE.format(fsync),)
+        fsync = None
+        if about.get("aof_enabled"):
+            with suppress(ResponseError):
+                fsync = (await self._client.config_get("appendfsync")).get("appendfsync")
+        return durability.persistence(about, fsync, loss=_TWICE)
 
     def _key(self, key: str) -> bytes:
         return self._prefix + key.encode()
@@ -207,21 +199,13 @@ async def create(url: str) -> None:
 
 
 def _refuse(about: Mapping[str, Any], address: RedisAddress) -> None:
-    policy = about.get("maxmemory_policy")
-    if policy != "noeviction":
-        raise SetupError(
-            f"Redis at {address.place} has `maxmemory-policy {policy}`: it evicts claims when memory is "
-            "full, and messages would be handled twice. Set `maxmemory-policy noeviction`"
-        )
-    if about.get("role") != "master":
-        raise SetupError(f"{address.place} is a replica, so reads are stale: use the primary")
+    evicted = "claims when memory is full, and messages would be handled twice"
+    durability.refuse(about, address.place, oldest=OLDEST, evicted=evicted)
     if about.get("cluster_enabled"):
         raise SetupError(
             f"{address.place} is part of a Redis cluster, where a script cannot access all keys: use a single server"
         )
-    if int(str(about.get("redis_version", "0")).split(".")[0]) < OLDEST:
-        raise SetupError(f"{address.place} is Redis {about.get('redis_version')}: version {OLDEST} or later is needed")
 
 
 def _failover(about: Mapping[str, Any]) -> tuple[str, ...]:
-    return (_FAILOVER,) if about.get("connected_slaves") else ()
+    return durability.failover(about, loss=_TWICE)
