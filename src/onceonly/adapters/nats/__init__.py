@@ -1,0 +1,19 @@
+"""NATS JetStream, through nats-py."""
+
+from onceonly.systems import Driver, System, TransportService
+
+
+def _transport() -> TransportService:
+    from onceonly.adapters.nats import opening  # noqa: PLC0415 - imports the driver
+
+    return opening
+
+
+def _address(url: str) -> object:
+    from onceonly.adapters.nats.address import read_address  # noqa: PLC0415 - only for a URL of this system
+
+    return read_address(url)
+
+
+_DRIVER = Driver(("nats",), "onceonly[nats]")
+SYSTEM = System(name="NATS JetStream", address=_address, drivers={"": _DRIVER, "tls": _DRIVER}, transport=_transport)

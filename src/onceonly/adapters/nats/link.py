@@ -1,0 +1,475 @@
+"""NATS: one connection that comes back, requests with many answers at once, and what the server's errors mean.
+
+The driver is nats-py, without its own reconnect and its JetStream context. This publishes many messages in one write, reads
+headers as bytes, and gives what arrives to its receiver without a queue and a task in between.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.errors import AuthorizationError, Error
+
+from onceonly.adapters.nats.address import HEADER_BYTES, NatsAddress
+from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
+from onceonly.ports.environment import RandomSource
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
+CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
+CLOSE_SECONDS = 2.0  # to close something politely
+PINGS = 2  # without an answer mean that the server is gone
+API = "$JS.API."
+_NO_RESPONDERS = b"NATS/1.0 503"
+_NOT_FOUND = frozenset({10014, 10037, 10059})  # consumer, message, stream
+_TEMPORARY = frozenset({10008, 10009, 10023, 10047, 10074})  # JetStream or its cluster is away, or has no room at the moment
+_TOO_LARGE = frozenset({10054, 10097})  # the message, its headers
+_DISABLED = frozenset({10035, 10039, 10076})
+_REMEDIES = {
+    10058: "It exists with other settings: delete it, or use other names with the option prefix=",
+    10065: "Another stream has this subject: delete that stream, or use other names with the option prefix=",
+    10074: "Use fewer replicas, or add servers to the cluster",
+}
+_SERIAL = count(1)
+
+if logging.getLogger("nats.aio.client").level == logging.NOTSET:
+    # An outage is this library's to tell, once; the driver tells it, with tracebacks, at every attempt.
+    logging.getLogger("nats.aio.client").setLevel(logging.CRITICAL)
+
+
+class Arrival(Struct, frozen=True):
+    """What the server delivered: a message or an answer."""
+
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    body: bytes
+
+    @property
+    def has_no_responders(self) -> bool:
+        """Whether it says that no stream and no other receiver has the subject."""
+        return self.headers.startswith(_NO_RESPONDERS)
+
+
+Sink: TypeAlias = Callable[[Arrival], None]
+
+
+class ApiError(Struct):
+    """An error of JetStream."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _PublishAnswer(Struct):
+    error: ApiError | None = None
+    seq: int = 0
+
+
+class Request(Struct, frozen=True):
+    """One message to send that has an answer."""
+
+    subject: str
+    body: bytes = b""
+    headers: bytes = b""
+
+
+class Stored(Struct, frozen=True):
+    """The answer to a publish: a stream has stored the message. In the cluster, as many servers as its replicas need."""
+
+
+class Unrouted(Struct, frozen=True):
+    """The answer to a publish: no stream that is available has the subject."""
+
+
+class Refused(Struct, frozen=True):
+    """The answer to a publish: the stream never takes this message."""
+
+
+class Unanswered(Struct, frozen=True):
+    """No answer to a publish, or an error of the stream."""
+
+    reason: str
+
+
+PublishOutcome: TypeAlias = Stored | Unrouted | Refused | Unanswered
+STORED, UNROUTED, REFUSED = Stored(), Unrouted(), Refused()
+
+
+class Link:
+    """One connection to a cluster, shared by what a process has there. It is made when it is needed, again and again.
+
+    Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
+    """
+
+    def __init__(self, address: NatsAddress, chance: RandomSource) -> None:
+        """Prepare; connects to nothing."""
+        self.address = address
+        self._chance = chance
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self._last: OnceOnlyError | None = None
+        self._closed = False
+
+    async def connection(self) -> "Connection":
+        """Connect if need be. Raises CommitFailed when the servers are away, SetupError when one refuses."""
+        known = self._connection
+        if known is not None and known.is_open and not self._closed:
+            return known
+        made = asyncio.ensure_future(self._connected())  # a caller that is cancelled leaves no half-open connection
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(made)
+
+    async def _connected(self) -> "Connection":
+        async with self._connecting:
+            if self._closed:
+                raise CommitFailed("the connection was closed by this process")
+            if self._connection is not None and self._connection.is_open:
+                return self._connection
+            now = asyncio.get_running_loop().time()
+            if self._last is not None and now < self._not_before:
+                raise type(self._last)(str(self._last))
+            await self.drop()
+            try:
+                made = await self._connect()
+            except OnceOnlyError as error:
+                self._failures, self._last = self._failures + 1, error
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
+                self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
+                raise
+            self._failures, self._last, self._connection = 0, None, made
+            if self._closed:  # meanwhile, and whoever closed could not know of this one
+                await self.drop()
+                raise CommitFailed("the connection was closed by this process")
+            return made
+
+    async def publish(self, requests: Sequence[Request]) -> list[PublishOutcome]:
+        """Publish all at once and wait for every answer of a stream. Raises CommitFailed when the servers are away."""
+        if not requests:
+            return []
+        answers = await self.ask(requests)
+        return [_outcome(answer) for answer in answers]
+
+    async def ask(self, requests: Sequence[Request]) -> list[Arrival | str]:
+        """Send all at once and wait for one answer to each; a text says why there is none.
+
+        Raises CommitFailed when the servers are away. Drops a connection on which nothing was answered.
+        """
+        connection = await self.connection()
+        answers, silent = await connection.ask(requests, self.address.timeout)
+        if silent and not any(isinstance(answer, Arrival) for answer in answers):
+            await self.drop(connection)  # pings may still be answered on it; only a new one ends that
+        return answers
+
+    async def api(self, subject: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Call the API of JetStream. Returns its response, or None when what it names does not exist.
+
+        Raises CommitFailed or SetupError. A call without an answer may have been carried out: all that are made here can be
+        repeated.
+        """
+        (answer,) = await self.ask([Request(API + subject, msgspec.json.encode(request) if request else b"")])
+        what = f"call {API}{subject}"
+        if isinstance(answer, str):
+            if answer.startswith("permission"):
+                raise SetupError(f"cannot {what}: {answer}. Grant this user the permission")
+            raise CommitFailed(f"cannot {what}: {answer}")
+        if answer.has_no_responders:
+            raise self._without_jetstream(what)
+        response: dict[str, Any] = msgspec.json.decode(answer.body)
+        if "error" not in response:
+            return response
+        error = msgspec.convert(response["error"], ApiError)
+        if error.err_code in _NOT_FOUND:
+            return None
+        text = f"cannot {what}: {error.description} ({error.err_code})"
+        if error.err_code in _DISABLED:
+            raise SetupError(f"{text}. Enable JetStream for the account of this user")
+        if error.err_code in _TEMPORARY or (error.code >= 500 and error.err_code not in _REMEDIES):  # noqa: PLR2004 - as HTTP
+            raise CommitFailed(text)
+        raise SetupError(f"{text}. {_REMEDIES.get(error.err_code, 'Correct the stream or the URL')}")
+
+    async def drop(self, connection: "Connection | None" = None) -> None:
+        """Close the connection; the next call makes a new one. With `connection`: only if it is still that one."""
+        if connection is not None and connection is not self._connection:
+            return
+        known, self._connection = self._connection, None
+        if known is not None:
+            await known.close()
+
+    async def close(self) -> None:
+        """Close the connection for good."""
+        self._closed = True
+        await self.drop()
+
+    def _without_jetstream(self, what: str) -> OnceOnlyError:
+        if self._connection is not None and not self._connection.has_jetstream:
+            return SetupError(f"cannot {what}: JetStream is not enabled at {self.address.place}. Start nats-server with -js")
+        return CommitFailed(f"cannot {what}: JetStream does not answer at {self.address.place}")
+
+    async def _connect(self) -> "Connection":
+        address, problem = self.address, ""
+        for server in address.servers:
+            connection = Connection()
+            try:
+                async with asyncio.timeout(min(address.timeout, CONNECT_SECONDS)):
+                    await connection.open(server, address)
+            except TimeoutError:
+                problem = "no answer"
+            except (Error, OSError) as error:
+                problem = str(error) or type(error).__name__
+                if setup := _setup_problem(error):
+                    raise SetupError(f"cannot connect to {address.place}: {setup}") from error
+            else:
+                needed = address.max_body + HEADER_BYTES
+                if connection.max_payload >= needed:
+                    return connection
+                await connection.close()
+                raise SetupError(
+                    f"{address.place} takes messages of {connection.max_payload:,} bytes (max_payload), and bodies of"
+                    f" {address.max_body:,} bytes with headers need {needed:,}. Raise max_payload, or set a lower max_body="
+                )
+            await connection.close()
+        raise CommitFailed(f"cannot connect to {address.place}: {problem}")
+
+
+class Connection:
+    """One connection to one server, and what waits for answers on it."""
+
+    def __init__(self) -> None:
+        self.serial = next(_SERIAL)
+        self._client = _Client(self._refused)
+        self._batches: dict[bytes, _Batch] = {}
+        self._numbers = count(1)
+        self._prefix = b""
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self._client.is_connected and not self.lost.done()
+
+    @property
+    def max_payload(self) -> int:
+        """The bytes of headers and body that a message may have."""
+        return int(self._client.max_payload)
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server itself has JetStream."""
+        return bool(self._client.server_info.get("jetstream"))
+
+    @property
+    def version(self) -> str:
+        """The version of the server."""
+        return str(self._client.server_info.get("version", ""))
+
+    async def open(self, server: str, address: NatsAddress) -> None:
+        """Connect, and listen for answers. Raises what the driver raises."""
+        options: dict[str, Any] = {"tls": _context(address)} if address.secure else {}
+        if address.creds:
+            options["user_credentials"] = address.creds
+        elif address.password is not None:
+            options |= {"user": address.user, "password": address.password}
+        elif address.user:
+            options["token"] = address.user
+        await self._client.connect(
+            server,
+            name="onceonly",
+            allow_reconnect=False,
+            connect_timeout=max(1, round(min(address.timeout, CONNECT_SECONDS))),
+            ping_interval=max(1, round(address.timeout / (PINGS + 1))),
+            max_outstanding_pings=PINGS,
+            error_cb=self._client.note,
+            closed_cb=self._closed,
+            disconnected_cb=self._closed,
+            **options,
+        )
+        inbox = self._client.new_inbox()
+        self._prefix = inbox.encode() + b"."
+        await self._client.listen(f"{inbox}.>", self._answer)
+
+    async def ask(self, requests: Sequence[Request], patience: float) -> tuple[list[Arrival | str], bool]:
+        """Send all in one write; see `Link.ask`. The second value is whether the time was over."""
+        name = b"%x" % next(self._numbers)
+        batch = self._batches[name] = _Batch([request.subject.lower() for request in requests])
+        reply = self._prefix + name + b"."
+        try:
+            await self.write(b"".join([_publish(request, reply + b"%x" % number) for number, request in enumerate(requests)]))
+            timer = asyncio.get_running_loop().call_later(patience, batch.end)
+            try:
+                await batch.done
+            finally:
+                timer.cancel()
+        finally:
+            del self._batches[name]
+        silent = None in batch.answers and not self.lost.done()
+        why = "no answer in time" if silent else "the connection was lost"
+        return [why if answer is None else answer for answer in batch.answers], silent
+
+    async def write(self, data: bytes) -> None:
+        """Write commands. Nothing is written when the connection is lost."""
+        if self.is_open:
+            await self._client.send(data)
+
+    async def subscribe(self, sink: Sink) -> tuple[int, str]:
+        """Listen at a new inbox; gives the number of the subscription and the subject."""
+        inbox = self._client.new_inbox()
+        return await self._client.listen(inbox, sink), inbox
+
+    async def unsubscribe(self, number: int, *, patience: float) -> bool:
+        """End a subscription. Returns whether it is certain that all that was delivered to its inbox has arrived."""
+        confirmed = False
+        if self.is_open:
+            await self._client.send(b"UNSUB %d\r\n" % number)
+            with suppress(Error, TimeoutError, OSError):
+                await self._client.flush(timeout=max(1, round(patience)))
+                confirmed = True
+        self._client.sinks.pop(number, None)
+        return confirmed
+
+    async def close(self) -> None:
+        """Close it."""
+        self._end()
+        with suppress(Exception):  # whatever the driver says: nothing is in flight that matters
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._client.close()
+
+    def _answer(self, arrival: Arrival) -> None:
+        name, _, number = arrival.subject[len(self._prefix) :].partition(b".")
+        batch = self._batches.get(name)
+        if batch is not None:
+            batch.put(int(number, 16), arrival)
+
+    def _refused(self, text: str) -> None:
+        for batch in self._batches.values():
+            batch.refuse(text)
+
+    async def _closed(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
+        for batch in self._batches.values():
+            batch.end()
+
+
+class _Batch:
+    """Requests whose answers are waited for together."""
+
+    def __init__(self, subjects: Sequence[str]) -> None:
+        self.answers: list[Arrival | str | None] = [None] * len(subjects)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._subjects = subjects
+        self._left = len(subjects)
+
+    def put(self, number: int, answer: Arrival | str) -> None:
+        if self.answers[number] is None:
+            self._left -= 1
+        self.answers[number] = answer
+        if not self._left:
+            self.end()
+
+    def refuse(self, text: str) -> None:
+        """Note that the server refuses to let this user publish; the text names the subject, in lower case."""
+        for number, subject in enumerate(self._subjects):
+            if f'publish to "{subject}"' in text and self.answers[number] is None:
+                self.put(number, f'permission to publish to "{subject}" is missing')
+
+    def end(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _Client(Client):
+    """The driver's client, which gives what arrives to sinks, as it came."""
+
+    def __init__(self, refused: Callable[[str], None]) -> None:
+        super().__init__()
+        self.sinks: dict[int, Sink] = {}
+        self._told_refused = refused
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """What the server said about itself."""
+        return self._server_info
+
+    async def listen(self, subject: str, sink: Sink) -> int:
+        """Subscribe. The driver does not know of it: it would make a queue and a task."""
+        self._sid += 1
+        self.sinks[self._sid] = sink
+        await self.send(b"SUB %s  %d\r\n" % (subject.encode(), self._sid))
+        return self._sid
+
+    async def send(self, data: bytes) -> None:
+        """Write commands."""
+        await self._send_command(data)
+        await self._flush_pending()
+
+    async def note(self, error: Exception) -> None:
+        """Take an error that the server told about no request in particular."""
+        self._told_refused(str(error).lower())
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:  # noqa: PLR0917 - the driver's signature
+        sink = self.sinks.get(sid)
+        if sink is not None:
+            sink(Arrival(bytes(subject), bytes(reply), headers or b"", data))
+
+
+def _publish(request: Request, reply: bytes) -> bytes:
+    subject, headers, body = request.subject.encode(), request.headers, request.body
+    if headers:
+        return b"HPUB %s %s %d %d\r\n%s%s\r\n" % (subject, reply, len(headers), len(headers) + len(body), headers, body)
+    return b"PUB %s %s %d\r\n%s\r\n" % (subject, reply, len(body), body)
+
+
+def _outcome(answer: Arrival | str) -> PublishOutcome:
+    if isinstance(answer, str):
+        return Unanswered(answer)
+    if answer.has_no_responders:
+        return UNROUTED
+    try:
+        found = _decode_answer(answer.body)
+    except msgspec.MsgspecError as error:
+        return Unanswered(f"the answer is not JetStream's: {error}")
+    if found.error is None:
+        return STORED if found.seq else Unanswered("the answer has no sequence")
+    return REFUSED if found.error.err_code in _TOO_LARGE else Unanswered(found.error.description)
+
+
+_decode_answer = msgspec.json.Decoder(_PublishAnswer).decode
+
+
+def _context(address: NatsAddress) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=address.cafile or None)
+        if address.certfile:
+            context.load_cert_chain(address.certfile, address.keyfile or None)
+    except OSError as error:  # an SSLError is one
+        raise SetupError(
+            f"cannot read the TLS files of {address.place}: {error}. Correct cafile, certfile or keyfile"
+        ) from error
+    if not address.verifies:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _setup_problem(error: Exception) -> str:
+    """Return what a person must change; empty for an error that may pass."""
+    text = str(error).lower()
+    if isinstance(error, AuthorizationError) or "authorization" in text or "authentication" in text:
+        return "the server rejected this user, password or token"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not valid: {error.verify_message}. Use cafile="
+    if "no such file" in text or "secure connection" in text or "tls required" in text:
+        return str(error)
+    return ""

@@ -1,0 +1,107 @@
+"""The names of streams and subjects in JetStream.
+
+The queue of an endpoint `shop` is the stream `onceonly-queue-shop` with the one subject `onceonly.queue.shop`, to which other
+programs publish. Two more streams belong to all endpoints behind a prefix: `onceonly-subscriptions` and `onceonly-delayed`.
+"""
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+
+from msgspec import Struct
+
+CONSUMER = "onceonly"
+"""The durable consumer of every queue."""
+BUCKET_MS = 100
+"""Delayed messages that are due within so many milliseconds share a subject."""
+MINUTE = 60_000 // BUCKET_MS
+LONGEST = 250
+"""Characters of a written token: a server takes 4096 bytes for a line with two subjects."""
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+_ESCAPED = re.compile(r"(?:=[0-9a-f]{2})+")
+
+
+class TopologyNames(Struct, frozen=True):
+    """The names of all objects behind a prefix."""
+
+    prefix: str = ""
+
+    def queue(self, endpoint: str) -> str:
+        """Name the stream of an endpoint's queue."""
+        return f"{_written(self.prefix)}onceonly-queue-{_written(endpoint)}"
+
+    def queue_subject(self, endpoint: str) -> str:
+        """Name the subject of an endpoint's queue."""
+        return f"{self.prefix}onceonly.queue.{endpoint}"
+
+    @property
+    def subscriptions(self) -> str:
+        """Name the stream with one message for each subscription."""
+        return f"{_written(self.prefix)}onceonly-subscriptions"
+
+    @property
+    def subscription_subjects(self) -> str:
+        """Match the subjects of all subscriptions."""
+        return f"{self.prefix}onceonly.subscription.*.*"
+
+    def subscription(self, kind: str, endpoint: str) -> str:
+        """Name the subject of one subscription."""
+        return f"{self.prefix}onceonly.subscription.{_written(kind)}.{_written(endpoint)}"
+
+    def subscribers(self, kind: str) -> str:
+        """Match the subjects of all subscriptions to an event type."""
+        return f"{self.prefix}onceonly.subscription.{_written(kind)}.*"
+
+    def subscribed(self, endpoint: str) -> str:
+        """Match the subjects of all subscriptions of an endpoint."""
+        return f"{self.prefix}onceonly.subscription.*.{_written(endpoint)}"
+
+    @property
+    def delayed(self) -> str:
+        """Name the stream of delayed messages."""
+        return f"{_written(self.prefix)}onceonly-delayed"
+
+    @property
+    def delayed_subjects(self) -> str:
+        """Match the subjects of all delayed messages."""
+        return f"{self.prefix}onceonly.delayed.>"
+
+    def delayed_until(self, endpoint: str, due: int) -> str:
+        """Name the subject of messages for an endpoint that are due by a time, in milliseconds. It begins at a later one."""
+        bucket = -(-due // BUCKET_MS)
+        return f"{self.delayed_for(endpoint, str(bucket // MINUTE))[:-1]}{bucket:014}"
+
+    def delayed_for(self, endpoint: str, minute: str = "*") -> str:
+        """Match the subjects of delayed messages for an endpoint, also of one minute alone."""
+        shown = minute if minute == "*" else minute.zfill(11)
+        return f"{self.prefix}onceonly.delayed.{_written(endpoint)}.{shown}.*"
+
+
+def due_of(subject: str) -> int:
+    """Return from when on the messages of such a subject are due, in milliseconds."""
+    return int(subject.rpartition(".")[2]) * BUCKET_MS
+
+
+def last_token(subject: str) -> str | None:
+    """Return what is written in the last token; None for a hash."""
+    return _read(subject.rpartition(".")[2])
+
+
+def kind_of(subject: str) -> str | None:
+    """Return the event type of a subscription; None for a hash."""
+    return _read(subject.split(".")[-2])
+
+
+@lru_cache(10_000)
+def _written(name: str) -> str:
+    """Write a name as one token: every other byte is an equals sign and two digits. No two names become one."""
+    written = "".join(letter if letter in _PLAIN else "".join(f"={byte:02x}" for byte in letter.encode()) for letter in name)
+    return written if len(written) <= LONGEST else "=hash=" + blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def _read(written: str) -> str | None:
+    try:
+        name = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("=", "")).decode(), written)
+    except UnicodeDecodeError:
+        return None
+    return name if _written(name) == written else None
