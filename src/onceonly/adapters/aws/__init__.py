@@ -1,6 +1,6 @@
-"""DynamoDB and S3, through aiobotocore."""
+"""DynamoDB, S3 and SQS, through aiobotocore."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, System
+from onceonly.systems import ArtifactService, DocumentService, Driver, System, TransportService
 
 
 def _dynamodb() -> DocumentService:
@@ -21,6 +21,12 @@ def _artifacts() -> ArtifactService:
     return s3_artifacts
 
 
+def _sqs() -> TransportService:
+    from onceonly.adapters.aws import sqs  # noqa: PLC0415 - imports the driver
+
+    return sqs
+
+
 def _dynamodb_address(url: str) -> object:
     from onceonly.adapters.aws.address import read_dynamodb  # noqa: PLC0415 - only for a URL of this system
 
@@ -31,6 +37,12 @@ def _s3_address(url: str) -> object:
     from onceonly.adapters.aws.address import read_s3  # noqa: PLC0415 - only for a URL of this system
 
     return read_s3(url)
+
+
+def _sqs_address(url: str) -> object:
+    from onceonly.adapters.aws.sqs_address import read_sqs  # noqa: PLC0415 - only for a URL of this system
+
+    return read_sqs(url)
 
 
 DYNAMODB = System(
@@ -48,4 +60,10 @@ S3 = System(
     artifacts=_artifacts,
     drops_expired=False,
     parts="path",
+)
+SQS = System(
+    name="SQS",
+    address=_sqs_address,
+    drivers={"": Driver(("aiobotocore",), "onceonly[sqs]")},
+    transport=_sqs,
 )

@@ -1,4 +1,4 @@
-"""The URLs of DynamoDB tables and S3 buckets. No driver is needed to read them."""
+"""The URLs of DynamoDB tables and S3 buckets, and what all URLs of AWS have. No driver is needed to read them."""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from onceonly.model.errors import SetupError
 
 DEFAULT_KEY_PREFIX = "onceonly/"
 _DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout")
+_EXAMPLES = {"dynamodb": "dynamodb://eu-central-1/onceonly", "s3": "s3://my-bucket/onceonly", "sqs": "sqs://eu-central-1"}
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
 _S3_OPTIONS = ("region", "endpoint", "timeout")
@@ -38,12 +39,12 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise SetupError(f"not a valid {scheme} URL") from error
+        raise SetupError(f"not a valid {scheme}:// URL: use one such as {_EXAMPLES[scheme]}") from error
     given = dict(pairs)
     unknown = sorted(given.keys() - set(options))
     if parts.scheme != scheme or unknown or len(given) != len(pairs):
-        wrong = f"has an unknown option {', '.join(unknown)}" if unknown else "is none, or has an option twice"
-        raise SetupError(f"a {scheme} URL is needed, with at most {', '.join(options)} behind '?'; this one {wrong}")
+        wrong = f"unknown option {', '.join(unknown)}" if unknown else "wrong scheme, or an option is set twice"
+        raise SetupError(f"not a valid {scheme}:// URL ({wrong}). Supported options: {', '.join(options)}")
     return parts, given
 
 
@@ -53,10 +54,12 @@ def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> 
         raise SetupError(f"{region!r} is not an AWS region: use a region such as eu-central-1")
     timeout = options.get("timeout", "10")
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
-        raise SetupError(f"option timeout={timeout!r}: write a number of seconds")
+        raise SetupError(f"option timeout={timeout!r}: use a number of seconds above 0, below 10000, such as 30")
     endpoint = options.get("endpoint", "")
     if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
-        raise SetupError(f"option endpoint={endpoint!r}: use a URL that begins with https:// or http://")
+        raise SetupError(
+            f"option endpoint={endpoint.rpartition('@')[2]!r:.100}: use a URL that begins with https:// or http://"
+        )
     return Access(
         region=region,
         endpoint=endpoint,
@@ -80,11 +83,11 @@ def read_dynamodb(url: str) -> DynamoDBAddress:
     table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_KEY_PREFIX)
     if not parts.hostname or not _TABLE_NAME.fullmatch(table):
         raise SetupError(
-            "a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly; "
-            "a table's name has 3 to 255 letters, digits, and any of _ . -"
+            f"a DynamoDB URL needs a region and a table, such as {_EXAMPLES['dynamodb']}. "
+            "A table name has 3 to 255 letters, digits, and any of _ . -"
         )
     if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
-        raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
+        raise SetupError(f"option prefix={prefix!r}: use 1 to 64 letters, digits, and any of _ . / -")
     return DynamoDBAddress(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
 
 
@@ -124,12 +127,12 @@ def read_s3(url: str) -> S3Address:
     parts, options = split_url(url, "s3", _S3_OPTIONS)
     prefix = parts.path.strip("/")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.hostname or ""):
-        raise SetupError("an S3 URL needs a bucket: s3://my-bucket/onceonly")
+        raise SetupError(f"an S3 URL needs a bucket: use one such as {_EXAMPLES['s3']}")
     if (
         not re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*)?", prefix)
         or len(prefix) > LONGEST_KEY // 8
     ):
-        raise SetupError(f"prefix {prefix!r}: write at most {LONGEST_KEY // 8} letters, digits and any of _ . / -")
+        raise SetupError(f"prefix {prefix!r}: use at most {LONGEST_KEY // 8} letters, digits and any of _ . / -")
     return S3Address(
         access=read_access(parts, options, options.get("region", "")),
         bucket=parts.hostname or "",

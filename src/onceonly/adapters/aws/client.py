@@ -71,17 +71,21 @@ class DefiniteError(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def connected(service: str, access: Access, **settings: object) -> AsyncIterator[Client]:
-    """Open a client that sends every request once. Raises SetupError when it cannot know whom or where to ask."""
-    config = AioConfig(
-        http_session_cls=_SendsOnce,
-        connect_timeout=access.timeout,
-        read_timeout=access.timeout,
-        max_pool_connections=AT_ONCE,
-        retries={"total_max_attempts": 1},
-        parameter_validation=False,  # each call is ours, and the service judges it as well
-        user_agent=USER_AGENT,  # else it is put together anew for every request
+    """Open a client that sends every request once. `settings` are options of the driver, and go before the usual ones.
+
+    Raises SetupError when it cannot know whom or where to ask.
+    """
+    chosen: dict[str, object] = {
+        "http_session_cls": _SendsOnce,
+        "connect_timeout": access.timeout,
+        "read_timeout": access.timeout,
+        "max_pool_connections": AT_ONCE,
+        "retries": {"total_max_attempts": 1},
+        "parameter_validation": False,  # each call is ours, and the service judges it as well
+        "user_agent": USER_AGENT,  # else it is put together anew for every request
         **settings,
-    )
+    }
+    config = AioConfig(**chosen)
     session = get_session()
     session.register_component("data_loader", _MODELS)
     try:
@@ -114,7 +118,7 @@ class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
             answer = await super().send(request)
         if not sent:
             raise SetupError(
-                "this version of aiobotocore may repeat a write, which can handle messages twice: install aiobotocore 3.10"
+                "this version of aiobotocore may repeat a write, so messages may be handled twice: install aiobotocore 3.10"
             )
         return answer
 

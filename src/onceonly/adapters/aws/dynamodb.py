@@ -24,6 +24,7 @@ from onceonly.adapters.aws.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_O
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
 from onceonly.model.errors import CommitFailed
+from onceonly.model.wording import counted
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.environment import Clock
 
@@ -105,7 +106,7 @@ class DynamoDBDocuments:
             if asked and not some:
                 if pauses == PAUSES:
                     raise CommitFailed(
-                        f"reading from {table} is throttled: {len(asked)} keys were not returned after {PAUSES + 1} attempts"
+                        f"reading from {table} throttled: no data for {counted(len(asked), 'key')} in {PAUSES + 1} attempts"
                     )
                 await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**pauses, LONGEST_PAUSE_SECONDS))
                 pauses += 1

@@ -65,7 +65,7 @@ async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]
 
     Raises SetupError when it is missing or of another shape, RetryableError.
     """
-    missing = {"ResourceNotFoundException": "the table does not exist: `onceonly schema create module:endpoint` creates it"}
+    missing = {"ResourceNotFoundException": "the table does not exist: run `onceonly schema create module:endpoint`"}
     with told_at_start(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
         table = (await client.describe_table(TableName=place.table))["Table"]
         expiry = await _time_to_live(client, place)
@@ -86,7 +86,7 @@ async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]
 def _about(expiry: str | None, place: DynamoDBAddress) -> tuple[str, ...]:
     if expiry == EXPIRES:
         return ()
-    return (f"the table {place.table} has no time to live on {EXPIRES}: expired documents are not deleted",)
+    return (f"expired documents are not deleted: enable the time to live of table {place.table} on {EXPIRES}",)
 
 
 def _shape(table: Answer) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -95,7 +95,7 @@ class S3Documents:
                 return "" if await self._read(change.key) is None else None
             answer = await self._client.delete_object(**place, IfMatch=change.expected)
             if answer["ResponseMetadata"]["HTTPStatusCode"] != _DELETED:
-                raise ValueError("the answer is not from S3")
+                raise ValueError("the response is not from S3")
             return ""
         condition = {"IfMatch": change.expected} if change.expected else {"IfNoneMatch": "*"}
         content = b"%s\n%s" % (uuid4().hex.encode(), change.body)

@@ -19,7 +19,7 @@ DEFINITE = DefiniteError(
 """ConditionalRequestConflict: another write of the key was under way; this one was not carried out, and may be tried again."""
 OTHER_VERSION = frozenset({"PreconditionFailed", "NoSuchKey"})
 """What a conditional write is told when the object is another one, or none."""
-_MISSING = {"NoSuchBucket": "the bucket does not exist: `onceonly schema create module:endpoint` creates it"}
+_MISSING = {"NoSuchBucket": "the bucket does not exist: run `onceonly schema create module:endpoint`"}
 
 
 @asynccontextmanager

@@ -1,0 +1,82 @@
+"""The SQS transport keeps every promise of its port, with standard and with FIFO queues."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import pytest
+
+from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.suite import rules
+from onceonly.conformance.transport_suite import TransportSuite
+from tests.conformance.sqs_subjects import SqsSubject
+
+EXTENDING = "test_extending_keeps_a_delivery"
+IN_REAL_TIME = {EXTENDING: "checked by the class TestSqsLeases, in real time"}
+FULL = {
+    "test_what_a_full_queue_refuses_is_not_taken": "SQS does not limit the length of a queue",
+    "test_a_delivery_that_a_full_queue_refuses_back_is_not_lost": "SQS does not limit the length of a queue",
+}
+DELETED = {
+    "test_what_is_due_while_its_queue_is_deleted_arrives_when_it_is_declared_again": (
+        "SQS keeps delayed messages in the queue itself, and deletes them with it"
+    )
+}
+
+
+class OnSqs:
+    """A prefix for each test."""
+
+    fifo: ClassVar[bool] = False
+    lease: ClassVar[int] = 3600
+
+    @pytest.fixture(autouse=True)
+    def _emulator(self, ministack_endpoint: str) -> None:
+        self._endpoint = ministack_endpoint
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[SqsSubject]:
+        """Open a prefix of its own."""
+        async with SqsSubject.open(self._endpoint, lease=self.lease, fifo=self.fifo) as subject:
+            yield subject
+
+    open_broker = open_transport
+
+
+class TestSqs(OnSqs, TransportSuite):
+    """Standard queues."""
+
+    quiet: ClassVar[float] = 0.6
+    waived: ClassVar[dict[str, str]] = IN_REAL_TIME
+
+
+@pytest.mark.slow
+class TestSqsFifo(OnSqs, TransportSuite):
+    """FIFO queues, each with another queue for delayed messages."""
+
+    fifo: ClassVar[bool] = True
+    quiet: ClassVar[float] = 0.6
+    waived: ClassVar[dict[str, str]] = IN_REAL_TIME
+
+
+class TestSqsLeases(OnSqs, TransportSuite):
+    """A lease of the service, which no test can move."""
+
+    lease: ClassVar[int] = 4
+    quiet: ClassVar[float] = 0.4
+    waived: ClassVar[dict[str, str]] = {
+        rule: "checked by the class TestSqs" for rule in rules(TransportSuite) if rule != EXTENDING
+    }
+
+
+class TestSqsAsABroker(OnSqs, BrokerSuite):
+    """Queues that are deleted."""
+
+    waived: ClassVar[dict[str, str]] = FULL | DELETED
+
+
+class TestSqsFifoAsABroker(OnSqs, BrokerSuite):
+    """FIFO queues that are deleted."""
+
+    fifo: ClassVar[bool] = True
+    waived: ClassVar[dict[str, str]] = FULL
