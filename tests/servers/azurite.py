@@ -20,10 +20,11 @@ class Azurite(Struct, frozen=True):
 
     blob: str
     table: str
+    queue: str
 
     def url(self, service: str, path: str, *, through: str = "") -> str:
         """Give the URL of a place, as users write it; `through` is the address of a proxy before the service."""
-        address = through or (self.blob if service == "blob" else self.table)
+        address = through or {"blob": self.blob, "table": self.table, "queue": self.queue}[service]
         key = quote(KEY, safe="")
         return f"azure-{service}://{ACCOUNT}:{key}@{ACCOUNT}/{path}?endpoint={quote(f'{address}/{ACCOUNT}', safe='')}"
 
@@ -39,7 +40,7 @@ def azurite() -> Iterator[Azurite]:
         return ["--silent", "--disableTelemetry", "--skipApiVersionCheck", f"--location={folder}", *places]
 
     with running(AZURITE, arguments, answers=lambda: all(map(listens, (blob, queue, table)))):
-        yield Azurite(f"http://127.0.0.1:{blob}", f"http://127.0.0.1:{table}")
+        yield Azurite(*(f"http://127.0.0.1:{port}" for port in (blob, table, queue)))
 
 
 def _place(port: int) -> list[tuple[str, str]]:

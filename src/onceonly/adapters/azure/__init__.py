@@ -1,6 +1,6 @@
-"""Azure Table and Blob Storage, through the Azure SDK."""
+"""Azure Table, Blob and Queue Storage and Azure Service Bus, through the Azure SDK."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, System
+from onceonly.systems import ArtifactService, DocumentService, Driver, System, TransportService
 
 
 def _table() -> DocumentService:
@@ -21,6 +21,18 @@ def _artifacts() -> ArtifactService:
     return blob_artifacts
 
 
+def _queue() -> TransportService:
+    from onceonly.adapters.azure import queue_opening  # noqa: PLC0415 - imports the driver
+
+    return queue_opening
+
+
+def _servicebus() -> TransportService:
+    from onceonly.adapters.azure import servicebus_opening  # noqa: PLC0415 - imports the driver
+
+    return servicebus_opening
+
+
 def _table_address(url: str) -> object:
     from onceonly.adapters.azure.address import read_table  # noqa: PLC0415 - only for a URL of this system
 
@@ -31,6 +43,18 @@ def _blob_address(url: str) -> object:
     from onceonly.adapters.azure.address import read_blob  # noqa: PLC0415 - only for a URL of this system
 
     return read_blob(url)
+
+
+def _queue_address(url: str) -> object:
+    from onceonly.adapters.azure.queue_address import read_queue  # noqa: PLC0415 - only for a URL of this system
+
+    return read_queue(url)
+
+
+def _servicebus_address(url: str) -> object:
+    from onceonly.adapters.azure.servicebus_address import read_servicebus  # noqa: PLC0415 - only for a URL of this system
+
+    return read_servicebus(url)
 
 
 TABLE = System(
@@ -48,4 +72,17 @@ BLOB = System(
     artifacts=_artifacts,
     drops_expired=False,
     parts="path",
+)
+QUEUE = System(
+    name="Azure Queue Storage",
+    address=_queue_address,
+    drivers={"": Driver(("azure.storage.queue", "aiohttp"), "onceonly[azure-queue]")},
+    transport=_queue,
+    parts="prefix",
+)
+SERVICE_BUS = System(
+    name="Azure Service Bus",
+    address=_servicebus_address,
+    drivers={"": Driver(("azure.servicebus", "aiohttp"), "onceonly[servicebus]")},
+    transport=_servicebus,
 )

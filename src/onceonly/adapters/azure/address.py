@@ -11,7 +11,8 @@ from msgspec import Struct
 from onceonly.model.errors import SetupError
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
-_ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
+_ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint", "queue": "QueueEndpoint"}
+_PATH = {"table": "table", "blob": "container/prefix", "queue": "prefix"}
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 
 
@@ -39,26 +40,28 @@ def read_blob(url: str) -> AzureAddress:
 
 
 def read_address(url: str, service: str) -> AzureAddress:
-    """Read `azure-SERVICE://account/parts?endpoint=`; `service` is table or blob.
+    """Read `azure-SERVICE://account/parts?endpoint=`; `service` is table, blob or queue, which needs no parts.
 
     The key is the URL's password, or that of AZURE_STORAGE_CONNECTION_STRING when it is about this account. Raises SetupError,
     which never repeats a key.
     """
-    form = f"azure-{service}://account/{'table' if service == 'table' else 'container/prefix'}"
+    form = f"azure-{service}://account/{_PATH[service]}"
     try:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise SetupError(f"not a valid URL of Azure storage: use {form}") from error
     account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
-    if not _ACCOUNT.fullmatch(account) or not path:
+    if not _ACCOUNT.fullmatch(account) or not (path or service == "queue"):
         raise SetupError(f"not a valid URL of Azure storage: use {form}, and write / in an account key as %2F")
     if unknown := sorted(options.keys() - {"endpoint"}):
         raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL. Supported: endpoint")
     said = _connection_string(account, os.environ.get(VARIABLE, ""))
     endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
     if not endpoint.startswith(("https://", "http://")):
-        raise SetupError("an endpoint of Azure storage begins with https://, or http:// for an emulator")
+        raise SetupError(
+            "the endpoint of Azure storage must begin with https://, or http:// for an emulator: correct the option endpoint="
+        )
     key = unquote(parts.password or "") or said.get("AccountKey", "")
     try:
         b64decode(key, validate=True)

@@ -64,7 +64,7 @@ class Container:
             raise self._unwritten(error) from error
         if not answer.get("etag"):
             raise OutcomeUnknown(
-                f"the container {self._client.container_name} did not say the version that it may have written"
+                f"container {self._client.container_name} returned no version for a write, so its outcome is unknown"
             )
         return str(answer["etag"])
 
@@ -138,7 +138,9 @@ async def open_container(url: str) -> AsyncIterator[Container]:
     if not _CONTAINER.fullmatch(name):
         raise SetupError(f"container {name!r}: use 3 to 63 of a-z, 0-9 and single dashes")
     if any(not _FOLDER.fullmatch(folder) for folder in folders):
-        raise SetupError("the folders of an azure-blob URL may have letters, digits, dashes, underscores, and dots within")
+        raise SetupError(
+            "invalid folder in an azure-blob URL: use letters, digits, dashes and underscores, and dots only inside"
+        )
     sizes: dict[str, Any] = {"max_single_put_size": LARGEST, "max_single_get_size": LARGEST}
     async with connected(address) as how:
         with set_up("Azure Blob"):

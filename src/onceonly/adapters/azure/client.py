@@ -80,7 +80,7 @@ def set_up(service: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise SetupError(f"not found in {service}: {error}") from error
+        raise SetupError(f"invalid URL or endpoint for {service}: {error}") from error
 
 
 def code_of(error: Exception) -> str:
@@ -99,7 +99,7 @@ def outage(doing: str, error: Exception) -> OnceOnlyError:
     """
     code = code_of(error)
     if code in _NO_ENTRY:
-        return CommitFailed(f"Azure storage refused to {doing}: {_NO_ENTRY[code]} ({code})")
+        return CommitFailed(f"Azure storage rejected the request to {doing}: {_NO_ENTRY[code]} ({code})")
     # The driver says ServiceRequestError of every broken connection; only the cause tells those that were never made.
     if isinstance(error.__cause__, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return CommitFailed(f"Azure storage is unreachable, cannot {doing}: {error}")

@@ -177,5 +177,5 @@ def _names(entity: Mapping[str, Any]) -> list[str]:
 
 def _version(token: str, etag: str) -> Version:
     if not etag:
-        raise OutcomeUnknown("the service did not say the version of a document that it may have written")
+        raise OutcomeUnknown("Azure Table returned no version for a write, so its outcome is unknown")
     return f"{token} {etag}"

@@ -88,7 +88,7 @@ class Table:
             raise self._unwritten(error) from error
         etags = [str(answer.get("etag", "")) for answer in answers]
         if len(etags) != len(operations):
-            raise OutcomeUnknown(f"the table {self._client.table_name} answered for {len(etags)} of {len(operations)} entities")
+            raise OutcomeUnknown(f"table {self._client.table_name} confirmed {len(etags)} of {len(operations)} entities")
         return etags
 
     async def check(self) -> None:

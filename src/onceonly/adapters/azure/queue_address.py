@@ -1,0 +1,80 @@
+"""The URL of queues in an Azure storage account. No driver is needed to read it."""
+
+import re
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from onceonly.adapters.azure.address import AzureAddress, read_address
+from onceonly.documents.clients import read_options, read_seconds
+from onceonly.model.errors import SetupError
+
+DEFAULT_PREFIX = "onceonly"
+LONGEST_PREFIX = 20
+DEFAULT_MAX_BODY = 28 * 1024
+"""With it, 16 KiB of headers fit into a message of 64 KiB, whatever they and the body consist of."""
+GREATEST_MAX_BODY = 44 * 1024
+LONGEST_LEASE = 7 * 24 * 3600
+_OPTIONS = ("endpoint", "prefix", "lease", "max_body", "poll", "timeout")
+_PREFIX = re.compile(r"[a-z0-9_]+")
+
+
+class AzureQueueAddress(Struct, frozen=True, kw_only=True):
+    """A storage account as a URL names it, and the options of this library. `place` may be shown.
+
+    `prefix` begins every name. `lease` is for how many seconds a delivery is kept from other receivers. `max_body` is in bytes.
+    `poll` is the longest pause between two looks at an empty queue, and `timeout` the wait for an answer, in seconds.
+    """
+
+    account: AzureAddress
+    prefix: str = DEFAULT_PREFIX
+    lease: int = 30
+    max_body: int = DEFAULT_MAX_BODY
+    poll: float = 1.0
+    timeout: float = 10.0
+
+    @property
+    def place(self) -> str:
+        """Give the address without credentials."""
+        return f"azure-queue://{self.account.account}/{self.prefix}"
+
+
+def read_queue(url: str) -> AzureQueueAddress:
+    """Read `azure-queue://account/prefix?options`. Raises SetupError, which never repeats a key."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SetupError("not a valid URL of Azure storage: use azure-queue://account/prefix") from error
+    options = read_options(parts.query, "Azure queue", _OPTIONS)
+    endpoint = options.get("endpoint", "")
+    query = f"endpoint={quote(endpoint, safe='')}" if endpoint else ""
+    account = read_address(urlunsplit(parts._replace(query=query)), "queue")
+    if len(account.parts) > 1:
+        raise SetupError("an azure-queue URL has at most one part: azure-queue://account/prefix")
+    return AzureQueueAddress(
+        account=account,
+        prefix=_prefix("".join(account.parts), options.get("prefix", "")),
+        lease=_number("lease", options.get("lease", "30"), LONGEST_LEASE, "seconds"),
+        max_body=_number("max_body", options.get("max_body", str(DEFAULT_MAX_BODY)), GREATEST_MAX_BODY, "bytes"),
+        poll=read_seconds(options, "poll", 1.0),
+        timeout=read_seconds(options, "timeout", 10.0),
+    )
+
+
+def _prefix(path: str, option: str) -> str:
+    """Return the letters and digits of both. A dash ends the prefix in names, and Azure allows no underscore in them."""
+    if not path and not option:
+        return DEFAULT_PREFIX
+    written = (path + option).replace("_", "")
+    if not _PREFIX.fullmatch(path + option) or not 0 < len(written) <= LONGEST_PREFIX:
+        raise SetupError(
+            f"prefix {path + option!r:.80} of Azure queues: use at most {LONGEST_PREFIX} of a-z and 0-9. "
+            "Underscores are left out of the names"
+        )
+    return written
+
+
+def _number(name: str, text: str, greatest: int, unit: str) -> int:
+    if not re.fullmatch(r"\d{1,9}(\.0+)?", text) or not 0 < int(float(text)) <= greatest:
+        raise SetupError(f"option {name}={text!r}: use a whole number of {unit} from 1 to {greatest}")
+    return int(float(text))

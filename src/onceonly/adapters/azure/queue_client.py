@@ -1,0 +1,249 @@
+"""Azure Queue Storage: the requests of a transport, and what its errors mean.
+
+Every request is sent once. What is not on the list of definite errors is OutcomeUnknown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from azure.storage.queue import QueueMessage
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+from onceonly.adapters.azure.client import BROKEN, code_of, connected, no_entry, outage, set_up
+from onceonly.adapters.azure.queue_address import AzureQueueAddress
+from onceonly.model.errors import OnceOnlyError, OutcomeUnknown
+
+MOST_RECEIVED = 32
+"""Messages that one request receives or peeks at."""
+LONGEST_HIDDEN_SECONDS = 7 * 24 * 3600
+AT_ONCE = 32
+"""Requests of one process that are under way at the same time."""
+FOR_EVER = -1
+"""The time to live of every message. By default Azure deletes a message after seven days."""
+_GONE = frozenset({"PopReceiptMismatch", "MessageNotFound"})
+_NO_QUEUE = frozenset({"QueueNotFound", "ResourceNotFound"})
+_REFUSED = frozenset({"RequestBodyTooLarge", "MessageTooLarge", "InvalidXmlDocument"})
+_Result = TypeVar("_Result")
+
+
+class QueueNotFound(Exception):
+    """A queue of this name does not exist. Nothing of the request happened."""
+
+
+class LeaseLost(Exception):
+    """A delivery is held by another receiver, or was deleted. Nothing of the request happened."""
+
+
+class MessageRefused(Exception):
+    """The service can never store this message. Nothing of the request happened."""
+
+
+class QueueLink:
+    """One connection to the queues of an account, for all that a process has behind one URL."""
+
+    def __init__(self, address: AzureQueueAddress) -> None:
+        """Prepare; opens nothing."""
+        self.address = address
+        self.wakes = Wakes()
+        self._stack = AsyncExitStack()
+        self._service: QueueServiceClient
+        self._queues: dict[str, QueueClient] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def open(self) -> "QueueLink":
+        """Make the client; connects at its first request. Raises SetupError, DriverMissing."""
+        how = await self._stack.enter_async_context(connected(self.address.account))
+        with set_up("Azure Queue"):
+            self._service = QueueServiceClient(self.address.account.endpoint, **how)
+        await self._stack.enter_async_context(self._service)
+        return self
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._stack.aclose()
+
+    async def put(self, queue: str, text: str, *, hidden: int = 0) -> None:
+        """Add a message, which is hidden for `hidden` seconds. Raises QueueNotFound, MessageRefused, OnceOnlyError."""
+        async with self._request(f"send to the queue {queue}"):
+            await self._queue(queue).send_message(
+                text, visibility_timeout=hidden or None, time_to_live=FOR_EVER, **self._patience()
+            )
+
+    async def receive(self, queue: str, limit: int, lease: int) -> list[QueueMessage]:
+        """Receive messages, at most `MOST_RECEIVED`, and hide them for `lease` seconds. Raises QueueNotFound, OnceOnlyError."""
+        found: list[QueueMessage] = []
+        async with self._request(f"receive from the queue {queue}"):
+            received = self._queue(queue).receive_messages(
+                messages_per_page=limit, visibility_timeout=lease, **self._patience()
+            )
+            async for page in received.by_page():
+                found = [message async for message in page]
+                break
+        return found
+
+    async def update(self, queue: str, message_id: str, receipt: str, *, hidden: int, text: str | None = None) -> str:
+        """Hide a message for `hidden` seconds from now on, and change its text. Return the new receipt.
+
+        Raises LeaseLost, QueueNotFound, MessageRefused, OnceOnlyError.
+        """
+        async with self._request(f"renew a lease in the queue {queue}"):
+            updated = await self._queue(queue).update_message(
+                message_id, receipt, content=text, visibility_timeout=hidden, **self._patience()
+            )
+        if not updated.pop_receipt:
+            raise OutcomeUnknown(f"queue {queue} returned no receipt for a message, so its outcome is unknown")
+        return str(updated.pop_receipt)
+
+    async def delete(self, queue: str, message_id: str, receipt: str) -> None:
+        """Delete a message. Raises LeaseLost, QueueNotFound, OnceOnlyError."""
+        async with self._request(f"delete a message of the queue {queue}"):
+            await self._queue(queue).delete_message(message_id, receipt, **self._patience())
+
+    async def count(self, queue: str) -> tuple[int, int]:
+        """Return how many messages are in a queue, and how many of them are visible: all, if `MOST_RECEIVED` or more are.
+
+        The first is not lower than the truth, and may be higher. Raises QueueNotFound, OnceOnlyError.
+        """
+        async with self._request(f"count the queue {queue}"):
+            visible = await self._queue(queue).peek_messages(MOST_RECEIVED, **self._patience())
+            about = await self._queue(queue).get_queue_properties(**self._patience())
+        total = max(int(about.approximate_message_count or 0), len(visible))
+        return total, total if len(visible) == MOST_RECEIVED else len(visible)
+
+    async def exists(self, queue: str, *, starts: bool = False) -> bool:
+        """Return whether there is a queue. Raises OnceOnlyError; at a start, SetupError if this identity may not look."""
+        try:
+            async with self._request(f"look for the queue {queue}", starts=starts):
+                await self._queue(queue).get_queue_properties(**self._patience())
+        except QueueNotFound:
+            return False
+        return True
+
+    async def create(self, queue: str, metadata: dict[str, str] | None = None) -> bool:
+        """Create a queue. Return false if there is one with other metadata. Raises OnceOnlyError."""
+        try:
+            async with self._request(f"create the queue {queue}", starts=True):
+                await self._queue(queue).create_queue(metadata=metadata, **self._patience())
+        except _AlreadyThere:
+            return False
+        return True
+
+    async def describe(self, queue: str, metadata: dict[str, str]) -> None:
+        """Change the metadata of a queue. Raises QueueNotFound, OnceOnlyError."""
+        async with self._request(f"change the metadata of the queue {queue}", starts=True):
+            await self._queue(queue).set_queue_metadata(metadata, **self._patience())
+
+    async def list(self, prefix: str) -> list[tuple[str, dict[str, str]]]:
+        """Return names and metadata of the queues whose names begin so. Raises OnceOnlyError."""
+        async with self._request(f"list the queues {prefix}*"):
+            found = self._service.list_queues(name_starts_with=prefix, include_metadata=True, **self._patience())
+            return [(str(each.name), dict(each.metadata or {})) async for each in found]
+
+    async def drop(self, queue: str) -> None:
+        """Delete a queue with its messages, if there is one. Raises OnceOnlyError."""
+        try:
+            async with self._request(f"delete the queue {queue}"):
+                await self._queue(queue).delete_queue(**self._patience())
+        except QueueNotFound:
+            return
+
+    def _queue(self, name: str) -> QueueClient:
+        client = self._queues.get(name)
+        if client is None:
+            client = self._queues[name] = self._service.get_queue_client(name)
+        return client
+
+    def _patience(self) -> dict[str, Any]:
+        return {"connection_timeout": self.address.timeout, "read_timeout": self.address.timeout}
+
+    @asynccontextmanager
+    async def _request(self, doing: str, *, starts: bool = False) -> AsyncIterator[None]:
+        """Wait for a free slot, and translate what a request raises. `starts`: a person can correct what is not allowed."""
+        async with self._slots:
+            try:
+                yield
+            except BROKEN as error:
+                raise _said(error, f"{doing} at {self.address.place}", starts=starts) from error
+
+
+class Wakes:
+    """Wakes receivers of this process when it has put something into their queue."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def count(self, queue: str) -> int:
+        """Return how often a queue was woken. Ask before looking into it."""
+        return self._counts.get(queue, 0)
+
+    def wake(self, queue: str) -> None:
+        """Wake all receivers of a queue."""
+        self._counts[queue] = self.count(queue) + 1
+        for event in self._waiting.get(queue, ()):
+            event.set()
+
+    async def wait(self, queue: str, known: int, seconds: float) -> bool:
+        """Wait until a queue has been woken more often than `known`, or the time is over. Return whether it was woken."""
+        if self.count(queue) != known:
+            return True
+        event = asyncio.Event()
+        waiting = self._waiting.setdefault(queue, set())
+        waiting.add(event)
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            return False
+        finally:
+            waiting.discard(event)
+        return True
+
+
+class Background:
+    """Requests that end by themselves when their caller is cancelled, so that their outcome is known."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Future[Any]] = set()
+
+    async def finish(self, call: Awaitable[_Result]) -> _Result:
+        """Await a call. It goes on when this is cancelled."""
+        task = asyncio.ensure_future(call)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    async def finish_all(self, calls: Iterable[Awaitable[_Result]]) -> list[_Result | BaseException]:
+        """Await calls side by side. They go on when this is cancelled. An error of a call is its result."""
+        return await self.finish(asyncio.gather(*calls, return_exceptions=True))
+
+    async def close(self) -> None:
+        """Wait until all calls have ended."""
+        while self._running:
+            await asyncio.wait(list(self._running))
+
+    def _done(self, task: "asyncio.Future[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not report it as ignored
+
+
+class _AlreadyThere(Exception):
+    """A queue of this name exists with other metadata."""
+
+
+def _said(error: Exception, doing: str, *, starts: bool) -> Exception:
+    code = code_of(error)
+    if code in _NO_QUEUE:
+        return QueueNotFound(doing)
+    if code in _GONE:
+        return LeaseLost(doing)
+    if code in _REFUSED:
+        return MessageRefused(doing)
+    if code == "QueueAlreadyExists":
+        return _AlreadyThere(doing)
+    if code == "QueueBeingDeleted":
+        return OutcomeUnknown(f"cannot {doing}: Azure is deleting a queue of this name. That takes 30 seconds or longer")
+    said: OnceOnlyError = (no_entry(error) if starts else None) or outage(doing, error)
+    return said

@@ -1,0 +1,245 @@
+"""What one process receives from one queue, and how it settles.
+
+The SDK receives ahead: credit that a call has left over brings messages to a process that is busy, while another is idle.
+So this asks for messages on the SDK's link itself, and then drains the link (AMQP 1.0, section 2.6.7): the service delivers
+what it has, and takes back the rest of the credit. The SDK documents no way to do that, so this module uses its inner objects.
+
+Messages are settled and their locks renewed by lock token, through the management node of the queue: one request for many, with
+an answer for each request, and also after the link that brought them was lost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusReceiver
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from msgspec import Struct
+
+from onceonly.adapters.azure.servicebus_link import LOST, Link, close, said
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
+
+STEP_SECONDS = 0.2
+"""For how long a read of the connection waits."""
+DRAIN_SECONDS = 5.0
+MOST_TOKENS = 500
+"""Messages that one request settles."""
+_CREDIT = 6  # the field of a flow frame; section 2.7.4
+_DELIVERY_COUNT = 5
+
+
+class ServiceBusReceipt(Struct, frozen=True):
+    """The lock of one delivery."""
+
+    token: UUID
+    session: str = ""
+
+
+class Stop:
+    """Tells a receiver that nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+
+class Inbox:
+    """Deliveries of one queue, for all receivers of one process."""
+
+    def __init__(self, link: Link, queue: str) -> None:
+        self._link = link
+        self._queue = queue
+        self._free: list[Puller] = []
+        self._all: set[Puller] = set()
+        self._settler: ServiceBusReceiver | None = None
+        self._settling = asyncio.Lock()
+        self._ending: set[asyncio.Task[Any]] = set()
+
+    async def take(self, limit: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        """Take what waits, at most `limit`, none after `wait` seconds. Raises RetryableError, QueueMissing.
+
+        Cancelled, it ends in the background, and gives back what has come.
+        """
+        stop = Stop()
+        taking = asyncio.create_task(self._take(limit, wait, stop))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            stop.is_set = True
+            self._ending.add(taking)
+            taking.add_done_callback(self._ended)
+            raise
+
+    async def complete(self, receipts: Sequence[ServiceBusReceipt]) -> None:
+        """Delete messages; those whose lock was lost are ignored. Raises OutcomeUnknown."""
+        await self._each(
+            receipts, "acknowledge messages", lambda node, tokens: node._settle_message_via_mgmt_link("completed", tokens)
+        )
+
+    async def abandon(self, receipts: Sequence[ServiceBusReceipt]) -> None:
+        """Unlock messages, which are delivered again as suspects; see `complete`."""
+        await self._each(
+            receipts, "release messages", lambda node, tokens: node._settle_message_via_mgmt_link("abandoned", tokens)
+        )
+
+    async def renew(self, receipts: Sequence[ServiceBusReceipt]) -> set[ServiceBusReceipt]:
+        """Let locks begin again, and return those that were not lost; see `complete`."""
+        kept = await self._each(receipts, "renew leases", lambda node, tokens: node._renew_locks(*tokens))
+        return {receipt for receipt in receipts if receipt.token in kept}
+
+    async def exists(self) -> None:
+        """Connect to the queue. Raises QueueMissing, CommitFailed, SetupError."""
+        await self._take(1, 0.0, Stop(), opens_only=True)
+
+    async def close(self) -> None:
+        """Close what is open. Wait until what came for nobody is given back."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+        await asyncio.gather(*(puller.close() for puller in self._all))
+        if self._settler is not None:
+            await close(self._settler)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody waits for it
+
+    async def _take(self, limit: int, wait: float, stop: Stop, *, opens_only: bool = False) -> list[ServiceBusReceivedMessage]:
+        puller = self._free.pop() if self._free else Puller(self._link.receiver(self._queue))
+        self._all.add(puller)
+        try:
+            async with asyncio.timeout(self._link.address.timeout):
+                await puller.open()
+            return [] if opens_only else await puller.pull(limit, wait, stop)
+        except LOST as error:
+            await puller.close()
+            raise _of_receiving(error, self._queue) from error
+        finally:
+            if puller.is_open:
+                self._free.append(puller)
+            else:
+                self._all.discard(puller)
+
+    async def _each(
+        self,
+        receipts: Sequence[ServiceBusReceipt],
+        what: str,
+        settle: Callable[[Any, list[UUID]], Awaitable[Any]],
+    ) -> set[UUID]:
+        tokens = [receipt.token for receipt in receipts]
+        done: set[UUID] = set()
+        if not tokens:
+            return done
+        async with self._settling:
+            if self._settler is None:
+                self._settler = self._link.receiver(self._queue)
+            try:
+                for start in range(0, len(tokens), MOST_TOKENS):
+                    done |= await self._settle(settle, tokens[start : start + MOST_TOKENS])
+            except LOST as error:
+                await close(self._settler)
+                self._settler = None
+                found = said(error, f"{what} of queue {self._queue!r}")
+                raise (OutcomeUnknown(str(found)) if isinstance(found, CommitFailed) else found) from error
+        return done
+
+    async def _settle(self, settle: Callable[[Any, list[UUID]], Awaitable[Any]], tokens: list[UUID]) -> set[UUID]:
+        """Settle many by one request; return those whose lock was not lost.
+
+        If one was lost, the service refuses all. Then settle the halves.
+        """
+        try:
+            async with asyncio.timeout(self._link.address.timeout):
+                await settle(self._settler, tokens)
+        except (MessageLockLostError, MessageNotFoundError):
+            if len(tokens) == 1:
+                return set()
+            middle = len(tokens) // 2
+            first = await self._settle(settle, tokens[:middle])
+            return first | await self._settle(settle, tokens[middle:])
+        return set(tokens)
+
+
+class Puller:
+    """One link of the SDK, with the credit that a call asks for."""
+
+    def __init__(self, receiver: ServiceBusReceiver) -> None:
+        self._receiver: Any = receiver
+        self._hooked: Any = None
+        self._drained = False
+        self.is_open = False
+
+    async def open(self) -> None:
+        """Open the link if it is not. Raises the SDK's errors."""
+        await self._receiver.__aenter__()
+        link = self._receiver._handler._link
+        if link is not self._hooked:
+            link._incoming_flow = self._flow  # the SDK ignores it
+            self._hooked = link
+        self.is_open = True
+
+    async def pull(self, limit: int, wait: float, stop: Stop) -> list[ServiceBusReceivedMessage]:
+        """Receive at most `limit`. If nobody waits any more, give back what has come. Raises the SDK's errors."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        link, queue = self._receiver._handler._link, self._receiver._handler._received_messages
+        self._receiver._receive_context.set()  # else the SDK gives back what comes
+        try:
+            await link.flow(link_credit=limit)
+            while queue.empty() and not stop.is_set and (left := end - clock()) > 0:
+                await self._read(link, min(STEP_SECONDS, left), limit)
+            await self._drain(link, limit)
+        finally:
+            self._receiver._receive_context.clear()
+        got = []
+        while not queue.empty():
+            got.append(queue.get())
+            queue.task_done()
+        if stop.is_set:
+            await self._give_back(got)
+            return []
+        link._received_delivery_tags.difference_update(frame[2] for frame, _ in got)  # they are settled by token
+        return [self._receiver._build_received_message(each) for each in got]
+
+    async def close(self) -> None:
+        """Close the link."""
+        self.is_open = False
+        await close(self._receiver)
+
+    async def _drain(self, link: Any, limit: int) -> None:
+        """Let the service deliver what it has, and take back the rest of the credit."""
+        if link.current_link_credit <= 0:
+            return
+        clock = asyncio.get_running_loop().time
+        end = clock() + DRAIN_SECONDS
+        self._drained = False
+        await link.flow(link_credit=link.current_link_credit, drain=True)
+        while not self._drained and link.current_link_credit > 0:
+            if clock() > end:
+                await self.close()
+                raise CommitFailed("the service did not answer a request for messages")
+            await self._read(link, STEP_SECONDS, limit)
+
+    async def _read(self, link: Any, seconds: float, frames: int) -> None:
+        await self._receiver._handler._connection.listen(wait=max(seconds, 0.01), batch=frames)
+        link.get_state()  # raises why it is detached, if it is
+        if self._receiver._handler._connection._error:
+            raise self._receiver._handler._connection._error
+
+    async def _flow(self, frame: Any) -> None:
+        if frame[_CREDIT] == 0:
+            self._hooked.delivery_count = frame[_DELIVERY_COUNT]
+            self._hooked.current_link_credit = 0
+            self._drained = True
+
+    async def _give_back(self, got: list[Any]) -> None:
+        for frame, _ in got:
+            with suppress(*LOST):  # else its lock ends
+                await self._receiver._handler.settle_messages_async(frame[1], frame[2], "released")
+
+
+def _of_receiving(error: Exception, queue: str) -> OnceOnlyError:
+    found = said(error, f"receive from queue {queue!r}", definite=True)
+    return CommitFailed(str(found)) if isinstance(found, OutcomeUnknown) else found

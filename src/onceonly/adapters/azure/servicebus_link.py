@@ -1,0 +1,218 @@
+"""The clients of one namespace, shared by what a process has there: senders by entity, and what errors of the SDK mean."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from onceonly.adapters.azure.servicebus_address import ServiceBusAddress
+from onceonly.documents.clients import DRIVER_FAULTS
+from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
+from onceonly.model.record import Answer
+
+LOST: tuple[type[Exception], ...] = (AzureError, *DRIVER_FAULTS)
+MOST_SENDERS = 50
+"""Entities that are sent to without a new connection. The SDK opens one for each."""
+MOST_IN_A_BATCH = 1000
+CLOSE_SECONDS = 5.0
+_NOT_STORED = (
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    MessagingEntityDisabledError,
+)
+"""What the service answers for a message that it has not stored."""
+_MISSING, _NOT_FOUND = "amqp:not-found", 404
+
+
+class Missing(Exception):
+    """The entity does not exist."""
+
+
+class Link:
+    """Clients of one namespace. They connect when they are used."""
+
+    def __init__(self, address: ServiceBusAddress) -> None:
+        """Prepare; connects to nothing."""
+        self.address = address
+        self._client: ServiceBusClient | None = None
+        self._senders: OrderedDict[str, _Sender] = OrderedDict()
+
+    @property
+    def client(self) -> ServiceBusClient:
+        """The client of the namespace. Raises DriverMissing."""
+        if self._client is None:
+            self._client = _client(self.address)
+        return self._client
+
+    def receiver(self, queue: str, **options: Any) -> ServiceBusReceiver:
+        """Make a receiver that is not open."""
+        return self.client.get_queue_receiver(queue, client_identifier=None, **options)
+
+    async def send(self, entity: str, messages: Sequence[ServiceBusMessage]) -> list[Answer]:
+        """Send messages to a queue or a topic, in as few batches as they fit in. Return an answer for each.
+
+        Raises Missing, CommitFailed if none was sent, SetupError.
+        """
+        sender = self._senders.get(entity)
+        if sender is None:
+            sender = self._senders[entity] = _Sender(self.client.get_queue_sender(entity), self.address)
+        self._senders.move_to_end(entity)
+        answers = await sender.send(messages)
+        while len(self._senders) > MOST_SENDERS:
+            _, oldest = self._senders.popitem(last=False)
+            await oldest.close()
+        return answers
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
+        self._senders.clear()
+        if self._client is not None:
+            await self._client.close()
+            credential, self._client = self._client._credential, None
+            if hasattr(credential, "close"):
+                await credential.close()
+
+
+class _Sender:
+    def __init__(self, sender: ServiceBusSender, address: ServiceBusAddress) -> None:
+        self._sender = sender
+        self._address = address
+        self._lock = asyncio.Lock()
+
+    async def send(self, messages: Sequence[ServiceBusMessage]) -> list[Answer]:
+        """Send in order. After an unknown outcome, the others of the call are not sent: their outcome is unknown too."""
+        async with self._lock:
+            await self._open()
+            answers: list[Answer] = []
+            while len(answers) < len(messages):
+                rest = messages[len(answers) :]
+                batch, count = await self._batch(rest)
+                try:
+                    await self._send(batch if count else rest[0])
+                except MessageSizeExceededError:
+                    answers.append(Answer.REFUSED)
+                except LOST as error:
+                    if is_missing(error):
+                        raise Missing(str(error)) from error
+                    if isinstance(error, _NOT_STORED) and Answer.TAKEN not in answers:
+                        raise said(error, f"send to {self._address.place}", definite=True) from error
+                    return answers + [Answer.UNKNOWN] * (len(messages) - len(answers))
+                else:
+                    answers += [Answer.TAKEN] * max(count, 1)
+            return answers
+
+    async def close(self) -> None:
+        await close(self._sender)
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._address.timeout):
+                await self._sender.__aenter__()
+        except LOST as error:
+            if is_missing(error):
+                raise Missing(str(error)) from error
+            raise said(error, f"connect to {self._address.place}", definite=True) from error
+
+    async def _batch(self, messages: Sequence[ServiceBusMessage]) -> tuple[ServiceBusMessageBatch, int]:
+        """Fill a batch; return how many messages are in it. None: the first is larger than a batch."""
+        batch = await self._sender.create_message_batch()
+        count = 0
+        for message in messages[:MOST_IN_A_BATCH]:
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError:
+                break
+            count += 1
+        return batch, count
+
+    async def _send(self, what: ServiceBusMessage | ServiceBusMessageBatch) -> None:
+        """Send once more, on a new connection, if the first was closed meanwhile: the copy is handled once."""
+        for last in (False, True):
+            try:
+                async with asyncio.timeout(self._address.timeout):
+                    await self._sender.send_messages(what)
+            except LOST as error:
+                if last or is_missing(error) or isinstance(error, (*_NOT_STORED, MessageSizeExceededError, TimeoutError)):
+                    raise
+            else:
+                return
+
+
+def said(error: Exception, what: str, *, definite: bool = False) -> OnceOnlyError:
+    """Translate an error of the SDK. `definite` says that nothing can have happened that matters."""
+    if isinstance(error, OnceOnlyError):
+        return error
+    text = f"cannot {what}: {error}"
+    if is_missing(error):
+        return QueueMissing(f"{text}. Run `onceonly topology create module:endpoint`, or start its endpoint")
+    if isinstance(error, ServiceBusAuthenticationError | ServiceBusAuthorizationError):
+        return SetupError(f"{text}. Check the key of the URL, or the roles of the identity, and its rights to send and listen")
+    definite = definite or isinstance(error, _NOT_STORED)
+    return (CommitFailed if definite and not isinstance(error, OperationTimeoutError) else OutcomeUnknown)(text)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Tell whether the service has no such entity: it refuses the link, or the token for it."""
+    inner = getattr(error, "inner_exception", None)
+    status = getattr(inner, "status_code", None)
+    return isinstance(error, MessagingEntityNotFoundError) or _MISSING in str(error) or status == _NOT_FOUND
+
+
+async def close(handler: ServiceBusSender | ServiceBusReceiver) -> None:
+    """Close a sender or a receiver, for a few seconds at most."""
+    inner: Any = handler._handler
+    beating = getattr(inner, "_keep_alive_thread", None)
+    if beating is not None:
+        inner._keep_alive_thread = None  # the SDK would wait a second for it
+        beating.cancel()
+    with suppress(*LOST, ServiceBusError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await handler.close()
+
+
+def _client(address: ServiceBusAddress) -> ServiceBusClient:
+    options: dict[str, Any] = {"retry_total": 0, "socket_timeout": 1.0, "logging_enable": False}
+    if address.emulator:
+        return ServiceBusClient.from_connection_string(connection_string(address), **options)
+    if address.key_name:
+        credential: Any = AzureNamedKeyCredential(address.key_name, address.key)
+        return ServiceBusClient(address.host, credential, **options)
+    return ServiceBusClient(address.host, default_credential(address), **options)
+
+
+def connection_string(address: ServiceBusAddress) -> str:
+    """Write what the SDK connects with."""
+    text = f"Endpoint=sb://{address.host}/;SharedAccessKeyName={address.key_name};SharedAccessKey={address.key}"
+    return text + ";UseDevelopmentEmulator=true" * address.emulator
+
+
+def default_credential(address: ServiceBusAddress) -> Any:
+    """Return what azure-identity finds. Raises DriverMissing."""
+    try:
+        identity = import_module("azure.identity.aio")  # only those who have no key need it
+    except ImportError as error:
+        raise DriverMissing(
+            f"no key for {address.place}: write servicebus://KEYNAME:KEY@..., or install azure-identity"
+        ) from error
+    return identity.DefaultAzureCredential()

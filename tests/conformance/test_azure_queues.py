@@ -1,0 +1,71 @@
+"""The Azure Queue transport keeps every promise of its port."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import pytest
+
+from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.suite import rules
+from onceonly.conformance.transport_suite import TransportSuite
+from tests.conformance.azure_queue_subjects import AzureQueueSubject
+from tests.servers.azurite import Azurite
+
+NO_LIMIT = "Azure does not limit the number of messages in a queue"
+IN_REAL_TIME = "checked by the class TestAzureQueueLeases, in real time"
+EXTENDING = "test_extending_keeps_a_delivery"
+
+
+@pytest.fixture(autouse=True)
+def _emulator(request: pytest.FixtureRequest, azurite_storage: Azurite) -> None:
+    request.instance.emulator = azurite_storage
+
+
+class TestAzureQueues(TransportSuite):
+    """Queues in an account of the emulator."""
+
+    quiet: ClassVar[float] = 0.05
+    waived: ClassVar[dict[str, str]] = {EXTENDING: IN_REAL_TIME}
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[AzureQueueSubject]:
+        """Open a prefix of its own."""
+        async with AzureQueueSubject.open(self.emulator) as subject:
+            yield subject
+
+
+class TestAzureQueueLeases(TransportSuite):
+    """A lease of the service, which no test can move."""
+
+    quiet: ClassVar[float] = 0.4
+    waived: ClassVar[dict[str, str]] = {
+        rule: "checked by the class TestAzureQueues" for rule in rules(TransportSuite) if rule != EXTENDING
+    }
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[AzureQueueSubject]:
+        """Open a prefix of its own."""
+        async with AzureQueueSubject.open(self.emulator, lease=6, runs=True) as subject:
+            yield subject
+
+
+class TestAzureQueuesAsABroker(BrokerSuite):
+    """Queues that are deleted."""
+
+    waived: ClassVar[dict[str, str]] = {
+        "test_what_a_full_queue_refuses_is_not_taken": NO_LIMIT,
+        "test_a_delivery_that_a_full_queue_refuses_back_is_not_lost": NO_LIMIT,
+    }
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_broker(self) -> AsyncIterator[AzureQueueSubject]:
+        """Open a prefix of its own."""
+        async with AzureQueueSubject.open(self.emulator) as subject:
+            yield subject

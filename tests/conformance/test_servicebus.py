@@ -1,0 +1,39 @@
+"""The Azure Service Bus transport keeps every promise of its port, on a local stand-in."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.transport_suite import TransportSuite
+from tests.conformance.servicebus_subjects import ServiceBusSubject
+
+COUNTED_AS_WAITING = "Service Bus counts what receivers hold with what waits"
+DELETED_WITH_ITS_QUEUE = "Service Bus stores scheduled messages in their queue, and deletes them with it"
+
+
+class TestServiceBus(TransportSuite):
+    """Queues with peek-lock."""
+
+    quiet: ClassVar[float] = 0.15
+    waived: ClassVar[dict[str, str]] = {"test_depth_counts_what_waits_is_held_and_is_delayed": COUNTED_AS_WAITING}
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[ServiceBusSubject]:
+        """Open a namespace of its own."""
+        async with ServiceBusSubject.open() as subject:
+            yield subject
+
+
+class TestServiceBusAsABroker(BrokerSuite):
+    """Queues with limits, and queues that are deleted."""
+
+    waived: ClassVar[dict[str, str]] = {
+        "test_what_is_due_while_its_queue_is_deleted_arrives_when_it_is_declared_again": DELETED_WITH_ITS_QUEUE
+    }
+
+    @asynccontextmanager
+    async def open_broker(self) -> AsyncIterator[ServiceBusSubject]:
+        """Open a namespace of its own."""
+        async with ServiceBusSubject.open() as subject:
+            yield subject
