@@ -1,7 +1,8 @@
 """`python -m benchmarks.idle`: what idle processes cost a SQL queue, and how soon one of them handles a lone message.
 
 Starts `onceonly run` processes on a new database and counts its transactions in PostgreSQL's statistics or MariaDB's. Then it
-sends single messages with pauses in between, and measures from the call of `send` to the start of the handler.
+sends single messages with pauses in between, and measures until the handler starts: from the call of `send`, which commits the
+message, and from its return.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ from onceonly.model.message import Message, Send
 
 ENDPOINT = "idle"
 STARTED_SECONDS = 60.0
-SETTLED_SECONDS = 5.0
+SETTLED_SECONDS = 15.0
+"""Until transactions are counted: a process that starts does its clean-up tasks once."""
 PAUSE_SECONDS = 0.7
 """Between two messages: longer than the short pauses of a receiver that has just been busy."""
 ARRIVAL_SECONDS = 30.0
@@ -55,13 +57,30 @@ class Ping(msgspec.Struct):
 
 
 class IdleResults(msgspec.Struct, frozen=True, kw_only=True):
-    """Transactions per second and process while nothing happens, and the time until a lone message is handled."""
+    """Transactions per second and process while nothing happens, and the milliseconds until a lone message is handled."""
 
     processes: int
     transactions: float
+    from_call: "Quantiles"
+    from_commit: "Quantiles"
+
+
+class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of milliseconds."""
+
     p50: float
     p99: float
     longest: float
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> "Quantiles":
+        """Sort, and take the nearest rank."""
+        times = sorted(1000 * each for each in seconds)
+        return cls(
+            p50=round(statistics.median(times), 2),
+            p99=round(times[round(0.99 * (len(times) - 1))], 2),
+            longest=round(times[-1], 2),
+        )
 
 
 if URL in os.environ:  # in a process that this module has started
@@ -90,7 +109,7 @@ def main(
     *,
     server: Annotated[str, typer.Option(help="A server; the database in the URL is not used.")] = "postgresql://root@127.0.0.1",
     processes: Annotated[int, typer.Option(min=1)] = 2,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to count transactions.")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to count transactions.")] = 60.0,
     messages: Annotated[int, typer.Option(min=10)] = 60,
 ) -> None:
     """Measure, and print JSON."""
@@ -111,18 +130,16 @@ async def measure(server: str, processes: int, seconds: float, messages: int) ->
                 async with running(url, processes) as arrivals:
                     await asyncio.sleep(SETTLED_SECONDS)
                     transactions = await _count(connection, kind, name, seconds) / processes
-                    times = sorted(await _send_each(url, arrivals, messages))
+                    times = await _send_each(url, arrivals, messages)
             finally:
                 await connection.execute(text(f"DROP DATABASE {name}"))
     finally:
         await engine.dispose()
-    p50, p99 = statistics.median(times), times[round(0.99 * (len(times) - 1))]
     return IdleResults(
         processes=processes,
         transactions=round(transactions, 2),
-        p50=round(1000 * p50, 2),
-        p99=round(1000 * p99, 2),
-        longest=round(1000 * times[-1], 2),
+        from_call=Quantiles.of([started - called for called, _, started in times]),
+        from_commit=Quantiles.of([started - committed for _, committed, started in times]),
     )
 
 
@@ -167,17 +184,19 @@ async def _count(connection: AsyncConnection, kind: str, name: str, seconds: flo
     return float(after - before) / seconds
 
 
-async def _send_each(url: str, arrivals: Arrivals, messages: int) -> list[float]:
+async def _send_each(url: str, arrivals: Arrivals, messages: int) -> list[tuple[float, float, float]]:
+    """Return for each message when `send` was called, when it returned, and when the handler started."""
     times = []
     async with open_transport(url, ENDPOINT) as transport:
         for number in range(messages):
             await asyncio.sleep(PAUSE_SECONDS)
-            began = time.perf_counter()
+            called = time.perf_counter()
             await transport.send([_ping(number)])
+            committed = time.perf_counter()
             async with asyncio.timeout(ARRIVAL_SECONDS):
                 while (arrival := await arrivals.came.get())[0] != number:
                     pass
-            times.append(arrival[1] - began)
+            times.append((called, committed, arrival[1]))
     return times
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from benchmarks.crew import Crew, RunFailed, crew
 from benchmarks.job import Usage, WorkerJob
-from benchmarks.rows import ECHO, BenchmarkRow
+from benchmarks.rows import BenchmarkRow
 from benchmarks.scenario import order_ids
 from benchmarks.stages import Backend, Totals
 from benchmarks.wire import proxied
@@ -79,7 +79,7 @@ async def work(arrived: Callable[[], Awaitable[int]], workers: Crew, count: int)
 
 def check(row: BenchmarkRow, totals: Totals, count: int) -> None:
     """Compare what is left with what must be. Raises RunFailed."""
-    rows = 0 if row.work == ECHO else count
+    rows = 0 if row.is_echo else count
     expected = Totals(rows=rows, distinct_rows=rows, messages=count, distinct_messages=count)
     if totals != expected:
         raise RunFailed(f"{row.name}: wrong totals: {totals}, expected {expected}")

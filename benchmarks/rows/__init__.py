@@ -7,7 +7,6 @@ from msgspec import Struct
 RABBITMQ, POSTGRESQL, SQLITE = "PostgreSQL + RabbitMQ", "PostgreSQL alone", "SQLite alone"
 
 ECHO = "batches:echo"
-"""The one work that writes no row."""
 
 POOLS = (8, 32, 64)
 BATCHES = (1, 2)
@@ -33,6 +32,11 @@ class BenchmarkRow(Struct, frozen=True, kw_only=True):
     def module(self) -> str:
         """Name the module below `benchmarks.rows`."""
         return self.work.partition(":")[0]
+
+    @property
+    def is_echo(self) -> bool:
+        """Tell whether it publishes what it consumes, and writes no row."""
+        return self.work.endswith(":echo")
 
     @property
     def reads_quorum(self) -> bool:

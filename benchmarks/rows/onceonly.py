@@ -68,6 +68,14 @@ async def raw(job: WorkerJob, turn: JobControl) -> None:
     await _run(_on_rabbitmq(job), with_driver, turn)
 
 
+async def raw_elsewhere(job: WorkerJob, turn: JobControl) -> None:
+    """Another broker and PostgreSQL, asyncpg."""
+    transport = f"{job.broker}?prefix={job.prefix}"
+    await _run(
+        Endpoint(SHOP, store=job.database, transport=transport, worker=worker_settings(job.concurrency)), with_driver, turn
+    )
+
+
 async def entities(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, an entity for each message."""
     endpoint = _on_rabbitmq(job)

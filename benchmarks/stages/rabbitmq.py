@@ -10,7 +10,7 @@ import aiormq
 import msgspec
 
 from benchmarks.job import WorkerJob
-from benchmarks.rows import ECHO, BenchmarkRow
+from benchmarks.rows import BenchmarkRow
 from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
 from benchmarks.stages import Totals, count
@@ -73,7 +73,7 @@ class RabbitMQBackend:
             await channel.basic_consume(self.target, take, no_ack=True)
             await complete.wait()
         await channel.close()
-        rows = [] if row.work == ECHO else await self.rows(tag)
+        rows = [] if row.is_echo else await self.rows(tag)
         return count(rows, [_decode(body).order_id for body in bodies])
 
     async def rows(self, tag: str) -> list[str]:
