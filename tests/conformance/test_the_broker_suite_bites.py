@@ -8,7 +8,6 @@ import pytest
 
 from onceonly.conformance.broker_suite import BrokerSuite
 from onceonly.conformance.suite import broken, rules
-from onceonly.conformance.transport_suite import EVENT
 from tests.broken_adapters import brokers
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 
@@ -31,7 +30,7 @@ class Brittle(BrokerSuite):
     @asynccontextmanager
     async def open_broker(self) -> AsyncIterator[RabbitMQSubject]:
         """Open a prefix of its own."""
-        async with RabbitMQSubject.open(EVENT) as subject:
+        async with RabbitMQSubject.open() as subject:
             yield subject
 
 

@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 import traceback
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 from unittest import SkipTest
@@ -29,6 +29,10 @@ MANY = 53
 """Items in a call with very many of them. The run makes requests smaller than that, because ten thousand items take seconds."""
 HANG_SECONDS = 90.0
 """Seconds after which one rule counts as hanging."""
+WAIT_SECONDS = 45.0
+"""The same for a rule that waits while others run beside it: ten times what the slowest one takes."""
+BLOCKED_SECONDS = 30.0
+"""Seconds for which a mutant may block the event loop before it counts as hanging."""
 
 
 class Outcome(NamedTuple):
@@ -124,39 +128,67 @@ def _tried(
 ) -> Callable[[Callable[[Any], None]], None]:
     def work(say: Callable[[Any], None]) -> None:
         mutate(mutant)
-        for start in range(0, len(rules), at_once):
-            some = rules[start : start + at_once]
-
-            def hang(*_: object, some: Sequence[Rule] = some) -> None:
-                say(("hang", some[0].name, ""))
-                os._exit(0)
-
-            signal.signal(signal.SIGALRM, hang)
-            signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
-            for rule, error in _failures(some, place, slot):
-                # a slow machine may fail a rule once: it has to fail twice
-                if at_once == 1 and "Timeout" not in error:
-                    say(("caught", rule.name, error))
-                    return
-                again = _failure(rule, place, slot)
-                if again:
-                    say(("caught", rule.name, again))
-                    return
+        if at_once > 1:
+            asyncio.run(_try_together(rules, lambda rule: _said(_call(rule, place, slot)), at_once, say))
+        for rule in rules:
+            _hang_after(HANG_SECONDS, rule, say)
+            error = _failure(rule, place, slot)
+            # a slow machine may fail a rule once: it has to fail twice
+            if error and (error := _failure(rule, place, slot) if "Timeout" in error else error):
+                say(("caught", rule.name, error))
+                return
         say(("survived", "", ""))
 
     return work
 
 
-def _failures(rules: Sequence[Rule], place: Place, slot: int) -> list[tuple[Rule, str]]:
-    if len(rules) == 1:
-        found = [_failure(rules[0], place, slot)]
-    else:
+def _hang_after(seconds: float, rule: Rule, say: Callable[[Any], None]) -> None:
+    """End this process after so many seconds, as one that hangs. A later call replaces an earlier one."""
 
-        async def together() -> list[str]:
-            return list(await asyncio.gather(*(_said(_call(rule, place, slot)) for rule in rules)))
+    def hang(*_: object) -> None:
+        say(("hang", rule.name, ""))
+        os._exit(0)
 
-        found = asyncio.run(together())
-    return [(rule, error) for rule, error in zip(rules, found, strict=True) if error]
+    signal.signal(signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+async def _try_together(
+    rules: Sequence[Rule], run: Callable[[Rule], Coroutine[Any, Any, str]], at_once: int, say: Callable[[Any], None]
+) -> None:
+    """Run this many rules at a time, and end the process.
+
+    A rule that fails is run again, alone. Those that this interrupts are started anew.
+    """
+    waiting = deque(rules)
+    running: dict[asyncio.Task[str], tuple[Rule, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            rule = waiting.popleft()
+            running[asyncio.create_task(run(rule))] = rule, time.monotonic()
+        longest, begun = next(iter(running.values()))
+        _hang_after(BLOCKED_SECONDS, longest, say)
+        done, _ = await asyncio.wait(running, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        if not done and time.monotonic() - begun > WAIT_SECONDS:
+            say(("hang", longest.name, ""))
+            os._exit(0)
+        failed = [running[task][0] for task in done if task.result()]
+        for task in done:
+            del running[task]
+        if failed:
+            waiting.extendleft([*failed[1:], *(rule for rule, _ in running.values())])
+            for task in running:
+                task.cancel()
+            _hang_after(WAIT_SECONDS, failed[0], say)
+            if running:
+                await asyncio.wait(running, timeout=PATIENCE_SECONDS)
+            running.clear()
+            error = await run(failed[0])
+            if error:
+                say(("caught", failed[0].name, error))
+                os._exit(0)
+    say(("survived", "", ""))
+    os._exit(0)
 
 
 def _failure(rule: Rule, place: Place, slot: int) -> str:
