@@ -64,9 +64,11 @@ class Shop:
 
     def __init__(self, folder: Path) -> None:
         prefix = f"h{uuid4().hex[:10]}."
+        names = TopologyNames(prefix)
         self._server = need(NATS)
         self._file = folder / "shop.db"
-        self._subject = TopologyNames(prefix).queue_subject("shop").encode()
+        self._subject = names.queue_subject("shop").encode()
+        self._stream = names.queue("shop")
         self.store = f"sqlite:///{self._file}"
         self.transport = f"{self._server}?prefix={prefix}&timeout=10"
         self.endpoint = Endpoint(
@@ -78,7 +80,7 @@ class Shop:
             await connection.execute(NOTES.insert(), {"body": body})
 
     async def publish(self, *messages: tuple[bytes, bytes]) -> None:
-        """Publish headers and bodies as they are."""
+        """Publish headers and bodies as they are, and wait until the server has stored them. Once for each shop."""
         client = Client()
         await client.connect(self._server)
         for headers, body in messages:
@@ -86,6 +88,9 @@ class Shop:
             word = b"HPUB" if headers else b"PUB"
             await client._send_command(b"%s %s %s\r\n%s%s\r\n" % (word, self._subject, sizes, headers, body))
         await client.flush()
+        async with asyncio.timeout(PATIENCE):  # the server stores what it has received a little later
+            while (await client.jetstream().stream_info(self._stream)).state.last_seq < len(messages):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
         await client.close()
 
     async def settled(self) -> tuple[Counter[bytes], list[DeadLetter]]:
