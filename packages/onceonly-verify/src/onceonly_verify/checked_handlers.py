@@ -115,13 +115,14 @@ class CheckedHandlers:
         if end is End.UNDECLARED:
             events = (replace(each, message=replace(each.message, type=UNDECLARED), to="") for each in effects)
             return Decision(tuple(events))
-        if not self._requests:
-            return Decision(effects, self._artifacts(text, mark, attempt))
-        url = f"{attempt}/0"
-        followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
-        request = Artifact(kind=HTTP, name=url, data=followed.message.body)
-        made = (*self._artifacts(text, mark, attempt), request)
-        return Decision((followed, *effects[1:]), made, (RemoteRequest(Verb.POST, url),))
+        urls = tuple(f"{attempt}/{index}" for index in range(self._requests))
+        followed = tuple(_following(each, url) for each, url in zip(effects, urls, strict=False))
+        asked = tuple(Artifact(kind=HTTP, name=url, data=each.message.body) for each, url in zip(followed, urls, strict=True))
+        return Decision(
+            (*followed, *effects[len(followed) :]),
+            (*self._artifacts(text, mark, attempt), *asked),
+            tuple(RemoteRequest(Verb.POST, url) for url in urls),
+        )
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the workload's policy, with a chance that is always the same."""
@@ -192,6 +193,11 @@ class CheckedHandlers:
     def _effect(self, identity: Identity, index: int, text: str, sending: Send) -> Send:
         fresh = self._programs.identity.outgoing_id(self._endpoint, identity, index)
         return replace(sending, message=replace(sending.message, id=fresh, body=text.encode()))
+
+
+def _following(effect: Send, url: str) -> Send:
+    """Give a message that follows up a request."""
+    return replace(effect, message=replace(effect.message, extensions=((REQUEST, url),)))
 
 
 async def _spoil(resources: Resources, text: str) -> None:

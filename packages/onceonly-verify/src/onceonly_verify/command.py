@@ -97,7 +97,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         int, typer.Option(min=1, help="States of a check after which a generated mutant is not caught by it.")
     ] = Limits().check_states,
     mutant_seconds: Annotated[
-        float, typer.Option(min=1, help="Seconds after which a generated mutant has survived.")
+        float, typer.Option(min=1, help="Seconds of processor time after which a generated mutant has survived.")
     ] = Limits().seconds,
     coverage: Annotated[
         bool, typer.Option(help="Also measure which lines and branches of the algorithms the checks reach. Runs no mutants.")
@@ -249,12 +249,17 @@ def _generate(plan: VerifyPlan, generated: GeneratedPlan, found: VerifyFindings)
     with watching("recording what checks reach", len(plan.checks or CHECKS), quiet=True) as watch:
         reach = reach_of(generated, recorded=lambda each: watch.done(each.check))
     tasks = tasks_of(generated, reach)
+    results: list[GeneratedResult] = []
     with watching("checking generated mutants", len(tasks), quiet=plan.as_json) as watch:
 
         def hunted(each: GeneratedResult) -> None:
+            results.append(each)
             watch.done(f"{each.name}: {f'caught in check {each.check!r}' if each.caught else 'SURVIVED'}")
 
-        found.generated = summed_up(run_generated(tasks, jobs=generated.jobs, done=hunted), generated)
+        try:
+            run_generated(tasks, jobs=generated.jobs, done=hunted)
+        finally:  # an interrupted run reports what it did so far
+            found.generated = summed_up(results, generated)
 
 
 def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:

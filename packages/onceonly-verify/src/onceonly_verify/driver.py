@@ -42,12 +42,18 @@ class CheckerDriver:
         """By how many milliseconds the clock of this run differs."""
         self.has_read_clock = False
         """Whether the program read the clock since the latest answer."""
+        self.has_failed = False
+        """Whether a call raised."""
         self._name = name
         self._count = 0
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Ask the checker."""
-        return await ask(operation)
+        try:
+            return await ask(operation)
+        except Exception:
+            self.has_failed = True
+            raise
 
     async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
         """Ask how the handler of this message ends."""

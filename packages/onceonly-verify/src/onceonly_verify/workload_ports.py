@@ -25,6 +25,7 @@ from onceonly_verify.checked_handlers import CheckedHandlers, EventClock, clock_
 from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_ring
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.expiry import ExpiringDriver, ExpiringWorld
+from onceonly_verify.invariants.cleanups import CleanupLog, WatchedArtifacts, WatchedEffects, WatchedRegister, WatchedRequests
 from onceonly_verify.naming import identities_of, mark_text, name_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld
@@ -272,10 +273,16 @@ def _effects_of(
     remote = programs.remote.MemoryRemote(driver) if workload.requests or workload.followed else None
     artifacts = {BLOB: programs.artifacts.MemoryArtifacts(driver, BLOB)} if workload.artifacts else {}
     register = _register_of(workload, programs, driver, store, endpoint=endpoint)
+    log = CleanupLog(lambda: driver.now + driver.skew)
+    if programs.has_log:
+        register = WatchedRegister(register, log)
+        artifacts = {kind: WatchedArtifacts(each, log) for kind, each in artifacts.items()}
+        remote = remote and WatchedRequests(remote, log, workload.requests)
     effects = programs.effects.RegisteredEffects(
         store, register, artifacts, ids=CheckedIdGenerator(driver), clock=clock_of(workload, driver)
     )
-    return effects.asking(remote) if remote and has_peers else effects
+    asking = effects.asking(remote) if remote and has_peers else effects
+    return WatchedEffects(asking, log) if programs.has_log else asking
 
 
 def is_swept(prepared: PreparedToken) -> bool:

@@ -16,7 +16,7 @@ from onceonly.model.record import Record
 from onceonly.model.token import PreparedToken, Token
 from onceonly.ports.bundle import Ports
 from onceonly_verify.checked_handlers import clock_of
-from onceonly_verify.invariants.reports import WatchedSweep, with_each_record
+from onceonly_verify.invariants.reports import RelayLog, WatchedSweep, with_each_record
 from onceonly_verify.naming import mark_text
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role, receiving
@@ -198,7 +198,8 @@ async def _relay(text: str, programs: Programs, ports: Ports) -> None:
         else:
             records = await ports.pending.find([Identity(ports.endpoint, text)])
         if records:
-            await with_each_record(programs.relay.relay(records, ports), records)
+            watched = RelayLog(ports).ports if programs.has_log else ports
+            await with_each_record(programs.relay.relay(records, watched), records)
 
 
 def asked(broker: Any, role: Role, transports: Any) -> Iterator[Begun]:

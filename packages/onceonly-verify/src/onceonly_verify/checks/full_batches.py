@@ -55,6 +55,7 @@ TWO_RUIN = _ending("abcd", ("a", RUINS), ("c", RUINS))
 RUNS_ON = _ending("abcd", ("b", OUTLASTS), ("d", FAILS))
 COPIES = Workload(arrivals=copies("a", "a"), behaviours=(("a", FAILS),), retry=HASTY)
 OTHER_BODIES = (*copies("a", "b"), Arrival("a", "x"), Arrival("a", "x"), Arrival("b", "y"))
+TWO_BODIES = (*copies("a", "b"), Arrival("a", "x"), Arrival("b", "y"))
 DOUBTED = (*copies("a", "b"), Arrival("c", "c", doubted=True), Arrival("d", "d", doubted=True))
 
 FULL_CHECKS: tuple[Check, ...] = (
@@ -156,6 +157,61 @@ FULL_CHECKS: tuple[Check, ...] = (
         reaches=("load", "save", "send", "dedup-contains", "dedup-add", "dead-letter", "ack", "release"),
     ),
     _full(
+        "two ids with two bodies each about two entities, a dedup store, two workers and a crash",
+        Workload(
+            arrivals=TWO_BODIES,
+            deduplication=DeduplicationMode.DEDUP,
+            entities=(("x", "f"), ("y", "f")),
+            may_be_both=True,
+        ),
+        Bounds(crashes=1),
+        batch=2,
+        workers=2,
+        reaches=("load", "save", "dedup-contains", "dedup-add", "send", "ack"),
+    ),
+    _full(
+        "two messages in a batch and their copies, tokens, and a failed call",
+        Workload(arrivals=copies("a", "b", "a", "b"), quiet=True, deduplication=DeduplicationMode.TOKENS),
+        Bounds(failures=1),
+        batch=2,
+        reaches=("load", "save", "token-live", "token-remove", "ack"),
+    ),
+    _full(
+        "tokens elsewhere, nothing to send, and a crash",
+        Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(crashes=1),
+        batch=1,
+        reaches=("begin", "commit", "token-live", "token-remove", "ack"),
+    ),
+    _full(
+        "two messages in a batch with two requests each, and a failed call",
+        Workload(arrivals=copies("a", "b"), effects=2, requests=2, deduplication=DeduplicationMode.HISTORY),
+        Bounds(failures=1),
+        batch=2,
+        reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
+    ),
+    _full(
+        "two responses in a batch that lead to other requests, and a failed call",
+        Workload(arrivals=copies("a", "b"), followed=True, requests=1),
+        Bounds(failures=1),
+        batch=2,
+        reaches=("begin", "commit", "remote-get", "remote-call", "send", "forget", "ack"),
+    ),
+    _full(
+        "a message with two requests, and a failed call",
+        Workload(arrivals=copies("a"), effects=2, requests=2, deduplication=DeduplicationMode.HISTORY),
+        Bounds(failures=1),
+        batch=1,
+        reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
+    ),
+    _full(
+        "tokens elsewhere, and two failed calls",
+        Workload(arrivals=copies("a"), deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(failures=2),
+        batch=1,
+        reaches=("begin", "commit", "token-live", "token-prepare", "token-activate", "send", "token-remove", "forget", "ack"),
+    ),
+    _full(
         "four effects that are always refused",
         Workload(arrivals=copies("a"), effects=4, refused=(0, 1, 2, 3), retry=HASTY),
         batch=1,
@@ -233,6 +289,20 @@ FULL_CHECKS: tuple[Check, ...] = (
         batch=4,
         janitors=1,
         reaches=("begin", "commit", "send", "dead-letter", "ack"),
+    ),
+    _full(
+        "two copies of a message, one of which failed and ruined its unit, next to a good message",
+        Workload(arrivals=(*copies("a", "c"), Arrival("c", "c", failed=1, doubted=True)), retry=HASTY),
+        batch=3,
+        reaches=HANDLED,
+    ),
+    _full(
+        "a ring, a message that comes early, and a failed call",
+        Workload(arrivals=copies("b", instant=NEXT), deduplication=DeduplicationMode.RING, quiet=True),
+        Bounds(failures=1),
+        batch=1,
+        janitors=1,
+        reaches=("begin", "commit", "send", "release", "ack"),
     ),
     _full(
         "a control message of a document that cannot be read",

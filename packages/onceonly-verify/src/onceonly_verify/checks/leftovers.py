@@ -86,6 +86,14 @@ LEFTOVER_CHECKS: tuple[Check, ...] = (
         reaches=PUBLISHED,
     ),
     Check(
+        name="an artifact and a transaction, and a relay that sends both",
+        workload=Workload(arrivals=copies("a"), clients=(Client("t"),), artifacts=1),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        relays=1,
+        reaches=PUBLISHED,
+    ),
+    Check(
         name="artifacts in a store with claims, two batches of one worker alone",
         workload=Workload(arrivals=copies("a", "b", "a", "b"), artifacts=1, quiet=True, alone=True),
         bounds=Bounds(),

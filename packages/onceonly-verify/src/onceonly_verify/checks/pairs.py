@@ -82,4 +82,15 @@ PAIR_CHECKS: tuple[Check, ...] = (
         Workload(arrivals=(*copies("a"), Arrival("a", "a", suspect=True, held=1)), retry=HASTY),
         SETTLED,
     ),
+    _one_worker(
+        "three copies, tokens",
+        Workload(arrivals=copies("a", "a", "a"), quiet=True, deduplication=DeduplicationMode.TOKENS),
+        ("load", "save", "token-live", "token-remove", "ack"),
+    ),
+    _one_worker(
+        "one id with two bodies, a dedup store, and nothing to send",
+        Workload(arrivals=OTHER_BODIES[::2], quiet=True, deduplication=DeduplicationMode.DEDUP),
+        ("load", "save", "dedup-contains", "dedup-add", "dead-letter", "ack"),
+        bounds=Bounds(crashes=1),
+    ),
 )

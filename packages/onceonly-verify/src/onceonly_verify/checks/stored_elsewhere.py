@@ -2,8 +2,8 @@
 
 from onceonly_verify.check import CHAIN, HASTY, ONE_OF_EACH, TWICE, Check
 from onceonly_verify.mutations import change
-from onceonly_verify.mutations.operations import drop
-from onceonly_verify.mutations.places import branch, condition
+from onceonly_verify.mutations.operations import drop, replace
+from onceonly_verify.mutations.places import argument, branch, condition
 from onceonly_verify.workload import Arrival, Behaviour, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -27,6 +27,8 @@ ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
 """Two messages under one id."""
 OLDER = (change("documents.store", "DocumentUnit._kept", drop(branch(condition("history")))),)
 """A version that stored a record without effects like any other: nothing is pending, and no time of the finish is stored."""
+WITHOUT_BODIES = (change("algorithms.admission", "DedupStoreAdmission.retire", replace(argument("_done.add", 1), "{}")),)
+"""A version that added marks without the fingerprints of bodies."""
 
 STORED_ELSEWHERE: tuple[Check, ...] = (
     Check(
@@ -90,6 +92,14 @@ STORED_ELSEWHERE: tuple[Check, ...] = (
         workers=1,
         older=OLDER,
         reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="a dedup store, an older version beside a newer one",
+        workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.DEDUP, quiet=True),
+        bounds=Bounds(),
+        workers=1,
+        older=WITHOUT_BODIES,
+        reaches=("load", "save", "dedup-contains", "dedup-add", "ack"),
     ),
     Check(
         name="a dedup store, another body",

@@ -1,6 +1,6 @@
 """The checks of tokens: of several messages, for several endpoints, with relays, and in pages of a sweeper."""
 
-from onceonly_verify.check import CHAIN, IMPATIENT, Check
+from onceonly_verify.check import CHAIN, HASTY, IMPATIENT, Check
 from onceonly_verify.checks.stored_elsewhere import DEDUPLICATED, IN_DATABASE, RECEIVED, TOKENIZED
 from onceonly_verify.workload import Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
@@ -96,6 +96,14 @@ TOKEN_CHECKS: tuple[Check, ...] = (
         workers=1,
         relays=1,
         reaches=("begin", "token-live", "token-activate", "send", "token-remove", "forget", "ack"),
+    ),
+    Check(
+        name="tokens elsewhere, given up with an effect that is refused once, and a relay",
+        workload=Workload(arrivals=copies("a"), retry=HASTY, deduplication=DeduplicationMode.ELSEWHERE),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        relays=1,
+        reaches=(*ELSEWHERE, "dead-letter"),
     ),
     Check(
         name="a chain with tokens, and a sweeper of both endpoints",

@@ -35,7 +35,7 @@ FIRST_WALKS, MORE_WALKS = 6, 4
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a mutant has survived: after so many states of one check, or of all checks, or after so many seconds."""
+    """When a mutant has survived: after so many states of one check, or of all checks, or so many seconds of processor time."""
 
     check_states: int = 30_000
     states: int = 400_000
@@ -92,7 +92,7 @@ class _OutOfTimeError(BaseException):
 
 def run_one(task: MutantTask) -> GeneratedResult:
     """Run a mutant until a check catches it or its limits are reached."""
-    began = time.perf_counter()
+    began = time.process_time()
     search = _Search(task)
     check = violation = broken = ""
     try:
@@ -108,7 +108,7 @@ def run_one(task: MutantTask) -> GeneratedResult:
         check=check,
         violation=violation,
         states=search.states,
-        seconds=time.perf_counter() - began,
+        seconds=time.process_time() - began,
         complete=not violation and search.is_complete,
         broken=broken,
     )
@@ -202,7 +202,10 @@ def _run(tasks: Sequence[MutantTask], tell: Tell) -> list[GeneratedResult]:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _OutOfTimeError after so many seconds, and again each second, for a program may swallow it."""
+    """Raise _OutOfTimeError after so many seconds, and again each second, for a program may swallow it.
+
+    They are processor time of this process, so a busy machine changes nothing.
+    """
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -210,10 +213,10 @@ def _alarm(seconds: float) -> Iterator[None]:
     def ring(_number: int, _frame: Any) -> None:
         raise _OutOfTimeError
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -67,6 +67,7 @@ class BatchLog:
         self._isolated = isolated
         self._endpoint = ports.endpoint
         self._handlers = ports.handlers
+        self._keeps = ports.store.keeps
         self._of: dict[Any, LoggedMessage] = {}
         self._other_bodies: set[Any] = set()
         self._unreadable: dict[Any, str] = {}
@@ -246,6 +247,8 @@ class BatchLog:
         for each in found.undecidable:
             self._logged(each.message.identity, "is found undecidable").undecidable = each.reason
         self._new = [self._logged(message.identity, "is found new") for message in found.new]
+        for logged in self._unit:
+            logged.unit_key = unit.key
         return self._opened(unit, partial(self._call, "commit"))
 
     def _after_admits(self, answer: Any, messages: Sequence[Message]) -> None:
@@ -476,7 +479,17 @@ class BatchLog:
             end = RETRIED if logged and logged.copied else FINISHED
             if self.ends.get(delivery.receipt) == RELEASED:
                 raise WrongReportError(f"lost: {delivery.body.decode()!r} is released, and acked after that")
-            self.ends[delivery.receipt] = DEAD if any(_is_of(each, delivery, logged) for each in self._letters) else end
+            end = DEAD if any(_is_of(each, delivery, logged) for each in self._letters) else end
+            if end == FINISHED and logged:
+                self._is_finished(logged)
+            self.ends[delivery.receipt] = end
+
+    def _is_finished(self, logged: LoggedMessage) -> None:
+        """Check that nothing is left of a message that is acked as handled."""
+        if logged.cleaned is None:
+            raise WrongReportError(f"leak: {logged.message.id!r} is acked, and what other attempts at it made is not deleted")
+        if self._keeps(logged.cleaned) and not logged.is_forgotten:
+            raise WrongReportError(f"leak: {logged.message.id!r} is acked, and its record is not forgotten")
 
     def _before_release(self, deliveries: Sequence[Delivery]) -> None:
         self._reruns.judged()
@@ -491,6 +504,22 @@ class BatchLog:
         self._error = None
 
     _after_release = _after_ack
+
+    def _before_clean(self, records: Sequence[Record]) -> None:
+        for record in records:
+            logged = self.messages.get(record.identity)
+            if logged and record.unit != logged.unit_key:
+                raise WrongReportError(f"leak: {record.identity.id!r} is cleaned up in {record.unit!r}, and not in its unit")
+
+    def _after_clean(self, _: None, records: Sequence[Record]) -> None:
+        for record in records:  # one that a control message leads to belongs to no delivery of the batch
+            if record.identity in self.messages:
+                self.messages[record.identity].cleaned = record
+
+    def _after_forget(self, _: None, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.identity in self.messages:
+                self.messages[record.identity].is_forgotten = True
 
     def _is_over(self, logged: LoggedMessage | None) -> None:
         if logged and logged.is_started:

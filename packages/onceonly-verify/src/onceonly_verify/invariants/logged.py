@@ -22,6 +22,8 @@ class LoggedMessage:
         self.deliveries: list[Delivery] = []
         self.units = 0
         """In how many units it was."""
+        self.unit_key = ""
+        """The key of its last unit."""
         self.end_unit()
         self.died: int | None = None
         """The count with which its run began that died."""
@@ -40,6 +42,9 @@ class LoggedMessage:
     def end_unit(self) -> None:
         """Forget what became of it in its last unit."""
         self.is_admitted = self.is_known = self.committed = self.postponed = self.refused = self.fenced = False
+        self.cleaned: Record | None = None
+        """Its record, once what other attempts at it made is deleted."""
+        self.is_forgotten = False
         self.record: Record | None = None
         self.cause: Exception | None = None
         """What ended its unit."""

@@ -1,7 +1,7 @@
 """What a program returns at its end must agree with what it was given, and with what it did."""
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from onceonly.model.errors import (
@@ -12,14 +12,16 @@ from onceonly.model.errors import (
     UpgradeRequired,
     VersionConflict,
 )
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
+from onceonly.model.record import Record
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
-from onceonly_verify.invariants.batch_log import DEAD, FINISHED, RETRIED, BatchLog
+from onceonly_verify.invariants.batch_log import DEAD, FINISHED, RETRIED, BatchLog, Observed
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
 from onceonly_verify.invariants.looks import LookLog
 
-__all__ = ["WatchedSweep", "WrongReportError", "reported", "with_each_record"]
+__all__ = ["RelayLog", "WatchedSweep", "WrongReportError", "reported", "with_each_record"]
 
 CLASSES = ("handled", "known", "dead", "retried", "postponed", "conflicted", "unknown")
 """Each delivery is counted in exactly one of them."""
@@ -57,6 +59,29 @@ async def with_each_record(work: Coroutine[Any, Any, Any], records: Sequence[Any
     if Counter(reported) != Counter(record.identity for record in records):
         raise WrongReportError(f"miscounted: {len(records)} records were relayed, and {len(reported)} are reported")
     return relayed
+
+
+class RelayLog:
+    """Notes what a relay does with records: one that is forgotten is found by no other relay. `ports` are what it uses."""
+
+    def __init__(self, ports: Ports) -> None:
+        """Watch these."""
+        self._done: dict[str, set[Identity]] = {"clean": set(), "retire": set()}
+        self.ports = ports._replace(
+            store=Observed(ports.store, self._call, {"forget": "forget"}),
+            admission=Observed(ports.admission, self._call, {"retire": "retire"}),
+            effects=Observed(ports.effects, self._call, {"clean": "clean"}),
+        )
+
+    async def _call(self, point: str, function: Callable[..., Awaitable[Any]], records: Sequence[Record]) -> Any:
+        identities = {record.identity for record in records}
+        if point == "forget":
+            for done, words in (("clean", "cleaned up"), ("retire", "retired")):
+                if left := sorted(identities - self._done[done]):
+                    raise WrongReportError(f"leak: the record of {left[0].id!r} is forgotten, and its message is not {words}")
+        answer = await function(records)
+        self._done.get(point, set()).update(identities)
+        return answer
 
 
 def problem_of(report: Any, log: BatchLog) -> str:

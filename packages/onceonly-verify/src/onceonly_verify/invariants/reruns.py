@@ -104,6 +104,7 @@ class Reruns:
             self._away |= {each.message.identity: self._key(each.message) for each in none}
 
     def _must_judge(self, error: Exception, logged: LoggedMessage | None) -> None:
+        self._judgeable = self._unjudged = None  # a second error, of what cleans up after the first, takes its place
         if logged is None or isinstance(error, NOT_JUDGED) or self._key(logged.message):
             return
         if self._has_committed or not isinstance(error, Unable):

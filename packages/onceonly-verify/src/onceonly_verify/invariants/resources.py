@@ -110,7 +110,7 @@ def unanswered(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator
     if workload.requests and len(workload.endpoints) == 1:
         executed = {body.decode() for body in worlds[REMOTE].executed}
         for text in sorted(text for _, text, _ in part.sunk):
-            if name_of(text).endswith(".0") and text not in executed:
+            if int(name_of(text).rpartition(".")[2]) < workload.requests and text not in executed:
                 yield f"unanswered: {text!r} was sent before the other service executed what it follows up"
 
 
@@ -213,7 +213,8 @@ def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, Sto
 
 def _asked(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
     """Name what committed attempts have asked of the other service."""
-    return {effect_text(name_of(text), 0, mark) for text, mark in stores[workload.endpoints[0]].notes}
+    rows = stores[workload.endpoints[0]].notes
+    return {effect_text(name_of(text), index, mark) for text, mark in rows for index in range(workload.requests)}
 
 
 def _live(workload: Workload, worlds: Worlds) -> frozenset[Token]:
@@ -223,8 +224,8 @@ def _live(workload: Workload, worlds: Worlds) -> frozenset[Token]:
 
 
 def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
-    """Name what committed attempts made."""
-    rows = stores[workload.endpoints[0]].notes
+    """Name what committed attempts made; transactions make nothing."""
+    rows = [row for row in stores[workload.endpoints[0]].notes if row[0] not in workload.unclaimed]
     return {effect_text(name_of(text), index, mark) for text, mark in rows for index in range(workload.artifacts)}
 
 

@@ -1,0 +1,223 @@
+"""What attempts left behind is removed in the order that the register promises: cancel the row, delete, remove the row."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onceonly.model.artifact import Reservation
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly_verify.invariants.logged import WrongReportError
+
+
+class _Cleaned:
+    """One row whose cancellation was requested, and what followed."""
+
+    def __init__(self, attempt: str) -> None:
+        self.attempt = attempt
+        self.has_failed = self.is_there = self.is_removed = False
+
+
+class CleanupLog:
+    """Notes what one run does with register rows and artifacts. A call that breaks a rule raises WrongReportError."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        """Begin with nothing cancelled; `now` is the clock of the run."""
+        self._now = now
+        self._latest: dict[Identity, str] = {}
+        """The attempt of this run at each message: the last one for which it opened a row."""
+        self._known: set[str] = set()
+        self._rows: list[_Cleaned] = []
+        self._found: list[Reservation] = []
+        self._asked: set[tuple[str, Identity]] = set()
+
+    def begin(self) -> None:
+        """Begin one call of the effects. Rows that were cancelled before stay cancelled."""
+        self._rows, self._found, self._asked = [], [], set()
+
+    def opens(self, rows: Sequence[Reservation]) -> None:
+        """Note that rows are to be opened. Their age decides when a sweeper may cancel them."""
+        for row in rows:
+            if row.at != self._now():
+                raise WrongReportError(f"hasty: the register row of attempt {row.attempt} is not opened as one of now")
+        self._latest |= {row.identity: row.attempt for row in rows}
+
+    def failed(self) -> None:
+        """Note that a call raised: what it was made for may not be complete."""
+        for row in self._rows[-1:]:
+            row.has_failed = True
+
+    def looks(self, identities: Sequence[Identity], unit: str) -> None:
+        """Note which rows are read."""
+        self._asked |= {(unit, identity) for identity in identities}
+
+    def found(self, rows: Sequence[Reservation]) -> None:
+        """Note the rows that were read."""
+        self._found += rows
+
+    def cancels(self, attempt: str) -> None:
+        """Note that a row is to be cancelled."""
+        self._rows.append(_Cleaned(attempt))
+
+    def cancelled(self, attempt: str, *, is_there: bool) -> None:
+        """Note that a row is cancelled, or gone."""
+        self._known.add(attempt)
+        self._rows[-1].is_there = is_there
+
+    def removes(self, attempt: str) -> None:
+        """Check that a row may be removed."""
+        if attempt not in self._known:
+            raise WrongReportError(f"leak: the register row of attempt {attempt} is to be removed, and it is not cancelled")
+
+    def removed(self, attempt: str) -> None:
+        """Note that a row is removed."""
+        for row in self._rows:
+            row.is_removed |= row.attempt == attempt
+
+    def deletes(self, name: str) -> None:
+        """Check that an artifact may be deleted."""
+        attempt = name.partition("/")[0]
+        if attempt not in self._known:
+            raise WrongReportError(f"unmade: {name!r} is to be deleted, and the row that permits its commit is not cancelled")
+
+    def discarded(self, records: Sequence[Record]) -> None:
+        """Check that nothing of these attempts is left to a sweeper."""
+        removed = {row.attempt for row in self._rows if row.is_removed}
+        for attempt in (record.attempt for record in records if record.attempt not in {"", *removed}):
+            raise WrongReportError(f"leak: attempt {attempt} has lost, and its register row is left")
+
+    def cleaned(self, records: Sequence[Record]) -> None:
+        """Check that the rows of all these messages were read, and that all open ones were cancelled."""
+        missed = sorted({(record.unit, record.identity) for record in records} - self._asked)
+        if missed:
+            raise WrongReportError(f"leak: {missed[0][1].id!r} is finished, and the register rows of its attempts are not read")
+        cancelled = {row.attempt for row in self._rows}
+        for attempt in (row.attempt for row in self._found if not row.cancelled and row.attempt not in cancelled):
+            raise WrongReportError(f"leak: a message is finished, and the register row of attempt {attempt} is open")
+        mine = {row.attempt for row in self._rows if row.is_there and not row.is_removed} & {*self._latest.values()}
+        for attempt in sorted(mine):  # it ran no handler, so no artifact can be left
+            raise WrongReportError(f"leak: attempt {attempt} found its message handled, and leaves its own register row")
+
+    def swept(self, reported: int) -> None:
+        """Check the number that a sweep reports."""
+        done = sum(not row.has_failed for row in self._rows)
+        if reported != done:
+            raise WrongReportError(f"miscounted: a sweep of register rows reports {reported}, and {done} were swept")
+
+
+class WatchedRegister:
+    """A register whose calls are noted."""
+
+    def __init__(self, register: Any, log: CleanupLog) -> None:
+        """Watch this one."""
+        self._register, self._log = register, log
+
+    def __getattr__(self, name: str) -> Any:
+        """Make every other call as it is."""
+        return getattr(self._register, name)
+
+    async def open(self, rows: Sequence[Reservation]) -> None:
+        """Write new rows; see the port."""
+        self._log.opens(rows)
+        await self._register.open(rows)
+
+    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
+        """Give rows; see the port."""
+        self._log.looks(identities, unit)
+        found: tuple[Reservation, ...] = await self._register.rows(identities, unit)
+        self._log.found(found)
+        return found
+
+    async def cancel(self, row: Reservation) -> bool:
+        """Cancel a row; see the port."""
+        self._log.cancels(row.attempt)
+        try:
+            is_there: bool = await self._register.cancel(row)
+        except Exception:
+            self._log.failed()
+            raise
+        self._log.cancelled(row.attempt, is_there=is_there)
+        return is_there
+
+    async def remove(self, row: Reservation) -> None:
+        """Remove a row; see the port. Raises WrongReportError if it is not cancelled."""
+        self._log.removes(row.attempt)
+        try:
+            await self._register.remove(row)
+        except Exception:
+            self._log.failed()
+            raise
+        self._log.removed(row.attempt)
+
+
+class WatchedArtifacts:
+    """A place of artifacts whose deletions are noted."""
+
+    def __init__(self, artifacts: Any, log: CleanupLog) -> None:
+        """Watch this one."""
+        self._artifacts, self._log = artifacts, log
+
+    def __getattr__(self, name: str) -> Any:
+        """Make every other call as it is."""
+        return getattr(self._artifacts, name)
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List names; see the port."""
+        try:
+            listed: tuple[str, ...] = await self._artifacts.names(prefix)
+        except Exception:
+            self._log.failed()
+            raise
+        return listed
+
+    async def delete(self, name: str) -> None:
+        """Delete an artifact; see the port. Raises WrongReportError if its attempt may still be committed."""
+        self._log.deletes(name)
+        try:
+            await self._artifacts.delete(name)
+        except Exception:
+            self._log.failed()
+            raise
+
+
+class WatchedRequests(WatchedArtifacts):
+    """Another service whose deletions are noted. An attempt may have made some requests of it, which are numbered."""
+
+    def __init__(self, remote: Any, log: CleanupLog, most: int) -> None:
+        """Watch this one; `most` is the largest number of requests that an attempt makes."""
+        super().__init__(remote, log)
+        self._most = most
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """Name what an attempt may have requested; see the port."""
+        return tuple(f"{prefix}{index}" for index in range(max(self._most, 1)))
+
+
+class WatchedEffects:
+    """The effects of an endpoint, and whether they clean up all that they are asked to."""
+
+    def __init__(self, effects: Any, log: CleanupLog) -> None:
+        """Watch these, whose register and artifacts write this log."""
+        self._effects, self._log = effects, log
+
+    def __getattr__(self, name: str) -> Any:
+        """Make every other call as it is."""
+        return getattr(self._effects, name)
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Clean up after attempts that have lost; see the port. Raises WrongReportError."""
+        self._log.begin()
+        await self._effects.discard(records)
+        self._log.discarded(records)
+
+    async def clean(self, records: Sequence[Record]) -> None:
+        """Clean up after the other attempts at messages; see the port. Raises WrongReportError."""
+        self._log.begin()
+        await self._effects.clean(records)
+        self._log.cleaned(records)
+
+    async def sweep(self, older_than: int, limit: int) -> int:
+        """Clean up after old attempts; see the port. Raises WrongReportError."""
+        self._log.begin()
+        swept: int = await self._effects.sweep(older_than, limit)
+        self._log.swept(swept)
+        return swept
