@@ -16,6 +16,8 @@ LEASES = "two messages of one entity in a batch, a dedup store, two workers and 
 RELAYED = "tokens elsewhere, given up with an effect that is refused once, and a relay"
 SWEPT = "two artifacts, and an early sweep"
 ASKED = "asked by another service, two effects, and a failed call"
+FAILING = "tokens elsewhere, asked by another service, and two failed calls"
+TRANSACTION = "tokens elsewhere, a transaction, a relay and two failed calls"
 WRONG = [
     (LOSING, "effects.RegisteredEffects.discard: swap _register.cancel and self._delete #1", "is to be deleted, and the row"),
     (LOSING, "effects.RegisteredEffects.discard: drop _register.remove #1", "has lost, and its register row is left"),
@@ -32,6 +34,9 @@ WRONG = [
     (LEASES, "outbox.drop: first of dropped for _forget_and_ack #1", "is acked, and its record is not forgotten"),
     (RELAYED, "relay.relay: drop effects.clean #1", "is forgotten, and its message is not cleaned up"),
     (RELAYED, "relay.relay: drop admission.retire #1", "is forgotten, and its message is not retired"),
+    (FAILING, "remote_execution.execute: drop admission.discard #1", "has lost, and its tokens are left"),
+    (FAILING, "remote_execution.execute: swap opened.abandon and admission.discard #1", "neither committed nor abandoned"),
+    (TRANSACTION, "transaction.complete: swap opened.abandon and admission.discard #1", "neither committed nor abandoned"),
     (ASKED, "remote_execution._dispatch: turn len((await relay(records, ports)).finished) < len(records) #1", "no call failed"),
 ]
 

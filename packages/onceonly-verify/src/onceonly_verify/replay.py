@@ -100,6 +100,7 @@ class GrantingDriver(CheckerDriver):
         self.waits.set()
         outcome = await self._granted
         if isinstance(outcome, Raises):
+            self.has_failed = True
             raise outcome.error()
         return outcome
 

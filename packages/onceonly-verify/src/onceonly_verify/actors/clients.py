@@ -142,12 +142,12 @@ class WatchedTransactions:
     """The transactions of a store, of which one attempt uses one.
 
     `committing` is whether it was sent its commit, and `committed` whether that was answered. `is_unread` is whether its key
-    was not read since.
+    was not read since. `is_open` is whether its unit has neither been committed nor abandoned.
     """
 
     def __init__(self, transactions: Any) -> None:
         """Watch these."""
-        self.committing = self.committed = False
+        self.committing = self.committed = self.is_open = False
         self.is_unread = True
         self._transactions = transactions
         self._opened: Any = None
@@ -159,6 +159,8 @@ class WatchedTransactions:
 
     def told_by(self, error: OnceOnlyError, attempt: str, *, has_key: bool) -> tuple[str, ...]:
         """Return the fields of `AnswersWorld` for an attempt that ended with this error. Raises WrongReportError."""
+        if self.is_open:
+            raise WrongReportError(f"leak: the unit of attempt {attempt} is neither committed nor abandoned") from error
         if isinstance(error, HandlerFailed):
             raise WrongReportError(
                 f"wrong answer: attempt {attempt} let {error!r} escape, which is for handlers of messages only"
@@ -174,7 +176,8 @@ class WatchedTransactions:
     async def open(self, opening: TransactionAttempt) -> Any:
         """Open one; see the port."""
         self._opened = opened = await self._transactions.open(opening)
-        return opened if isinstance(opened, IdempotencyEntry) else _WatchedTransaction(opened, self)
+        self.is_open = not isinstance(opened, IdempotencyEntry)
+        return _WatchedTransaction(opened, self) if self.is_open else opened
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key; see the port."""
@@ -195,7 +198,11 @@ class _WatchedTransaction:
     async def commit(self, record: Any, answer: bytes | None) -> None:
         self._watched.committing = True
         await self._opened.commit(record, answer)
-        self._watched.committed = True
+        self._watched.committed, self._watched.is_open = True, False
+
+    def abandon(self) -> None:
+        self._watched.is_open = False
+        self._opened.abandon()
 
 
 class _WatchedResources:

@@ -1,6 +1,6 @@
 """Who else is at work on an endpoint's store: those that execute what other services ask, as their network delivers it."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.documents.store import CLOCK_MARGIN_MS
-from onceonly.model.errors import OnceOnlyError, OutcomeUnknown
+from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
-from onceonly.model.message import Delivery, Send
+from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.model.remote import Request
 from onceonly.model.transaction import BlockDecision, TransactionAttempt
@@ -18,8 +18,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly_verify.actors.clients import PLACE
 from onceonly_verify.checked_handlers import clock_of
-from onceonly_verify.invariants.batch_log import Observed
-from onceonly_verify.invariants.logged import WrongReportError
+from onceonly_verify.invariants.executed import ExecutionLog
 from onceonly_verify.naming import mark_text
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
@@ -113,27 +112,14 @@ async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> bo
         notebook.write(key, mark)
         return BlockDecision(handlers.effects(Identity(ports.endpoint, mark), key, mark), mark.encode())
 
-    sent: list[Answer] = []
-    try:
-        response = await programs.execution.execute(opening, run, requests, _noting(ports, sent))
-    except OutcomeUnknown as error:
-        if programs.has_log and not handlers.driver.has_failed and {*sent} <= {Answer.TAKEN}:
-            raise WrongReportError(f"wrong answer: request {key!r} was told that {error}, and no call failed") from error
-        raise
+    log = ExecutionLog(key, requests, ports)
+    if programs.has_log:
+        response = await log.run(programs.execution.execute(opening, run, log, log.ports), handlers.driver)
+    else:
+        response = await programs.execution.execute(opening, run, requests, ports)
     if response is not None:
         handlers.driver.at_once(PortOperation("told", PLACE, _note, (key, response.decode())))
     return response is not None
-
-
-def _noting(ports: Ports, sent: list[Answer]) -> Ports:
-    """Note the answers of the broker."""
-
-    async def send(_point: str, function: Callable[..., Awaitable[Any]], sends: Sequence[Send]) -> Any:
-        answers = await function(sends)
-        sent.extend(answers)
-        return answers
-
-    return ports._replace(transport=Observed(ports.transport, send, {"send": "send"}))
 
 
 def _note(world: AnswersWorld, asked: str, response: str) -> tuple[AnswersWorld, None]:

@@ -17,6 +17,14 @@ EXECUTION_CHECKS: tuple[Check, ...] = (
         reaches=(),
     ),
     Check(
+        name="tokens elsewhere, asked by another service, and two failed calls",
+        workload=Workload(arrivals=(), asked=CALLED, deduplication=DeduplicationMode.ELSEWHERE),
+        bounds=Bounds(failures=2),
+        workers=0,
+        executors=1,
+        reaches=(),
+    ),
+    Check(
         name="tokens elsewhere, asked by another service, a crash and an early sweep",
         workload=Workload(arrivals=(), asked=CALLED, deduplication=DeduplicationMode.ELSEWHERE),
         bounds=Bounds(crashes=1, sweeps=1),

@@ -136,6 +136,7 @@ LEFTOVER_CHECKS: tuple[Check, ...] = (
         workers=1,
         peerless=1,
         batch=2,
+        full=True,
         reaches=("begin", "commit", "remote-get", "remote-call", "forget", "ack"),
     ),
     Check(

@@ -67,6 +67,13 @@ TOKEN_CHECKS: tuple[Check, ...] = (
         sweepers=1,
     ),
     Check(
+        name="tokens elsewhere, a transaction, a relay and two failed calls",
+        workload=Workload(arrivals=(), clients=(Client("t"),), deduplication=DeduplicationMode.ELSEWHERE),
+        bounds=Bounds(failures=2),
+        workers=0,
+        relays=1,
+    ),
+    Check(
         name="tokens elsewhere, two transactions, and a relay that sends both",
         workload=Workload(arrivals=(), clients=(Client("t"), Client("u")), deduplication=DeduplicationMode.ELSEWHERE),
         bounds=Bounds(crashes=2),
