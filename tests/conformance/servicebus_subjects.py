@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from onceonly.adapters.azure.servicebus import ServiceBusTransport
 from onceonly.adapters.azure.servicebus_address import read_servicebus
@@ -11,16 +11,13 @@ from onceonly.adapters.azure.servicebus_link import Link
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.suite import ENDPOINT
 from onceonly.ports.transport import Topology
-from tests.servers.available import need_proton
-
-if TYPE_CHECKING:
-    from tests.servers.servicebus.standin import StandIn
+from tests.servers.servicebus.standin import StandIn, standin
 
 
 class ServiceBusSubject:
     """A namespace of its own. The clock of the service is the test's."""
 
-    def __init__(self, server: "StandIn", clock: ManualClock, options: str) -> None:
+    def __init__(self, server: StandIn, clock: ManualClock, options: str) -> None:
         self.server = server
         self.clock = clock
         self.url = server.url + options
@@ -31,9 +28,6 @@ class ServiceBusSubject:
     @asynccontextmanager
     async def open(cls, options: str = "&lease=60&timeout=10") -> AsyncIterator[Self]:
         """Begin with nothing; close every connection at the end."""
-        need_proton()
-        from tests.servers.servicebus.standin import standin  # noqa: PLC0415 - it needs Proton
-
         clock = ManualClock()
         async with standin(clock.now) as server:
             subject = cls(server, clock, options)

@@ -89,10 +89,14 @@ def _read(body: bytes) -> tuple[str, dict[str, str]]:
 
 
 def _queue(entity: Entity, kind: str) -> str:
-    scheduled = entity.scheduled()
-    counted = {"ActiveMessageCount": len(entity.messages) - scheduled, "DeadLetterMessageCount": len(entity.dead)}
-    details = counted | {"ScheduledMessageCount": scheduled, "TransferMessageCount": 0, "TransferDeadLetterMessageCount": 0}
-    return _description(kind, entity.settings, details, len(entity.messages))
+    entity.activate()
+    counted = {"ActiveMessageCount": len(entity.messages), "DeadLetterMessageCount": len(entity.dead)}
+    details = counted | {
+        "ScheduledMessageCount": len(entity.later),
+        "TransferMessageCount": 0,
+        "TransferDeadLetterMessageCount": 0,
+    }
+    return _description(kind, entity.settings, details, entity.size)
 
 
 def _topic(topic: Topic) -> str:

@@ -1,58 +1,56 @@
-"""The connections of the stand-in: Proton's protocol engine on asyncio."""
+"""What the links of the stand-in do: they send, receive, settle, manage, and accept sessions."""
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from proton import (
-    UNDESCRIBED,
-    Array,
-    Collector,
-    Condition,
-    Connection,
-    Data,
-    Delivery,
-    Disposition,
-    Endpoint,
-    Event,
-    Link,
-    Message,
-    Transport,
-    symbol,
-    timestamp,
-)
-from proton import int32 as int_
-
+from tests.servers.servicebus.codec import Array, Described, Int, Malformed, Symbol, Timestamp
 from tests.servers.servicebus.entities import Entity, Namespace, Refused
-from tests.servers.servicebus.wire import read_batch, read_one, tag_of, write
+from tests.servers.servicebus.protocol import ACCEPTED, MODIFIED, REJECTED, RELEASED, Frames, Link, Session, rejected
+from tests.servers.servicebus.wire import Request, answer, read_batch, read_one, tag_of, write
 
 TICKS = 621_355_968_000_000_000  # .NET's ticks at the beginning of 1970
-MAX_MESSAGE = 1024 * 1024
-SESSION_FILTER = symbol("com.microsoft:session-filter")
+MAX_MESSAGE = 256 * 1024
+SESSION_FILTER = "com.microsoft:session-filter"
+TIMEOUT = "com.microsoft:timeout"
+SESSION_LOST = "com.microsoft:session-lock-lost"
+DEFAULT_TIMEOUT_MS = 60_000
+_LONG, _TIMESTAMP = 0x81, 0x83
 
 
 class Broker:
-    """Everything that connections share. Tests set how it fails: `refusals` by path, and `silent` to confirm nothing."""
+    """Everything that connections share. Tests set how it fails.
+
+    `refusals` is what it answers to messages and new links, by path, and `refused_operations` to management, by operation.
+    `silent` is that it stores messages and cuts the connection instead of confirming, `deaf` that it never answers.
+    """
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         self.peers: set[Peer] = set()
         self.refusals: dict[str, Refused] = {}
+        self.refused_operations: dict[str, Refused] = {}
         self.silent = False
+        self.deaf = False
         self.requests: list[str] = []
 
     def serve(self) -> "Peer":
         """Make the protocol of one connection."""
         return Peer(self)
 
-    def store(self, path: str, raw: bytes) -> None:
+    def store(self, path: str, raw: bytes, message_format: int) -> None:
         """Store what one transfer brings. Raises Refused."""
         if (refused := self.refusals.get(path.lower())) is not None:
             raise refused
         if path.lower() not in self.namespace.topics and self.namespace.find(path) is None:
             raise Refused("amqp:not-found", f"The messaging entity '{path}' could not be found.")
-        self.namespace.send(path, read_batch(raw))
+        if len(raw) > MAX_MESSAGE:
+            raise Refused("amqp:link:message-size-exceeded", f"the message has {len(raw)} bytes; the limit is {MAX_MESSAGE}")
+        try:
+            messages = read_batch(raw, message_format)
+        except (Malformed, TypeError, AttributeError, ValueError) as error:
+            raise Refused("amqp:decode-error", str(error)) from error
+        self.namespace.send(path, messages)
 
     def pump(self) -> None:
         """Deliver what waits to those who asked for it."""
@@ -66,161 +64,111 @@ class Broker:
             peer.cut()
 
 
-class Peer(asyncio.Protocol):
+class Peer(Frames):
     """One connection of a client."""
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__()
         self._broker = broker
-        self._engine = Transport(Transport.SERVER)
-        self._engine.sasl().allowed_mechs("ANONYMOUS PLAIN")
-        self._connection = Connection()
-        self._collector = Collector()
-        self._connection.collect(self._collector)
-        self._engine.bind(self._connection)
-        self._io: asyncio.Transport | None = None
-        self._senders: dict[Link, Entity | None] = {}
+        self._senders: dict[Link, Entity] = {}
         self._sessions: dict[Link, str] = {}
-        self._waiting: dict[Link, str | None] = {}
-        self._paths: dict[Link, str] = {}
-        self._held: dict[Delivery, tuple[Entity, UUID]] = {}
+        self._waiting: dict[Link, tuple[str | None, float]] = {}
+        self._held: dict[tuple[int, int], tuple[Entity, UUID]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._io = transport
+        super().connection_made(transport)
         self._broker.peers.add(self)
-        self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, act, and answer."""
-        while data:
-            capacity = self._engine.capacity()
-            if capacity <= 0:
-                break
-            used = self._engine.push(data[:capacity])
-            data = data[used if isinstance(used, int) and used > 0 else capacity :]
-            self._work()
-        self._flush()
+        """Act, then deliver what that makes possible."""
+        super().data_received(data)
         self._broker.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what the client asked for. Its locks stay until they end; its sessions are given up."""
         self._broker.peers.discard(self)
-        for link, session in self._sessions.items():
-            entity = self._senders.get(link)
-            if entity is not None:
-                entity.close_session(session, counts=False)
-        self._senders.clear()
+        for link in tuple(self._senders):
+            self.detached(link)
         self._waiting.clear()
-
-    def cut(self) -> None:
-        """Cut the connection."""
-        if self._io is not None:
-            self._io.abort()
 
     def pump(self) -> None:
         """Deliver to every link with credit."""
-        for link, wanted in tuple(self._waiting.items()):
-            self._accept_session(link, wanted)
+        for link, (wanted, until) in tuple(self._waiting.items()):
+            self._accept_session(link, wanted, until)
         for link, entity in tuple(self._senders.items()):
-            if entity is None:
+            session = self._sessions.get(link)
+            if self._broker.namespace.find(_path_of(link.address)) is not entity:
+                self._end(link, "amqp:not-found", "The messaging entity was deleted.")
                 continue
-            while link.credit > 0 and (message := entity.take(link, self._sessions.get(link))) is not None:
+            entity.end_locks()
+            if session is not None and not entity.holds(session, link):
+                self._end(link, SESSION_LOST, "The session lock has expired.")
+                continue
+            while link.credit > 0 and (message := entity.take(session)) is not None:
                 assert message.token is not None
-                delivery = link.delivery(tag_of(message.token))
-                link.send(write(message))
-                link.advance()
-                self._held[delivery] = entity, message.token
-            if link.drain_mode:
-                link.drained()
-        self._flush()
+                delivery = self.deliver(link, tag_of(message.token), write(message))
+                self._held[link.session.channel, delivery] = entity, message.token
+            if link.drains:
+                self.drained(link)
 
-    def _flush(self) -> None:
-        self._work()
-        while (pending := self._engine.pending()) > 0:
-            if self._io is not None and not self._io.is_closing():
-                self._io.write(self._engine.peek(pending))
-            self._engine.pop(pending)
-            self._work()
-        if pending < 0 and self._io is not None:
-            self._io.close()
-
-    def _work(self) -> None:
-        while (event := self._collector.peek()) is not None:
-            self._act(event)
-            self._collector.pop()
-
-    def _act(self, event: Event) -> None:
-        kind = event.type
-        if kind == Event.CONNECTION_REMOTE_OPEN:
-            event.connection.container = "stand-in"
-            event.connection.open()
-        elif kind == Event.SESSION_REMOTE_OPEN:
-            event.session.open()
-        elif kind in (Event.SESSION_REMOTE_CLOSE, Event.CONNECTION_REMOTE_CLOSE):
-            event.context.close()
-        elif kind == Event.LINK_REMOTE_OPEN:
-            self._attach(event.link)
-        elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
-            self._detach(event.link)
-        elif kind == Event.DELIVERY:
-            self._delivery(event.delivery)
+    def _end(self, link: Link, condition: str, why: str) -> None:
+        self.detached(link)
+        self.refuse(link, condition, why)
 
     # Links
 
-    def _attach(self, link: Link) -> None:
-        terminus = link.remote_source if link.is_sender else link.remote_target
-        path = _path_of(terminus.address or "")
-        refused = self._broker.refusals.get(path.lower())
-        if refused is None and not self._exists(path, receives=link.is_sender):
+    def attached(self, link: Link) -> None:
+        """Open a link, refuse it, or let it wait for a session."""
+        path = _path_of(link.address)
+        refused = None if path.startswith("$") else self._broker.refusals.get(path.lower())
+        if refused is None and not self._exists(path, receives=link.sends):
             refused = Refused("amqp:not-found", f"The messaging entity '{path}' could not be found.")
-        if refused is not None and not path.startswith("$"):
-            link.open()
-            link.condition = Condition(refused.condition, refused.why)
-            link.close()
-            return
-        self._paths[link] = path
-        entity = self._broker.namespace.find(path) if link.is_sender else None
-        if entity is not None and entity.has_sessions:
-            wanted = _session_of(link)
-            self._waiting[link] = wanted
-            self._accept_session(link, wanted)
-            return
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
-        link.rcv_settle_mode = link.remote_rcv_settle_mode
-        link.max_message_size = MAX_MESSAGE
-        link.open()
-        if link.is_sender:
-            self._senders[link] = entity
+        entity = self._broker.namespace.find(path) if link.sends else None
+        if refused is None and entity is not None and entity.has_sessions != (SESSION_FILTER in link.filters):
+            why = "requires sessions" if entity.has_sessions else "has no sessions"
+            refused = Refused("amqp:not-allowed", f"It is not possible to create this receiver: the entity {why}.")
+        if refused is not None:
+            self.refuse(link, refused.condition, refused.why)
+        elif entity is not None and entity.has_sessions:
+            found = link.filters[SESSION_FILTER]
+            wanted = found.value if isinstance(found, Described) else found
+            milliseconds = int(link.properties.get(TIMEOUT) or DEFAULT_TIMEOUT_MS)
+            until = asyncio.get_running_loop().time() + milliseconds / 1000
+            self._waiting[link] = wanted, until
+            self._accept_session(link, wanted, until)
         else:
-            link.flow(1000)
+            self.accept(link, most=MAX_MESSAGE)
+            if entity is not None:
+                self._senders[link] = entity
 
-    def _accept_session(self, link: Link, wanted: str | None) -> None:
-        entity = self._broker.namespace.find(self._paths[link])
-        session = None if entity is None else entity.free_session(wanted)
-        if session is None or entity is None:
-            return
-        del self._waiting[link]
-        entity.sessions[session] = link
-        self._sessions[link] = session
-        self._senders[link] = entity
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
-        filters = Data()
-        filters.put_dict({SESSION_FILTER: session})
-        link.source.filter.copy(filters)
-        until = entity.now() + entity.lock_ms
-        link.properties = {symbol("com.microsoft:locked-until-utc"): until * 10_000 + TICKS}
-        link.open()
-
-    def _detach(self, link: Link) -> None:
+    def detached(self, link: Link) -> None:
+        """Give up the session of a link."""
         entity, session = self._senders.pop(link, None), self._sessions.pop(link, None)
         self._waiting.pop(link, None)
-        if entity is not None and session is not None:
+        if entity is not None and session is not None and entity.holds(session, link):
             entity.close_session(session, counts=False)
-        if link.state & Endpoint.LOCAL_ACTIVE:
-            link.close()
+
+    def flowed(self, link: Link) -> None:
+        """`pump` delivers."""
+
+    def _accept_session(self, link: Link, wanted: str | None, until: float) -> None:
+        entity = self._broker.namespace.find(_path_of(link.address))
+        session = None if entity is None else entity.free_session(wanted)
+        if session is None or entity is None:
+            if wanted is not None and entity is not None:
+                self._waiting.pop(link)
+                self.refuse(link, "com.microsoft:session-cannot-be-locked", f"The requested session '{wanted}' is locked.")
+            elif asyncio.get_running_loop().time() >= until:
+                self._waiting.pop(link)
+                self.refuse(link, TIMEOUT, "The operation did not complete within the allotted timeout.")
+            return
+        del self._waiting[link]
+        locked_until = entity.open_session(session, link)
+        self._sessions[link] = session
+        self._senders[link] = entity
+        properties: dict[str, Any] = {"com.microsoft:locked-until-utc": locked_until * 10_000 + TICKS}
+        self.accept(link, filters={Symbol(SESSION_FILTER): session}, most=MAX_MESSAGE, **properties)
 
     def _exists(self, path: str, *, receives: bool) -> bool:
         entity = path.removesuffix("/$management")
@@ -233,106 +181,94 @@ class Peer(asyncio.Protocol):
 
     # Transfers
 
-    def _delivery(self, delivery: Delivery) -> None:
-        link = delivery.link
-        if link.is_receiver and delivery.readable and not delivery.partial:
-            raw = link.recv(delivery.pending)
-            link.advance()
-            link.flow(1)
-            self._received(link, delivery, raw)
-        elif link.is_sender and delivery.updated:
-            self._settled(delivery)
-
-    def _received(self, link: Link, delivery: Delivery, raw: bytes) -> None:
-        path = self._paths.get(link, "")
-        if path == "$cbs":
-            delivery.update(Delivery.ACCEPTED)
-            delivery.settle()
-            self._authorize(link, raw)
+    def received(self, link: Link, raw: bytes) -> None:
+        """Store a message, or answer a request."""
+        if self._broker.deaf:
             return
-        if path.endswith("/$management"):
-            delivery.update(Delivery.ACCEPTED)
-            delivery.settle()
-            self._manage(link, path, raw)
+        path = _path_of(link.address)
+        if path == "$cbs" or path.endswith("/$management"):
+            self.settle(link)
+            request = Request(raw)
+            found = self._authorize(request) if path == "$cbs" else self._manage(path, request)
+            self._reply(link, answer(request, *found))
             return
         self._broker.requests.append("send")
         try:
-            self._broker.store(path, raw)
+            self._broker.store(path, raw, link.message_format)
         except Refused as error:
-            delivery.local.condition = Condition(error.condition, error.why)
-            delivery.update(Delivery.REJECTED)
-        else:
-            if self._broker.silent:
-                self.cut()
-                return
-            delivery.update(Delivery.ACCEPTED)
-        delivery.settle()
+            self.settle(link, error.condition, error.why)
+            return
+        if self._broker.silent:
+            self.cut()
+            return
+        self.settle(link)
 
-    def _authorize(self, link: Link, raw: bytes) -> None:
+    def settled(self, session: Session, delivery: int, state: Described) -> Described:
+        """Complete a message, or unlock it. Say so, or why not."""
+        entity, token = self._held.pop((session.channel, delivery), (None, None))
+        self._broker.requests.append("settle")
+        outcome = int(state.descriptor)
+        if entity is None or token is None:
+            return rejected("com.microsoft:message-lock-lost", "the lock supplied is invalid")
+        try:
+            if outcome == ACCEPTED:
+                entity.complete(token)
+            elif outcome == RELEASED:
+                entity.abandon(token, counts=False)
+            elif outcome == REJECTED:
+                entity.bury(token)
+            elif outcome == MODIFIED:
+                entity.abandon(token, counts=bool(state.value and state.value[0]))
+        except Refused as error:
+            return rejected(error.condition, error.why)
+        return Described(state.descriptor, [])
+
+    # Nodes
+
+    def _authorize(self, request: Request) -> tuple[dict[str, Any]]:
         """Answer to a token: the service refuses one for an entity that does not exist."""
-        request = Message()
-        request.decode(raw)
-        entity = _path_of((request.properties or {}).get("name", ""))
+        entity = _path_of(request.properties.get("name", ""))
         status, why = 202, "Accepted"
-        if (
+        if "cbs" in self._broker.refused_operations:
+            status, why = 401, self._broker.refused_operations["cbs"].why
+        elif (
             not self._exists(entity.removesuffix("/$management"), receives=True)
             and entity.lower() not in self._broker.namespace.topics
         ):
             status, why = 404, f"The messaging entity '{entity}' could not be found."
-        self._reply(link, Message(), raw, {"status-code": int_(status), "status-description": why})
+        return ({"status-code": Int(status), "status-description": why},)
 
-    def _settled(self, delivery: Delivery) -> None:
-        held = self._held.pop(delivery, None)
-        if held is None:
-            return
-        entity, token = held
-        state = delivery.remote_state
-        with suppress(Refused):
-            if state == Disposition.ACCEPTED:
-                entity.complete(token)
-            elif state == Disposition.RELEASED:
-                entity.abandon(token, counts=False)
-            elif state == Disposition.REJECTED:
-                entity.bury(token)
-            elif state == Disposition.MODIFIED:
-                entity.abandon(token, counts=bool(delivery.remote.failed))
-        delivery.update(state)
-        delivery.settle()
-
-    # Management
-
-    def _manage(self, link: Link, path: str, raw: bytes) -> None:
-        request = Message()
-        request.decode(raw)
-        operation = (request.properties or {}).get("operation", "").removeprefix("com.microsoft:")
+    def _manage(self, path: str, request: Request) -> tuple[dict[str, Any], Any]:
+        operation = request.properties.get("operation", "").removeprefix("com.microsoft:")
         self._broker.requests.append(operation)
         entity = self._broker.namespace.find(path.removesuffix("/$management"))
-        answer = Message()
         try:
-            answer.body = operate(entity, operation, request.body or {})
-            properties = {"statusCode": int_(200), "statusDescription": "OK"}
+            if operation in self._broker.refused_operations:
+                raise self._broker.refused_operations[operation]
+            if "session-id" in (request.body or {}) and entity is not None:
+                self._check_session(entity, request)
+            body = operate(entity, operation, request.body or {})
         except Refused as error:
-            status = 404 if "not-found" in error.condition else 410
-            condition = symbol(error.condition)
-            properties = {"statusCode": int_(status), "statusDescription": error.why, "errorCondition": condition}
-        self._reply(link, answer, raw, properties)
+            status = 404 if "not-found" in error.condition else 503 if "busy" in error.condition else 410
+            condition = Symbol(error.condition)
+            return {"statusCode": Int(status), "statusDescription": error.why, "errorCondition": condition}, None
+        return {"statusCode": Int(200), "statusDescription": "OK"}, body
 
-    def _reply(self, link: Link, answer: Message, raw: bytes, properties: dict[str, Any]) -> None:
+    def _check_session(self, entity: Entity, request: Request) -> None:
+        """Refuse what is not asked by the link that holds the session. Raises Refused."""
+        entity.end_locks()
+        session, name = request.body["session-id"], request.properties.get("associated-link-name")
+        if not any(link.name == name and entity.holds(session, link) for link in self._sessions):
+            raise Refused(SESSION_LOST, f"The lock of session '{session}' has expired.")
+
+    def _reply(self, link: Link, raw: bytes) -> None:
         """Send an answer on the link of this session that receives from the same node."""
-        request = Message()
-        request.decode(raw)
-        answer.correlation_id = request.id
-        answer.properties = properties
-        path = self._paths[link]
-        for reply in tuple(self._paths):
-            if reply.is_sender and self._paths[reply] == path and reply.session == link.session:
-                delivery = reply.delivery(reply.delivery_tag().encode())
-                reply.send(answer.encode())
-                reply.advance()
-                delivery.settle()
+        for reply in link.session.links.values():
+            if reply.sends and _path_of(reply.address) == _path_of(link.address):
+                self.deliver(reply, b"reply", raw, settled=True)
 
 
-def operate(entity: Entity | None, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+def operate(entity: Entity | None, operation: str, body: dict[str, Any]) -> Any:
     """Do what a management request asks for; return the body of the answer. Raises Refused."""
     if entity is None:
         raise Refused("amqp:not-found", "The messaging entity could not be found.")
@@ -345,16 +281,23 @@ def _renew(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
     tokens = _tokens(body)
     for token in tokens:
         entity.held(token)
-    return {"expirations": Array(UNDESCRIBED, Data.TIMESTAMP, *[timestamp(entity.renew(token)) for token in tokens])}
+    return {"expirations": Array(_TIMESTAMP, tuple(entity.renew(token) for token in tokens))}
 
 
 def _renew_session(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
-    if body["session-id"] not in entity.sessions:
-        raise Refused("com.microsoft:session-lock-lost", "the session lock has expired")
-    for message in entity.messages.values():
-        if message.session == body["session-id"] and message.token is not None:
-            message.until = entity.now() + entity.lock_ms
-    return {"expiration": timestamp(entity.now() + entity.lock_ms)}
+    return {"expiration": Timestamp(entity.renew_session(body["session-id"]))}
+
+
+def _get_state(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
+    return {"session-state": entity.states.get(body["session-id"])}
+
+
+def _set_state(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
+    if body["session-state"] is None:
+        entity.states.pop(body["session-id"], None)
+    else:
+        entity.states[body["session-id"]] = bytes(body["session-state"])
+    return {}
 
 
 def _dispose(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
@@ -373,12 +316,12 @@ def _schedule(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
         message = read_one(bytes(each["message"]))
         entity.put(message)
         numbers.append(message.number)
-    return {"sequence-numbers": Array(UNDESCRIBED, Data.LONG, *numbers)}
+    return {"sequence-numbers": Array(_LONG, tuple(numbers))}
 
 
 def _cancel(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
     for number in _elements(body["sequence-numbers"]):
-        if entity.messages.pop(int(number), None) is None:
+        if entity.later.pop(int(number), None) is None:
             raise Refused("com.microsoft:message-not-found", "the message is not scheduled")
     return {}
 
@@ -392,6 +335,8 @@ def _peek(entity: Entity, body: dict[str, Any]) -> dict[str, Any]:
 _OPERATIONS = {
     "renew-lock": _renew,
     "renew-session-lock": _renew_session,
+    "get-session-state": _get_state,
+    "set-session-state": _set_state,
     "update-disposition": _dispose,
     "schedule-message": _schedule,
     "cancel-scheduled-message": _cancel,
@@ -404,21 +349,10 @@ def _tokens(body: dict[str, Any]) -> list[UUID]:
 
 
 def _elements(array: Any) -> list[Any]:
-    if array is None:
-        return []
-    return list(getattr(array, "elements", array))
+    return list(array.values) if isinstance(array, Array) else list(array or [])
 
 
 def _path_of(address: str) -> str:
     """Return what follows the host of an address."""
     _, scheme, rest = address.rpartition("://")
     return rest.partition("/")[2] if scheme else rest
-
-
-def _session_of(link: Link) -> str | None:
-    filters = link.remote_source.filter
-    filters.rewind()
-    if not filters.next():
-        return None
-    found: Any = dict(filters.get_object()).get(SESSION_FILTER)
-    return getattr(found, "value", found)

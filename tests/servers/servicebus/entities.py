@@ -1,13 +1,11 @@
 """Queues, topics and subscriptions in memory, with the rules of the service for locks, delivery counts and schedules."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import count
 from uuid import UUID, uuid4
-
-import isodate
 
 NEVER = "P10675199DT2H48M5.4775807S"
 QUEUE_DEFAULTS = {
@@ -23,6 +21,7 @@ QUEUE_DEFAULTS = {
     "Status": "Active",
     "AutoDeleteOnIdle": NEVER,
 }
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
 FULL = "amqp:resource-limit-exceeded"
 
 
@@ -48,7 +47,6 @@ class StoredMessage:
     deliveries: int = 0
     token: UUID | None = None
     until: int = 0
-    holder: object = None
 
     def copied(self) -> "StoredMessage":
         """Copy it as it was sent."""
@@ -56,8 +54,19 @@ class StoredMessage:
 
 
 @dataclass
+class SessionLock:
+    """Who holds a session, and until when."""
+
+    holder: object
+    until: int
+
+
+@dataclass
 class Entity:
-    """A queue, or the store of a subscription. `limit` is how many messages it takes, for tests of full queues."""
+    """A queue, or the store of a subscription. `limit` is how many messages it takes, for tests of full queues.
+
+    `later` has scheduled messages. When one is due, it gets a new sequence number, as if it came then.
+    """
 
     name: str
     settings: dict[str, str]
@@ -65,9 +74,12 @@ class Entity:
     numbers: Iterable[int]
     limit: int = 1_000_000
     messages: "OrderedDict[int, StoredMessage]" = field(default_factory=OrderedDict)
+    later: dict[int, StoredMessage] = field(default_factory=dict)
+    locked: dict[UUID, StoredMessage] = field(default_factory=dict)
     dead: list[StoredMessage] = field(default_factory=list)
     seen: dict[object, int] = field(default_factory=dict)
-    sessions: dict[str, object] = field(default_factory=dict)
+    sessions: dict[str, "SessionLock"] = field(default_factory=dict)
+    states: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def lock_ms(self) -> int:
@@ -83,7 +95,7 @@ class Entity:
         """Store a message. Raises Refused."""
         if self.has_sessions and message.session is None:
             raise Refused("amqp:not-allowed", f"the entity {self.name} requires a session id")
-        if len(self.messages) >= self.limit:
+        if self.size >= self.limit:
             raise Refused(FULL, f"the entity {self.name} is full")
         if self.settings["RequiresDuplicateDetection"] == "true" and message.message_id is not None:
             if message.message_id in self.seen:
@@ -91,33 +103,46 @@ class Entity:
             self.seen[message.message_id] = self.now()
         message.number = next(iter(self.numbers))
         message.enqueued = max(self.now(), message.due)
-        self.messages[message.number] = message
+        (self.later if message.due > self.now() else self.messages)[message.number] = message
 
-    def scheduled(self) -> int:
-        """Count what is not due."""
-        now = self.now()
-        return sum(message.due > now for message in self.messages.values())
+    @property
+    def size(self) -> int:
+        """Count all messages."""
+        return len(self.messages) + len(self.later)
 
-    def take(self, holder: object, session: str | None = None) -> StoredMessage | None:
-        """Lock the first message that waits, for a holder."""
+    def activate(self) -> None:
+        """Let those messages wait that are due."""
         now = self.now()
-        self.end_locks(now)
+        for message in sorted((each for each in self.later.values() if each.due <= now), key=lambda each: each.due):
+            del self.later[message.number]
+            message.number = next(iter(self.numbers))
+            self.messages[message.number] = message
+
+    def take(self, session: str | None = None) -> StoredMessage | None:
+        """Lock the first message that waits."""
+        self.activate()
+        self.end_locks()
         for message in self.messages.values():
-            if message.token is None and message.due <= now and (session is None or message.session == session):
-                message.token, message.until, message.holder = uuid4(), now + self.lock_ms, holder
+            if message.token is None and (session is None or message.session == session):
+                message.token, message.until = uuid4(), self.now() + self.lock_ms
+                self.locked[message.token] = message
                 return message
         return None
 
-    def end_locks(self, now: int, *, every: bool = False) -> None:
-        """End the locks that are over, or all."""
-        for message in tuple(self.messages.values()):
-            if message.token is not None and (every or message.until <= now):
+    def end_locks(self, *, every: bool = False) -> None:
+        """End the locks that are over, or all. A message of a session is locked as long as its session."""
+        now = self.now()
+        for session, lock in tuple(self.sessions.items()):
+            if every or lock.until <= now:
+                self.close_session(session, counts=True)
+        for message in tuple(self.locked.values()):
+            if every or (message.until <= now and not self.has_sessions):
                 self._unlock(message, counts=True)
 
     def held(self, token: UUID) -> StoredMessage:
         """Find a locked message. Raises Refused."""
-        self.end_locks(self.now())
-        found = next((message for message in self.messages.values() if message.token == token), None)
+        self.end_locks()
+        found = self.locked.get(token)
         if found is None:
             raise Refused("com.microsoft:message-lock-lost", "the lock supplied is invalid")
         return found
@@ -125,6 +150,7 @@ class Entity:
     def complete(self, token: UUID) -> None:
         """Delete a locked message."""
         del self.messages[self.held(token).number]
+        del self.locked[token]
 
     def abandon(self, token: UUID, *, counts: bool = True) -> None:
         """Unlock a message. Released, its delivery count does not change."""
@@ -133,7 +159,7 @@ class Entity:
     def bury(self, token: UUID) -> None:
         """Move a locked message to the dead-letter queue."""
         message = self.held(token)
-        del self.messages[message.number]
+        self.complete(token)
         self.dead.append(message)
 
     def renew(self, token: UUID) -> int:
@@ -144,24 +170,39 @@ class Entity:
 
     def free_session(self, wanted: str | None) -> str | None:
         """Choose a session that has a message and that nobody holds."""
-        now = self.now()
+        self.activate()
+        self.end_locks()
         for message in self.messages.values():
-            found = message.session
-            if found is None or found in self.sessions or message.due > now:
-                continue
-            if wanted in (None, found):
-                return found
+            if message.session is not None and message.session not in self.sessions and wanted in (None, message.session):
+                return message.session
         return wanted if wanted is not None and wanted not in self.sessions else None
+
+    def open_session(self, session: str, holder: object) -> int:
+        """Lock a session; return until when."""
+        until = self.now() + self.lock_ms
+        self.sessions[session] = SessionLock(holder, until)
+        return until
+
+    def holds(self, session: str, holder: object) -> bool:
+        """Tell whether a session is locked by this holder."""
+        return session in self.sessions and self.sessions[session].holder is holder
+
+    def renew_session(self, session: str) -> int:
+        """Let the lock of a session begin again."""
+        self.sessions[session].until = self.now() + self.lock_ms
+        return self.sessions[session].until
 
     def close_session(self, session: str, *, counts: bool) -> None:
         """Give a session up with all that is locked in it."""
         self.sessions.pop(session, None)
-        for message in tuple(self.messages.values()):
-            if message.session == session and message.token is not None:
+        for message in tuple(self.locked.values()):
+            if message.session == session:
                 self._unlock(message, counts=counts)
 
     def _unlock(self, message: StoredMessage, *, counts: bool) -> None:
-        message.token, message.holder = None, None
+        assert message.token is not None
+        del self.locked[message.token]
+        message.token = None
         message.deliveries += counts
         if message.deliveries >= int(self.settings["MaxDeliveryCount"]):
             del self.messages[message.number]
@@ -206,7 +247,7 @@ class Namespace:
                 self._publish(self.topics[name], message)
             return
         queue = self.queues[name]
-        if len(queue.messages) + len(messages) > queue.limit:
+        if queue.size + len(messages) > queue.limit:
             raise Refused(FULL, f"the entity {path} is full")
         if queue.has_sessions and any(message.session is None for message in messages):
             raise Refused("amqp:not-allowed", f"the entity {path} requires a session id")
@@ -227,9 +268,7 @@ class Namespace:
     def end_locks(self) -> None:
         """End every lock, as if its time were over."""
         for queue in self.queues.values():
-            for session in tuple(queue.sessions):
-                queue.close_session(session, counts=True)
-            queue.end_locks(self.now(), every=True)
+            queue.end_locks(every=True)
 
     def _publish(self, topic: Topic, message: StoredMessage) -> None:
         if message.due > self.now():
@@ -255,7 +294,8 @@ class Namespace:
 
 
 def milliseconds(duration: str) -> int:
-    """Read a duration as the service writes it."""
-    found = isodate.parse_duration(duration)
-    assert isinstance(found, timedelta)
-    return int(found.total_seconds() * 1000)
+    """Read a duration as the service writes it: days, hours, minutes and seconds."""
+    found = _DURATION.fullmatch(duration)
+    assert found is not None, duration
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

@@ -3,35 +3,49 @@
 from typing import Any
 from uuid import UUID
 
-from proton import Data, Described, symbol, timestamp, ubyte, uint, ulong
-
+from tests.servers.servicebus.codec import Described, Malformed, Symbol, Timestamp, UByte, UInt, ULong, decode, encode
 from tests.servers.servicebus.entities import StoredMessage
 
-HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, BODY, BARE = 0x70, 0x72, 0x73, 0x74, 0x75, (0x73, 0x74, 0x75, 0x76, 0x77)
+HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x77
+BARE = (PROPERTIES, APPLICATION, DATA, 0x76, VALUE)
+BATCH = 0x80013700
+"""The format of a transfer with one message in each data section."""
 _ID, _GROUP = 0, 10
 
 
-def read_batch(raw: bytes) -> list[StoredMessage]:
-    """Read one transfer: a message, or a batch with one message in each data section."""
-    sections = _sections(raw)
-    codes = {code for code, _ in sections}
-    bodies = [_value(part) for code, part in sections if code == BODY]
-    if APPLICATION not in codes and bodies and all(_is_message(bytes(body)) for body in bodies):
-        return [read_one(bytes(body)) for body in bodies]
+class Request:
+    """A message to a management node."""
+
+    def __init__(self, raw: bytes) -> None:
+        found = {code: value for code, _, value in sections(raw)}
+        self.id = (found.get(PROPERTIES) or [None])[0]
+        self.properties: dict[str, Any] = found.get(APPLICATION) or {}
+        self.body: Any = found.get(VALUE)
+
+
+def answer(to: Request, properties: dict[str, Any], body: Any = None) -> bytes:
+    """Write the answer to a request."""
+    parts = [(PROPERTIES, [None, None, None, None, None, to.id]), (APPLICATION, properties), (VALUE, body)]
+    return b"".join(section(code, value) for code, value in parts)
+
+
+def read_batch(raw: bytes, message_format: int) -> list[StoredMessage]:
+    """Read one transfer: a message, or a batch. Raises Malformed."""
+    if message_format == BATCH:
+        return [read_one(value) for code, _, value in sections(raw) if code == DATA]
     return [read_one(raw)]
 
 
 def read_one(raw: bytes) -> StoredMessage:
-    """Read one message."""
-    sections = _sections(raw)
-    message = StoredMessage(tuple(sections))
-    for code, part in sections:
+    """Read one message. Raises Malformed."""
+    found = sections(raw)
+    message = StoredMessage(tuple((code, part) for code, part, _ in found))
+    for code, _, value in found:
         if code == PROPERTIES:
-            properties = list(_value(part))
-            message.message_id = properties[_ID] if properties else None
-            message.session = properties[_GROUP] if len(properties) > _GROUP else None
+            message.message_id = value[_ID] if value else None
+            message.session = value[_GROUP] if len(value) > _GROUP else None
         elif code == ANNOTATIONS:
-            due = dict(_value(part)).get(symbol("x-opt-scheduled-enqueue-time"))
+            due = value.get("x-opt-scheduled-enqueue-time")
             message.due = int(due) if due is not None else 0
     return message
 
@@ -41,18 +55,13 @@ def write(message: StoredMessage) -> bytes:
     annotations: dict[Any, Any] = {}
     for code, part in message.sections:
         if code == ANNOTATIONS:
-            annotations |= dict(_value(part))
-    annotations[symbol("x-opt-enqueued-time")] = timestamp(message.enqueued)
-    annotations[symbol("x-opt-sequence-number")] = message.number
-    annotations[symbol("x-opt-locked-until")] = timestamp(message.until)
-    header = [True, ubyte(4), None, None, uint(message.deliveries)]
-    return b"".join(
-        (
-            _section(HEADER, header),
-            _section(ANNOTATIONS, annotations),
-            *(part for code, part in message.sections if code in BARE),
-        )
-    )
+            annotations |= decode(part)[0].value
+    annotations[Symbol("x-opt-enqueued-time")] = Timestamp(message.enqueued)
+    annotations[Symbol("x-opt-sequence-number")] = message.number
+    annotations[Symbol("x-opt-locked-until")] = Timestamp(message.until)
+    header = [True, UByte(4), None, None, UInt(message.deliveries)]
+    bare = (part for code, part in message.sections if code in BARE)
+    return b"".join((section(HEADER, header), section(ANNOTATIONS, annotations), *bare))
 
 
 def tag_of(token: UUID) -> bytes:
@@ -60,40 +69,18 @@ def tag_of(token: UUID) -> bytes:
     return token.bytes_le
 
 
-def _sections(raw: bytes) -> list[tuple[int, bytes]]:
-    found = []
-    while raw:
-        data = Data()
-        used = data.decode(raw)
-        data.next()
-        described = data.get_object()
-        found.append((int(described.descriptor), raw[:used]))
-        raw = raw[used:]
+def section(code: int, value: Any) -> bytes:
+    """Write a section of a message."""
+    return encode(Described(ULong(code), value))
+
+
+def sections(raw: bytes) -> list[tuple[int, bytes, Any]]:
+    """Take a message apart: the code, the bytes and the value of each section. Raises Malformed."""
+    found, at = [], 0
+    while at < len(raw):
+        value, end = decode(raw, at)
+        if not isinstance(value, Described):
+            raise Malformed(f"not a section at byte {at}")
+        found.append((int(value.descriptor), raw[at:end], value.value))
+        at = end
     return found
-
-
-def _value(part: bytes) -> Any:
-    data = Data()
-    data.decode(part)
-    data.next()
-    value = data.get_object().value
-    return bytes(value) if isinstance(value, memoryview) else value  # a view of what `data` has, which ends here
-
-
-def _is_message(body: bytes) -> bool:
-    return body[:2] in (b"\x00\x53", b"\x00\x80") and body[2:10].lstrip(b"\x00")[:1] in (
-        b"p",
-        b"q",
-        b"r",
-        b"s",
-        b"t",
-        b"u",
-        b"w",
-    )
-
-
-def _section(code: int, value: Any) -> bytes:
-    data = Data()
-    data.put_object(Described(ulong(code), value))
-    encoded: bytes = data.encode()
-    return encoded

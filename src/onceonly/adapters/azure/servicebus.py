@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
 from secrets import token_hex
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 
-from onceonly.adapters.azure.servicebus_inbox import Inbox, ServiceBusReceipt
+from onceonly.adapters.azure.servicebus_inbox import Inbox, ServiceBusReceipt, receipt_of
 from onceonly.adapters.azure.servicebus_link import Link, Missing
-from onceonly.adapters.azure.servicebus_names import EntityNames
+from onceonly.adapters.azure.servicebus_names import EntityNames, session_of
+from onceonly.adapters.azure.servicebus_sessions import SessionInbox
 from onceonly.adapters.azure.servicebus_topology import Administration, Forbidden
 from onceonly.adapters.azure.servicebus_wire import PREFIX, body_of, headers_of, outgoing, to_properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
@@ -30,9 +30,6 @@ from onceonly.systems.unsubscribed import UnsubscribedEvents
 __all__ = ["ServiceBusTransport"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SESSIONS = 16
-"""Sessions among which messages without a key are divided."""
-_MOST_SESSION_ID = 128
 
 
 class ServiceBusTransport:
@@ -50,13 +47,13 @@ class ServiceBusTransport:
         self._endpoint = endpoint
         self._names = EntityNames(address.prefix)
         self._queue = self._names.queue(endpoint)
-        self._inbox = Inbox(link, self._queue)
+        self._inbox = self._open_inbox(self._queue)
         self._administration = Administration(address)
         self._expected = ""
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. Cancelled, it gives back what has come."""
-        return tuple([self._delivery(message) for message in await self._inbox.take(limit, wait)])
+        return tuple([self._delivery(*taken) for taken in await self._inbox.take(limit, wait)])
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Send in batches, to all entities at the same time; see the port. Raises CommitFailed when the service is away.
@@ -87,8 +84,12 @@ class ServiceBusTransport:
         await self._inbox.complete(_receipts(deliveries))
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back as copies, while their locks last. Raises OutcomeUnknown, CommitFailed."""
-        kept = await self._inbox.renew(_receipts(deliveries))
+        """Give deliveries back, as copies or by closing sessions. Raises OutcomeUnknown, CommitFailed."""
+        if isinstance(self._inbox, SessionInbox):
+            await self._inbox.release(_receipts(deliveries))
+            return
+        inbox = self._inbox
+        kept = await inbox.renew(_receipts(deliveries))
         held = [each for each in deliveries if each.receipt in kept]
         copies: list[ServiceBusMessage] = []
         copied: list[Delivery] = []
@@ -98,18 +99,16 @@ class ServiceBusTransport:
             if properties is None:
                 odd.append(each)
                 continue
-            copies.append(outgoing(properties, each.body, message_id=token_hex(16), session=_session_of(each)))
+            copies.append(outgoing(properties, each.body, message_id=token_hex(16), session=_session(each)))
             copied.append(each)
         try:
             answers = await self._link.send(self._queue, copies) if copies else []
         except Missing as error:
             raise QueueMissing(f"cannot release messages: queue {self._queue!r} does not exist") from error
         # Crash here: 1 copy stored, 2 original not completed, 3 both come, the original as a suspect, 4 one claim.
-        await self._inbox.complete(
-            _receipts([each for each, answer in zip(copied, answers, strict=True) if answer is Answer.TAKEN])
-        )
+        await inbox.complete(_receipts([each for each, answer in zip(copied, answers, strict=True) if answer is Answer.TAKEN]))
         refused = [each for each, answer in zip(copied, answers, strict=True) if answer is Answer.REFUSED]
-        await self._inbox.abandon(_receipts([*odd, *refused]))
+        await inbox.abandon(_receipts([*odd, *refused]))
         if Answer.UNKNOWN in answers:
             raise OutcomeUnknown(f"cannot release messages: queue {self._queue!r} did not confirm every copy")
 
@@ -157,13 +156,12 @@ class ServiceBusTransport:
         """Close the connections of this queue. Wait until what came for nobody is given back."""
         await self._inbox.close()
 
-    def _delivery(self, message: ServiceBusReceivedMessage) -> Delivery:
+    def _delivery(self, message: ServiceBusReceivedMessage, suspect: bool) -> Delivery:  # noqa: FBT001 - as it was taken
         headers = headers_of(message)
         body, problem = body_of(message)
         if problem and not (headers and headers[0][0] == UNREADABLE):
             headers = ((UNREADABLE, problem), *headers)
-        receipt = ServiceBusReceipt(message.lock_token, message.session_id or "")  # type: ignore[arg-type] # a UUID if locked
-        return arrival(receipt, self._endpoint, headers, body, suspect=bool(message.delivery_count))
+        return arrival(receipt_of(message), self._endpoint, headers, body, suspect=suspect)
 
     def _message(self, send: Send) -> ServiceBusMessage | None:
         """Make the message of a send; None if it can never be stored."""
@@ -175,7 +173,7 @@ class ServiceBusTransport:
             properties = to_properties(encode(send, PREFIX, tracebacks=False)[0])
         if properties is None:
             return None
-        session = _session(message.partition_key, message.source, message.id) if self._link.address.sessions else None
+        session = session_of(message.partition_key, message.source, message.id)  # ignored by queues without sessions
         found = outgoing(properties, message.body, message_id=token_hex(16), session=session)
         if send.due:
             found.scheduled_enqueue_time_utc = _EPOCH + timedelta(milliseconds=send.due)
@@ -190,8 +188,11 @@ class ServiceBusTransport:
         self.unsubscribed.add(send.message.type)
         return Answer.TAKEN
 
+    def _open_inbox(self, queue: str) -> Inbox | SessionInbox:
+        return SessionInbox(self._link, queue) if self._link.address.sessions else Inbox(self._link, queue)
+
     async def _look_for(self, topology: Topology, error: SetupError) -> None:
-        queue = Inbox(self._link, self._names.queue(topology.endpoint))
+        queue = self._open_inbox(self._names.queue(topology.endpoint))
         try:
             with suppress(CommitFailed):
                 await queue.exists()
@@ -206,13 +207,5 @@ def _receipts(deliveries: Sequence[Delivery]) -> list[ServiceBusReceipt]:
     return [each.receipt for each in deliveries if isinstance(each.receipt, ServiceBusReceipt)]
 
 
-def _session(key: str, source: str, id_: str) -> str:
-    """Choose the session of a message: its key, or one of a few, the same for all copies."""
-    if key and len(key) <= _MOST_SESSION_ID:
-        return key
-    digest = blake2b((key or f"{source}\n{id_}").encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return f"onceonly-{digest}" if key else f"onceonly-{int(digest, 16) % _SESSIONS}"
-
-
-def _session_of(delivery: Delivery) -> str | None:
+def _session(delivery: Delivery) -> str | None:
     return (delivery.receipt.session or None) if isinstance(delivery.receipt, ServiceBusReceipt) else None

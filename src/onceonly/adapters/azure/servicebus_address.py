@@ -25,7 +25,7 @@ class ServiceBusAddress(Struct, frozen=True, kw_only=True):
 
     `host` has a port for an emulator only. Without a `key_name`, azure-identity finds a credential. `prefix` begins every name.
     `lease` is the lock duration of new queues, in whole seconds, and `timeout` how long an answer is waited for. `max_body` is
-    in bytes. `sessions` is whether queues have sessions; no URL asks for it yet. `manages` is whether objects are created and
+    in bytes. `sessions` is whether queues have sessions. `manages` is whether objects are created and
     read over HTTPS.
     """
 
@@ -61,8 +61,6 @@ def read_servicebus(url: str) -> ServiceBusAddress:
         raise SetupError(f"a Service Bus URL needs the name of a key and the key, or neither: use {_EXAMPLE}")
     if emulator and not parts.username:
         raise SetupError("an emulator needs a key: use servicebus://RootManageSharedAccessKey:KEY@localhost?emulator=true")
-    if read_truth(options, "sessions", default=False):
-        raise SetupError("option sessions='true': queues with sessions are not supported yet. Remove it")
     prefix = options.get("prefix", "")
     if prefix and not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a lower-case letter or digit, then at most 30 of a-z, 0-9, '_', '.' and '-'")
@@ -74,6 +72,7 @@ def read_servicebus(url: str) -> ServiceBusAddress:
         lease=_whole(options, "lease", 60, 1 if emulator else SHORTEST_LEASE, most=LONGEST_LEASE),
         max_body=_whole(options, "max_body", DEFAULT_MAX_BODY, 1, most=GREATEST_MAX_BODY),
         timeout=read_seconds(options, "timeout", 30.0),
+        sessions=read_truth(options, "sessions", default=False),
         manages=read_truth(options, "manage", default=True),
         emulator=emulator,
         management_port=_whole(options, "management_port", EMULATOR_MANAGEMENT_PORT, 1, most=65535),

@@ -9,19 +9,27 @@ an answer for each request, and also after the link that brought them was lost.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from azure.servicebus import ServiceBusReceivedMessage
-from azure.servicebus.aio import ServiceBusReceiver
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus._pyamqp.error import AMQPException
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    ServiceBusConnectionError,
+    SessionLockLostError,
+)
 from msgspec import Struct
 
 from onceonly.adapters.azure.servicebus_link import LOST, Link, close, said
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
 
+_LOG = logging.getLogger(__name__)
 STEP_SECONDS = 0.2
 """For how long a read of the connection waits."""
 DRAIN_SECONDS = 5.0
@@ -29,6 +37,10 @@ MOST_TOKENS = 500
 """Messages that one request settles."""
 _CREDIT = 6  # the field of a flow frame; section 2.7.4
 _DELIVERY_COUNT = 5
+
+
+Taken = tuple[ServiceBusReceivedMessage, bool]
+"""A message, and whether it is a suspect."""
 
 
 class ServiceBusReceipt(Struct, frozen=True):
@@ -57,7 +69,7 @@ class Inbox:
         self._settling = asyncio.Lock()
         self._ending: set[asyncio.Task[Any]] = set()
 
-    async def take(self, limit: int, wait: float) -> list[ServiceBusReceivedMessage]:
+    async def take(self, limit: int, wait: float) -> list[Taken]:
         """Take what waits, at most `limit`, none after `wait` seconds. Raises RetryableError, QueueMissing.
 
         Cancelled, it ends in the background, and gives back what has come.
@@ -65,7 +77,7 @@ class Inbox:
         stop = Stop()
         taking = asyncio.create_task(self._take(limit, wait, stop))
         try:
-            return await asyncio.shield(taking)
+            return [(message, bool(message.delivery_count)) for message in await asyncio.shield(taking)]
         except asyncio.CancelledError:
             stop.is_set = True
             self._ending.add(taking)
@@ -115,7 +127,7 @@ class Inbox:
             return [] if opens_only else await puller.pull(limit, wait, stop)
         except LOST as error:
             await puller.close()
-            raise _of_receiving(error, self._queue) from error
+            raise of_receiving(error, self._queue) from error
         finally:
             if puller.is_open:
                 self._free.append(puller)
@@ -163,10 +175,14 @@ class Inbox:
 
 
 class Puller:
-    """One link of the SDK, with the credit that a call asks for."""
+    """One link of the SDK, with the credit that a call asks for.
 
-    def __init__(self, receiver: ServiceBusReceiver) -> None:
+    `by_token` is whether deliveries are settled by lock token, so the link does not need to remember them.
+    """
+
+    def __init__(self, receiver: ServiceBusReceiver, *, by_token: bool = True) -> None:
         self._receiver: Any = receiver
+        self._by_token = by_token
         self._hooked: Any = None
         self._drained = False
         self.is_open = False
@@ -189,8 +205,10 @@ class Puller:
         try:
             await link.flow(link_credit=limit)
             while queue.empty() and not stop.is_set and (left := end - clock()) > 0:
-                await self._read(link, min(STEP_SECONDS, left), limit)
-            await self._drain(link, limit)
+                await self._read(link, min(STEP_SECONDS, left))
+            await self._drain(link)
+        except AMQPException as error:
+            raise self._receiver._amqp_transport.create_servicebus_exception(_LOG, error) from error
         finally:
             self._receiver._receive_context.clear()
         got = []
@@ -200,15 +218,45 @@ class Puller:
         if stop.is_set:
             await self._give_back(got)
             return []
-        link._received_delivery_tags.difference_update(frame[2] for frame, _ in got)  # they are settled by token
+        if self._by_token:
+            link._received_delivery_tags.difference_update(frame[2] for frame, _ in got)
         return [self._receiver._build_received_message(each) for each in got]
+
+    async def settle(self, first: int, last: int, tags: Sequence[bytes], seconds: float) -> None:
+        """Delete the messages of deliveries that follow each other, on this link. Raises the SDK's errors."""
+        handler, link = self._receiver._handler, self._receiver._handler._link
+
+        async def accept() -> None:
+            options: dict[str, Any] = {"await_outcome": True, "outcome_timeout": seconds}
+            await handler.settle_messages_async((first, last), tags[0], "accepted", **options)
+
+        try:
+            await self._receiver._do_retryable_operation(accept)
+        except LOST as error:
+            if "session-lock-lost" in str(link._error):
+                raise SessionLockLostError from error
+            raise
+        link._received_delivery_tags.difference_update(tags)
+
+    @property
+    def session_id(self) -> str:
+        """The session of the link."""
+        return str(self._receiver.session.session_id)
+
+    async def ask(self, what: Callable[[ServiceBusSession], Awaitable[Any]]) -> Any:
+        """Ask the service about the session of the link. Raises the SDK's errors."""
+        session = self._receiver.session
+        session._locked_until_utc = None  # the SDK would compare it with the clock of this machine
+        found = await what(session)
+        session._locked_until_utc = None
+        return found
 
     async def close(self) -> None:
         """Close the link."""
         self.is_open = False
         await close(self._receiver)
 
-    async def _drain(self, link: Any, limit: int) -> None:
+    async def _drain(self, link: Any) -> None:
         """Let the service deliver what it has, and take back the rest of the credit."""
         if link.current_link_credit <= 0:
             return
@@ -220,13 +268,17 @@ class Puller:
             if clock() > end:
                 await self.close()
                 raise CommitFailed("the service did not answer a request for messages")
-            await self._read(link, STEP_SECONDS, limit)
+            await self._read(link, STEP_SECONDS)
 
-    async def _read(self, link: Any, seconds: float, frames: int) -> None:
-        await self._receiver._handler._connection.listen(wait=max(seconds, 0.01), batch=frames)
+    async def _read(self, link: Any, seconds: float) -> None:
+        """Read one frame, or none within this time. Raises if the link or the connection has ended."""
+        connection = self._receiver._handler._connection
+        await connection.listen(wait=max(seconds, 0.01))
         link.get_state()  # raises why it is detached, if it is
-        if self._receiver._handler._connection._error:
-            raise self._receiver._handler._connection._error
+        if connection._error:
+            raise connection._error
+        if connection._transport.reader.at_eof():
+            raise ServiceBusConnectionError(message="the service closed the connection")
 
     async def _flow(self, frame: Any) -> None:
         if frame[_CREDIT] == 0:
@@ -240,6 +292,22 @@ class Puller:
                 await self._receiver._handler.settle_messages_async(frame[1], frame[2], "released")
 
 
-def _of_receiving(error: Exception, queue: str) -> OnceOnlyError:
+def receipt_of(message: ServiceBusReceivedMessage) -> ServiceBusReceipt:
+    """Name the lock of a delivery."""
+    return ServiceBusReceipt(token_of(message), message.session_id or "")
+
+
+def token_of(message: ServiceBusReceivedMessage) -> UUID:
+    """Return the lock of a delivery."""
+    return message.lock_token  # type: ignore[return-value] # a UUID, as it is locked
+
+
+def delivery_of(message: ServiceBusReceivedMessage) -> tuple[int, bytes]:
+    """Return the number and the tag of a delivery, which settle it on its link."""
+    return message._delivery_id, message._delivery_tag
+
+
+def of_receiving(error: Exception, queue: str) -> OnceOnlyError:
+    """Translate an error of the SDK: nothing was taken that does not come again."""
     found = said(error, f"receive from queue {queue!r}", definite=True)
     return CommitFailed(str(found)) if isinstance(found, OutcomeUnknown) else found

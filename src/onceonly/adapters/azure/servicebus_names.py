@@ -8,10 +8,16 @@ digits for each byte, so no two names become one.
 import re
 from functools import lru_cache
 from hashlib import blake2b
+from zlib import crc32
 
 from msgspec import Struct
 
-LONGEST, LONGEST_SUBSCRIPTION = 200, 50
+from onceonly.model.escaped import is_utf8, raw
+
+LONGEST, LONGEST_SUBSCRIPTION, LONGEST_SESSION = 200, 50, 128
+OWN_SESSION = "onceonly-"
+SHARED_SESSIONS = 16
+"""Sessions among which messages without a key are divided: a session of its own for each would take a connection for each."""
 _TOPIC = "event__"
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789.-")
 _ESCAPED = re.compile(rb"_([0-9a-f]{2})")
@@ -45,6 +51,23 @@ class EntityNames(Struct, frozen=True):
         except UnicodeDecodeError:
             return None
         return kind if self.topic(kind) == topic else None
+
+
+def session_of(key: str, source: str, id_: str) -> str:
+    """Choose the session of a message, the same for all its copies: its key, or a hash of a key that the service does not take.
+
+    A message without a key is in one of a few sessions, whose order has no meaning.
+    """
+    if key and len(key) <= LONGEST_SESSION and is_utf8(key) and not key.startswith(OWN_SESSION):
+        return key
+    if key:
+        return f"{OWN_SESSION}key-{blake2b(raw(key), digest_size=16).hexdigest()}"
+    return f"{OWN_SESSION}{crc32(raw(source + id_)) % SHARED_SESSIONS}"  # ids that count up are spread evenly
+
+
+def is_shared_session(session: str) -> bool:
+    """Tell whether the messages of a session have no key."""
+    return session.startswith(OWN_SESSION) and session.removeprefix(OWN_SESSION).isdigit()
 
 
 @lru_cache(10_000)

@@ -53,8 +53,9 @@ class _PlainTransport(AioHttpTransport):  # type: ignore[misc] # the SDK gives i
         self._to = f"http://{address.host.rpartition(':')[0]}:{address.management_port}"
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """Send a request."""
-        request.url = self._to + request.url.removeprefix(self._from)
+        """Send a request, or send it again."""
+        if request.url.startswith(self._from):
+            request.url = self._to + request.url.removeprefix(self._from)
         return await super().send(request, **options)
 
 

@@ -15,7 +15,7 @@ from azure.servicebus.amqp import AmqpMessageBodyType
 from onceonly.adapters.azure.servicebus_address import HEADER_BYTES
 from onceonly.formats.cloudevents import UNREADABLE
 from onceonly.model.escaped import is_utf8, raw
-from onceonly.model.message import Headers
+from onceonly.model.message import PARTITION_KEY, Headers
 
 PREFIX = "cloudEvents_"
 OWN = "onceonly-"
@@ -93,8 +93,10 @@ def outgoing(
 def _headers(message: ServiceBusReceivedMessage) -> Iterable[tuple[str, str]]:
     if message.content_type:
         yield _CONTENT_TYPE, _text(message.content_type)
+    named = set()
     for key, value in (message.application_properties or {}).items():
         name = _text(key)
+        named.add(name)
         if name == MORE:
             pairs = json.loads(_text(value))
             yield from ((str(first), str(second)) for first, second in pairs)
@@ -103,6 +105,8 @@ def _headers(message: ServiceBusReceivedMessage) -> Iterable[tuple[str, str]]:
     if not _text(message.message_id).startswith(OWN):
         shown = (message.message_id, message.correlation_id, message.reply_to, message.subject, message.session_id)
         yield from ((name, text) for name, value in zip(_SHOWN, shown, strict=True) if (text := _text(value)))
+        if message.session_id and PREFIX + PARTITION_KEY not in named:
+            yield PREFIX + PARTITION_KEY, _text(message.session_id)
 
 
 def _text(value: object) -> str:
