@@ -126,3 +126,16 @@ def test_a_message_is_doubted_from_the_first_unsure_failure_until_it_counts() ->
     histories = [verdict.history for verdict in fail(*[UNKNOWN] * SURE, LOCKED)]
     assert [is_doubted(history) for history in histories] == [True, True, True, True, False, False]
     assert not is_doubted(())
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        (Retry(delayed=[1, 2]), "Retry: delayed must be a number of retries, such as 5, not [1, 2]"),  # type: ignore[arg-type]
+        (Retry(immediate=1.5), "Retry: immediate must be a number of retries, such as 5, not 1.5"),  # type: ignore[arg-type]
+        (Retry(factor="4"), "Retry: factor must be a number, not '4'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_not_a_number_is_named(policy: Retry, problem: str) -> None:
+    """A list of delays is a natural guess."""
+    assert policy.problems() == (problem,)

@@ -43,7 +43,7 @@ LONGEST_REASON = 200
 """Characters of a reason in a list; `show` has all of them."""
 
 PlaceArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store with the dead letters.")
+    str, typer.Argument(metavar="ENDPOINT_OR_URL", help="module:endpoint, or the URL of the store with the dead letters.")
 ]
 KeysArgument: TypeAlias = Annotated[
     list[str] | None,

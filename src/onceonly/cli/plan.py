@@ -69,7 +69,7 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan(  # noqa: PLR0913 - one parameter for each option
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of a SQL store.")],
+    place: Annotated[str, typer.Argument(metavar="ENDPOINT_OR_URL", help="module:endpoint, or the URL of a SQL store.")],
     *,
     rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages per second, averaged over a day.")],
     retention: Annotated[

@@ -40,6 +40,8 @@ async def answering(role: str, setting: object, seconds: float | None = None) ->
         async with limit:
             yield
     except RetryableError as error:
+        if str(error).startswith("endpoint "):  # it names the place that does not answer, which may be another one
+            raise
         raise type(error)(f"cannot reach {place}: {error}") from error
     except SetupError as error:
         if shown(setting) in str(error):

@@ -39,9 +39,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-PlaceArgument: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="PLACE", help="URL of a database or service, or module:endpoint for all systems of an endpoint."),
+PlacesArgument: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ENDPOINT_OR_URL", help="module:endpoint for all systems of an endpoint, or the URL of a database or service."
+    ),
 ]
 ComponentOption: TypeAlias = Annotated[
     list[Component] | None,
@@ -56,7 +58,7 @@ Act = Callable[[Database, Schema], Awaitable[None]]
 
 @app.command("create")
 def create_(
-    place: PlaceArgument,
+    places: PlacesArgument,
     *,
     component: ComponentOption = None,
     store: StoreOption = None,
@@ -65,16 +67,16 @@ def create_(
     only_print: PrintOption = False,
 ) -> None:
     """Create missing tables. Existing ones are not changed."""
-    asked = SchemaTarget(place, component, UrlOverrides(store, transport))
+    targets = _targets(places, component, store, transport)
     if only_print:
-        show("\n".join(asyncio.run(_render(asked))))
+        show("\n".join(asyncio.run(_render(targets))))
     else:
-        _do(create, asked, as_json=as_json)
+        _do(create, targets, as_json=as_json)
 
 
 @app.command("upgrade")
 def upgrade_(
-    place: PlaceArgument,
+    places: PlacesArgument,
     *,
     component: ComponentOption = None,
     store: StoreOption = None,
@@ -83,16 +85,16 @@ def upgrade_(
     only_print: PrintOption = False,
 ) -> None:
     """Upgrade tables to the schema of this version, and create missing ones."""
-    asked = SchemaTarget(place, component, UrlOverrides(store, transport))
+    targets = _targets(places, component, store, transport)
     if only_print:
-        show("\n".join(asyncio.run(_render(asked, upgrading=True))))
+        show("\n".join(asyncio.run(_render(targets, upgrading=True))))
     else:
-        _do(upgrade, asked, as_json=as_json)
+        _do(upgrade, targets, as_json=as_json)
 
 
 @app.command("check")
 def check_(
-    place: PlaceArgument,
+    places: PlacesArgument,
     *,
     component: ComponentOption = None,
     store: StoreOption = None,
@@ -100,24 +102,29 @@ def check_(
     as_json: JsonOption = False,
 ) -> None:
     """Check that all tables exist and have the right version. Exits with code 1 if not."""
-    _do(check, SchemaTarget(place, component, UrlOverrides(store, transport)), as_json=as_json)
+    _do(check, _targets(places, component, store, transport), as_json=as_json)
 
 
 @app.command("print")
 def print_(
-    place: PlaceArgument,
+    places: PlacesArgument,
     *,
     component: ComponentOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
     """Print the SQL that creates the tables, for review or for a migration. Connects to nothing."""
-    show("\n".join(asyncio.run(_render(SchemaTarget(place, component, UrlOverrides(store, transport))))))
+    show("\n".join(asyncio.run(_render(_targets(places, component, store, transport)))))
 
 
-def _do(act: Act, asked: SchemaTarget, *, as_json: bool) -> None:
-    findings = asyncio.run(_each(act, parts_of(asked)))
-    findings = [replace(each, problem=pasteable(each.problem, asked.arguments)) for each in findings]
+def _targets(
+    places: list[str], components: list[Component] | None, store: str | None, transport: str | None
+) -> list[SchemaTarget]:
+    return [SchemaTarget(place, components, UrlOverrides(store, transport)) for place in places]
+
+
+def _do(act: Act, targets: list[SchemaTarget], *, as_json: bool) -> None:
+    findings = asyncio.run(_each(act, _parts(targets)))
     if as_json:
         show_json(findings)
     else:
@@ -127,8 +134,21 @@ def _do(act: Act, asked: SchemaTarget, *, as_json: bool) -> None:
         raise typer.Exit(NEGATIVE)
 
 
-async def _each(act: Act, parts: list[SchemaPart]) -> list[Finding]:
-    return [await (_one_database(act, part) if part.has_tables else _one_service(act, part)) for part in parts]
+def _parts(targets: list[SchemaTarget]) -> dict[SchemaPart, SchemaTarget]:
+    """Give each part once, with the first target that has it."""
+    found: dict[SchemaPart, SchemaTarget] = {}
+    for asked in targets:
+        for part in parts_of(asked):
+            found.setdefault(part, asked)
+    return found
+
+
+async def _each(act: Act, parts: dict[SchemaPart, SchemaTarget]) -> list[Finding]:
+    findings = []
+    for part, asked in parts.items():
+        found = await (_one_database(act, part) if part.has_tables else _one_service(act, part))
+        findings.append(replace(found, problem=pasteable(found.problem, asked.arguments)))
+    return findings
 
 
 async def _one_database(act: Act, part: SchemaPart) -> Finding:
@@ -166,9 +186,9 @@ def _finding(part: SchemaPart, version: int, problem: str) -> Finding:
     return Finding(component=part.component.value, database=where, version=version, ready=not problem, problem=problem)
 
 
-async def _render(asked: SchemaTarget, *, upgrading: bool = False) -> list[str]:
+async def _render(targets: list[SchemaTarget], *, upgrading: bool = False) -> list[str]:
     texts = []
-    for part in parts_of(asked):
+    for part, asked in _parts(targets).items():
         if not part.has_tables:
             nothing = f"the {part.component.value} {shown(part.setting)} has no SQL to print"
             say(pasteable(f"{nothing}; `onceonly schema create module:endpoint` creates it", asked.arguments))

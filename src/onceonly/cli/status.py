@@ -20,6 +20,7 @@ from onceonly.cli.reaching import answering
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import InvalidHandler, OnceOnlyError, QueueMissing, SetupError
 from onceonly.model.wording import counted
@@ -140,7 +141,9 @@ def status(
 
 
 def _topology(endpoint: Endpoint) -> tuple[Topology, str]:
-    """Return the topology, or only the queue with what is wrong with the handlers."""
+    """Return the topology, or only the queue with what is wrong with the handlers. An endpoint may only send."""
+    if host_of(endpoint).only_sends:
+        return Topology(endpoint=endpoint.name), ""
     try:
         return endpoint.topology(), ""
     except InvalidHandler as error:
@@ -161,8 +164,9 @@ def _warnings(numbers: list[Status]) -> list[str]:
         if each.dropped
     ]
     unsubscribed = [
-        f"warning: {each.endpoint} published {counted(count, 'event')} of type {kind} without a subscriber, which were lost: "
-        "run the endpoint that handles them, or `onceonly topology create module:endpoint`, before it publishes"
+        f"warning: {each.endpoint} published {counted(count, 'event')} of type {kind} without a subscriber. "
+        "Such events are lost: run the endpoint that handles them, or `onceonly topology create module:endpoint`, before "
+        "it publishes"
         for each in numbers
         for kind, count in (each.unsubscribed or {}).items()
     ]

@@ -11,8 +11,10 @@ from onceonly.cli.loading import load, load_all
 from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import JsonOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import answering
+from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
-from onceonly.ports.transport import Topology
+from onceonly.ports.transport import ListsSubscriptions, Topology
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,7 +37,7 @@ def create(endpoints: EndpointsArgument, *, transport: TransportOption = None, a
 @app.command("print")
 def print_(endpoints: EndpointsArgument, *, as_json: JsonOption = False) -> None:
     """Print the queues and subscriptions of these endpoints. Connects to nothing."""
-    _answer([endpoint.topology() for endpoint in load_all(endpoints)], as_json=as_json)
+    _answer([endpoint.topology() for endpoint in _receivers(endpoints)], as_json=as_json)
 
 
 @app.command()
@@ -59,20 +61,41 @@ def unsubscribe(
         raise SetupError(
             f"{endpoint} handles {', '.join(handled)}, and would subscribe again at its next start: remove the handler first"
         )
-    asyncio.run(_change(UrlOverrides(transport=transport).settings(found).transport, topology))
+    before = asyncio.run(_change(UrlOverrides(transport=transport).settings(found).transport, topology))
     _answer([topology], as_json=as_json)
     if not as_json:
-        say(f"unsubscribed from {', '.join(topology.gone)}")
+        for kind in topology.gone:
+            say(
+                f"{kind}: there was no subscription"
+                if before is not None and kind not in before
+                else f"unsubscribed from {kind}"
+            )
 
 
-async def _change(place: str, topology: Topology) -> None:
+async def _change(place: str, topology: Topology) -> frozenset[str] | None:
+    """Declare it. Returns the subscriptions before, None if the broker does not list them."""
     async with answering("transport", place), open_transport(place, topology.endpoint) as transport:
+        before = None
+        if topology.gone and isinstance(transport, ListsSubscriptions):
+            before = await transport.subscriptions(topology.endpoint)
         await transport.declare([topology])
+        return before
+
+
+def _receivers(names: list[str]) -> list[Endpoint]:
+    """Load the endpoints. Leaves out those that only send: they have no queue."""
+    found = []
+    for endpoint in load_all(names):
+        if host_of(endpoint).only_sends:
+            say(f"{endpoint.name}: has no handlers, so it needs no queue")
+        else:
+            found.append(endpoint)
+    return found
 
 
 async def _declare(names: list[str], instead: UrlOverrides) -> list[Topology]:
     declared = []
-    for endpoint in load_all(names):
+    for endpoint in _receivers(names):
         await _change(instead.settings(endpoint).transport, endpoint.topology())
         declared.append(endpoint.topology())
     return declared

@@ -130,7 +130,7 @@ def _by_type(
 def _nothing_to_do(endpoint: str, offer: Offer) -> str:
     problem = f"no handler is registered: decorate a function with @{endpoint}.handler"
     if offer.asynchronous & SQL.asynchronous:
-        return problem
+        return f"{problem}. If it only sends, run `onceonly relay` for it, or open it in the application that sends"
     return (
         f"{problem}. If this endpoint only sends, name the endpoint that finishes its transactions: "
         "control=ControlMessages(processed_by=...)"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,8 @@ class Retry(Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """List the problems of these numbers. Empty if there are none."""
+        if wrong := [f"Retry: {each}" for each in self._not_numbers()]:
+            return tuple(wrong)
         rules = (
             (self.immediate >= 0 and self.delayed >= 0, "immediate and delayed must be 0 or more"),
             (self.first_delay > 0 and self.max_delay >= self.first_delay, "0 < first_delay <= max_delay"),
@@ -44,6 +47,12 @@ class Retry(Struct, frozen=True, kw_only=True):
             (0 <= self.jitter <= 1, "jitter must be between 0 and 1"),
         )
         return tuple(f"Retry: {rule}" for holds, rule in rules if not holds)
+
+    def _not_numbers(self) -> Iterator[str]:
+        for name in self.__struct_fields__:
+            value, whole = getattr(self, name), name in ("immediate", "delayed")
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                yield f"{name} must be {'a number of retries, such as 5' if whole else 'a number'}, not {value!r:.100}"
 
     def delay_after(self, attempts: int, chance: float) -> float | None:
         """Return the seconds to wait after this number of failures, or None to give the message up.

@@ -79,7 +79,7 @@ async def test_what_cannot_be_stored_now_is_stored_later(caplog: pytest.LogCaptu
 
 
 async def test_delayed_events_are_collected_at_the_start_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """What is collected is stored. An outage of the broker is logged once, and the next round collects again."""
+    """What is collected is stored. A broker that is away at the start is reported by the worker, not by each attempt."""
     name = f"shop-{uuid4().hex}"
     events, stored, calls = UnsubscribedEvents(name), Stored(), 0
     caplog.set_level(logging.WARNING, "onceonly.events")
@@ -96,6 +96,24 @@ async def test_delayed_events_are_collected_at_the_start_and_at_the_end(caplog: 
             await asyncio.sleep(0)
         assert not stored.counts
     assert (calls, stored.counts) == (2, {"late": 1})
+    assert not caplog.records[:-1]
+    assert "event dropped: no subscriber" in caplog.records[-1].message
+
+
+async def test_an_outage_after_the_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Delayed events are then not counted for a while."""
+    caplog.set_level(logging.WARNING, "onceonly.events")
+    calls = 0
+
+    async def collect() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise CommitFailed("the broker is away")
+
+    async with storing_counts(UnsubscribedEvents("shop"), None, collect, endpoint="shop"):
+        while not calls:  # noqa: ASYNC110 - the callable tells nobody
+            await asyncio.sleep(0)
     assert sum("not counted, will be retried" in line.message for line in caplog.records) == 1
 
 

@@ -72,7 +72,7 @@ class _Rounds:
         self._collect = collect
         self._endpoint = endpoint
         self._fails_to_store = False
-        self._fails_to_collect = False
+        self._fails_to_collect = self._has_collected = False
 
     async def store(self) -> None:
         """Store what was counted."""
@@ -104,12 +104,13 @@ class _Rounds:
             pass  # the worker itself reports it, and ends
         except Exception as error:  # noqa: BLE001 - the same
             if not self._fails_to_collect:
+                outage = logging.WARNING if self._has_collected else logging.DEBUG  # at a start, the worker reports it
                 _log.log(
-                    logging.WARNING if isinstance(error, OnceOnlyError) else logging.ERROR,
+                    outage if isinstance(error, OnceOnlyError) else logging.ERROR,
                     "delayed events without subscribers not counted, will be retried",
                     exc_info=None if isinstance(error, OnceOnlyError) else error,
                     extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
                 )
             self._fails_to_collect = True
         else:
-            self._fails_to_collect = False
+            self._has_collected, self._fails_to_collect = True, False
