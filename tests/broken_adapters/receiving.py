@@ -1,12 +1,14 @@
 """Transports that hand out what they should not, do not hand out what they should, or do not settle it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from onceonly.conformance.suite import ENDPOINT
 from onceonly.conformance.transport_suite import TransportSubject
+from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Transport
 from tests.broken_adapters.wrapped_transports import WrappedTransport, WrappedTransports
@@ -309,3 +311,113 @@ class FirstReleaseTransport(WrappedTransports):
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
         """Give back some."""
         await super().release(inner, deliveries[:100])
+
+
+class PrefetchingTransport(WrappedTransports):
+    """Takes two more than asked for, and keeps them for the next call."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._kept: dict[Transport, tuple[Delivery, ...]] = {}
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Return what was kept first."""
+        got = self._kept.pop(inner, ()) or await inner.receive(limit + 2, wait)
+        self._kept[inner] = got[limit:]
+        return got[:limit]
+
+
+class NarrowTransport(WrappedTransports):
+    """Lets a process hold ten deliveries at most."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._held: Counter[Transport] = Counter()
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Count what is held."""
+        got = await inner.receive(limit, wait) if self._held[inner] < 10 else ()
+        self._held[inner] += len(got)
+        return got
+
+    async def ack(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Count down."""
+        self._held[inner] -= len(deliveries)
+        await inner.ack(deliveries)
+
+
+class SingleCallTransport(WrappedTransports):
+    """Has one place for what the present call is about."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._named: Sequence[Delivery] = ()
+
+    async def ack(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Settle what the last call named."""
+        self._named = deliveries
+        await asyncio.sleep(0)
+        await inner.ack(self._named)
+
+    async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Give back what the last call named."""
+        self._named = deliveries
+        await asyncio.sleep(0)
+        await inner.release(self._named)
+
+
+class OnceConnectedTransport(WrappedTransports):
+    """Does not connect again."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._used: set[Transport] = set()
+        self._lost: set[Transport] = set()
+
+    async def lapse(self) -> None:
+        """Lose the connections of all that have received."""
+        self._lost |= self._used
+        await super().lapse()
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Fail without a connection."""
+        self._used.add(inner)
+        if inner in self._lost:
+            raise CommitFailed("the connection was lost")
+        return await inner.receive(limit, wait)
+
+
+class DeafTransport(WrappedTransports):
+    """Does not notice that its connection was lost while it waits."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._lapses = 0
+
+    async def lapse(self) -> None:
+        """Count."""
+        self._lapses += 1
+        await super().lapse()
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Wait on a connection that is gone."""
+        lapses = self._lapses
+        got = await inner.receive(limit, wait)
+        if lapses != self._lapses:
+            await asyncio.sleep(wait)
+        return got
+
+
+class LimitedTransport(WrappedTransports):
+    """Deletes a message that was delivered 20 times."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._times: Counter[bytes] = Counter()
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Count."""
+        got = await inner.receive(limit, wait)
+        self._times.update(each.body for each in got)
+        await inner.ack([each for each in got if self._times[each.body] > 20])
+        return tuple(each for each in got if self._times[each.body] <= 20)

@@ -334,3 +334,65 @@ class FirstDestinationTransport(WrappedTransports):
         """Misdirect the others."""
         first = next((send.to for send in sends if send.to in self.declared), "")
         return await super().send(inner, [replace(send, to=first) if send.to in self.declared else send for send in sends])
+
+
+class TypeCuttingTransport(WrappedTransports):
+    """Tells event types apart by their first 100 characters."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Match the others as well."""
+        for send in sends:
+            exact = self.subscribers(send.message.type)
+            loose = {queue for event, queue in self.wanted if event[:100] == send.message.type[:100]}
+            await inner.send([replace(send, to=queue) for queue in loose - exact if not send.to])
+        return await inner.send(sends)
+
+
+class PromptEventTransport(WrappedTransports):
+    """Delays commands only."""
+
+    def post(self, send: Send) -> Send:
+        """Send an event at once."""
+        return replace(send, due=send.due if send.to else 0)
+
+
+class PostponingTransport(WrappedTransports):
+    """Lets a delayed message wait for another second when a receiver comes too early."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._delayed: list[Send] = []
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Keep what is delayed."""
+        self._delayed += [send for send in sends if send.due > self.now()]
+        await inner.send([send for send in sends if send.due <= self.now()])
+        return (Answer.TAKEN,) * len(sends)
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Send what is due, and postpone the rest."""
+        now = self.now()
+        await inner.send([send for send in self._delayed if send.due <= now])
+        self._delayed = [replace(send, due=now + 1000) for send in self._delayed if send.due > now]
+        return await inner.receive(limit, wait)
+
+
+class BusyDepthTransport(WrappedTransports):
+    """Counts a delivery for each receiver that waits."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._waiting = 0
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Count one more."""
+        self._waiting += 1
+        try:
+            return await inner.receive(limit, wait)
+        finally:
+            self._waiting -= 1
+
+    async def depth(self, inner: Transport, endpoint: str, events: Sequence[str]) -> Depth:
+        """Add them."""
+        depth = await inner.depth(endpoint, events)
+        return replace(depth, held=depth.held + self._waiting)

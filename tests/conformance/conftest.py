@@ -8,6 +8,7 @@ pytest.register_assert_rewrite(
     "onceonly.conformance.store_subject",
     "onceonly.conformance.transport_suite",
     "onceonly.conformance.broker_suite",
+    "onceonly.conformance.fault_suite",
     "onceonly.conformance.ring_suite",
     "onceonly.conformance.register_suite",
     "onceonly.conformance.pending_suite",

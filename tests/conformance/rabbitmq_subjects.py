@@ -1,10 +1,12 @@
 """RabbitMQ as a subject of the suites: each transport has a connection of its own, and names that nobody else has."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
+
+from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.link import Channel, Link
@@ -22,29 +24,69 @@ TICK = 200  # milliseconds of the server's time that pass for a second of the te
 LEVELS = 3
 
 
-class RecordingLink(Link):
-    """A link that adds the names of the queues and exchanges that it declares to `queues` and `exchanges`."""
+class Declared(NamedTuple):
+    """The names of queues and exchanges that were declared. `transient` has those that a restart of the server deletes."""
 
-    def __init__(self, url: str, queues: set[str], exchanges: set[str]) -> None:
+    queues: set[str]
+    exchanges: set[str]
+    transient: set[str]
+
+    def note(self, frame: object) -> None:
+        """Note a declaration that is sent to the server."""
+        if isinstance(frame, spec.Queue.Declare | spec.Exchange.Declare) and not frame.passive:
+            name = frame.queue if isinstance(frame, spec.Queue.Declare) else frame.exchange
+            if name:  # the server gives other names itself, and deletes those queues with the connection
+                (self.queues if isinstance(frame, spec.Queue.Declare) else self.exchanges).add(name)
+                if not frame.durable:
+                    self.transient.add(name)
+
+
+class RecordingLink(Link):
+    """A link that notes what it declares."""
+
+    def __init__(self, url: str, declared: Declared) -> None:
         super().__init__(read_address(url), SystemRandomSource())
-        self._queues = queues
-        self._exchanges = exchanges
+        self._declared = declared
 
     async def channel(self, *, confirms: bool) -> Channel:
-        """Open a channel that records declarations."""
+        """Open a channel that notes declarations."""
         channel = await super().channel(confirms=confirms)
-        for method, names in (("queue_declare", self._queues), ("exchange_declare", self._exchanges)):
-            setattr(channel, method, _recording(getattr(channel, method), names))
+        call = channel.rpc
+
+        def noted(frame: Any, timeout: Any = None) -> Any:
+            self._declared.note(frame)
+            return call(frame, timeout=timeout)
+
+        setattr(channel, "rpc", noted)  # noqa: B010 - a method
         return channel
 
 
-def _recording(declare: Callable[..., Awaitable[Any]], names: set[str]) -> Callable[..., Awaitable[Any]]:
-    async def recorded(name: str, **options: Any) -> Any:
-        if name and not options.get("passive"):
-            names.add(name)
-        return await declare(name, **options)
+class BreakingLink(RecordingLink):
+    """A link whose first connection breaks when it writes for the time `number`. With `arrives` the server gets that, too."""
 
-    return recorded
+    def __init__(self, url: str, declared: Declared, number: int, *, arrives: bool) -> None:
+        super().__init__(url, declared)
+        self._left = number
+        self._arrives = arrives
+        self.has_broken = False
+
+    async def _connect(self) -> Any:
+        connection = await super()._connect()
+        writer = connection.streams.writer
+        assert writer is not None
+        write = writer.write
+
+        def counted(data: bytes) -> None:
+            self._left -= 1
+            if self._left or self._arrives:
+                write(data)
+            if not self._left:
+                self.has_broken = True
+                writer.transport.close()  # what was written is still sent
+
+        if not self.has_broken:
+            setattr(writer, "write", counted)  # noqa: B010 - a method
+        return connection
 
 
 class RabbitMQSubject:
@@ -54,8 +96,7 @@ class RabbitMQSubject:
         self.clock = ManualClock()
         self.names = TopologyNames(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
         self.url = f"{need(RABBITMQ)}?max_body={SMALL}&timeout=10"
-        self._queues: set[str] = set()
-        self._exchanges: set[str] = set()
+        self._declared = Declared(set(), set(), set())
         self._links: list[Link] = []
         self._transports: list[RabbitMQTransport] = []
 
@@ -70,7 +111,7 @@ class RabbitMQSubject:
         try:
             yield subject
         finally:
-            await subject._clean_up()
+            await subject._remove(subject._declared.queues | subject._declared.exchanges)
             for transport in subject._transports:
                 with suppress(OnceOnlyError):
                     await transport.close()
@@ -85,10 +126,25 @@ class RabbitMQSubject:
         """Open a transport on a connection of its own, with a clock of its own."""
         return self._opened(endpoint, ManualClock(self.clock.now() + milliseconds))
 
-    def _opened(self, endpoint: str, clock: ManualClock) -> RabbitMQTransport:
-        self._links.append(RecordingLink(self.url, self._queues, self._exchanges))
+    async def breaking(self, request: int, *, arrives: bool) -> tuple[RabbitMQTransport, Callable[[], bool]]:
+        """Open a transport on a connection that breaks."""
+        link = BreakingLink(self.url, self._declared, request, arrives=arrives)
+        return self._opened(ENDPOINT, self.clock, link), lambda: link.has_broken
+
+    def _opened(self, endpoint: str, clock: ManualClock, link: Link | None = None) -> RabbitMQTransport:
+        self._links.append(link or RecordingLink(self.url, self._declared))
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=clock, names=self.names, linger=0.1))
         return self._transports[-1]
+
+    async def restart(self) -> None:
+        """Delete what is not durable. Other tests use the server, so it is not restarted."""
+        await self._remove(self._declared.transient)
+        await self.lapse()
+
+    async def reset(self) -> None:
+        """Delete everything."""
+        await self._remove(self._declared.queues | self._declared.exchanges)
+        await self.lapse()
 
     async def limit(self, endpoint: str, most: int) -> None:
         """Declare a classic queue, whose limit is exact, and what all endpoints share."""
@@ -105,17 +161,17 @@ class RabbitMQSubject:
     @asynccontextmanager
     async def _administering(self) -> AsyncIterator[Link]:
         """Open a connection that no transport uses."""
-        link = RecordingLink(self.url, self._queues, self._exchanges)
+        link = RecordingLink(self.url, self._declared)
         try:
             yield link
         finally:
             await link.close()
 
-    async def _clean_up(self) -> None:
+    async def _remove(self, names: set[str]) -> None:
         async with self._administering() as link, link.errand() as channel:
-            for queue in self._queues:
+            for queue in self._declared.queues & names:
                 await channel.queue_delete(queue)
-            for exchange in self._exchanges:
+            for exchange in self._declared.exchanges & names:
                 await channel.exchange_delete(exchange)
 
     def now(self) -> int:

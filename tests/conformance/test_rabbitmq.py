@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.fault_suite import FaultSuite
 from onceonly.conformance.transport_suite import TransportSuite
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 
@@ -31,6 +32,18 @@ class TestRabbitMQAsABroker(BrokerSuite):
 
     @asynccontextmanager
     async def open_broker(self) -> AsyncIterator[RabbitMQSubject]:
+        """Open a prefix of its own."""
+        async with RabbitMQSubject.open() as subject:
+            yield subject
+
+
+class TestRabbitMQWithFaults(FaultSuite):
+    """Connections that break."""
+
+    quiet: ClassVar[float] = 0.4
+
+    @asynccontextmanager
+    async def open_faulty(self) -> AsyncIterator[RabbitMQSubject]:
         """Open a prefix of its own."""
         async with RabbitMQSubject.open() as subject:
             yield subject

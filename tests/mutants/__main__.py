@@ -58,6 +58,7 @@ def main() -> int:
                         out.write(json.dumps(each._asdict()) + "\n")
                 if each.result in {"survived", "hang"} or options.verbose:
                     _say(f"{each.result}: {each.mutant} [{each.rules} rules, {each.seconds} s] {each.rule} {each.error}")
+            measured_reach(binding.modules, rules, place)  # a server that failed meanwhile would have caught every mutant
     finally:
         shutil.rmtree(folder)
     caught = counts["caught"] + counts["hang"]

@@ -2,7 +2,9 @@
 
 import asyncio
 import importlib
+import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -13,7 +15,8 @@ from onceonly.conformance.forgetful_suite import ForgetfulRecordsSuite, Forgetfu
 from onceonly.conformance.suite import Suite, rules
 from tests.conformance.sql_documents_subjects import make_documents_table
 from tests.conformance.sql_subjects import make_tables
-from tests.servers.available import postgresql_database
+from tests.servers.available import RABBITMQ, postgresql_database
+from tests.servers.rabbitmq import own_rabbitmq
 
 SHARED = [
     *(
@@ -80,7 +83,7 @@ POSTGRESQL_SUITES = {
     ),
     "tests.conformance.test_transactions": ("TestTransactionsInPostgresql",),
 }
-RABBITMQ_SUITES = {"tests.conformance.test_rabbitmq": ("TestRabbitMQ", "TestRabbitMQAsABroker")}
+RABBITMQ_SUITES = {"tests.conformance.test_rabbitmq": ("TestRabbitMQ", "TestRabbitMQAsABroker", "TestRabbitMQWithFaults")}
 
 
 class Rule(NamedTuple):
@@ -156,9 +159,13 @@ def postgresql_places(_folder: Path, slots: int) -> Iterator[Callable[[Suite, in
 
 
 @contextmanager
-def rabbitmq_places(_folder: Path, _slots: int) -> Iterator[Callable[[Suite, int], None]]:
-    """Let each rule use names of its own."""
-    yield lambda _suite, _slot: None
+def rabbitmq_places(folder: Path, _slots: int) -> Iterator[Callable[[Suite, int], None]]:
+    """Start a server: mutants leave queues behind, and may overload it. Each rule uses names of its own."""
+    tempfile.tempdir = str(folder.parent)
+    with own_rabbitmq() as server:
+        server.start()
+        os.environ[RABBITMQ.variable] = server.url
+        yield lambda _suite, _slot: None
 
 
 BINDINGS = {

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from onceonly.conformance.samples import failures, message, rich_message
 from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
 from onceonly.formats.cloudevents import message_of, take_apart
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.expiry import EXPIRES, expiry_text
 from onceonly.model.headers import MOST_HEADER_BYTES
 from onceonly.model.message import PARTITION_KEY, Delivery, Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.sizes import MOST_HISTORY
+from onceonly.model.sizes import MOST_HISTORY, SHORT
 from onceonly.ports.transport import Depth, Topology, Transport
 
 EVENT = message().type
@@ -23,6 +23,8 @@ AGES_SECONDS = 3600.0
 DAY_MS = 24 * 3600 * 1000
 LONG_MS = 60_000  # a delay that a slow machine does not reach within a rule
 MANY = 100
+TIMES = 21
+"""Deliveries of one message. RabbitMQ 4 allows 20, unless a queue has another limit."""
 
 
 class TransportSubject(Protocol):
@@ -196,7 +198,7 @@ class TransportSuite(Suite):
             await _declare(subject)
             receiver = await subject.transport()
             waiting = asyncio.create_task(receiver.receive(MANY, AGES_SECONDS))
-            await _steps(10)
+            await steps(10)
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
                 assert ids_of(await waiting) == ["m1"]
@@ -208,15 +210,15 @@ class TransportSuite(Suite):
         """
         async with self.open_transport() as subject:
             await _declare(subject)
-            for steps in range(12):
+            for turns in range(12):
                 waiting = asyncio.create_task((await subject.transport()).receive(MANY, AGES_SECONDS))
-                await _steps(5)
-                putting = asyncio.create_task(_put(subject, f"m{steps}"))
-                await _steps(steps)
+                await steps(5)
+                putting = asyncio.create_task(_put(subject, f"m{turns}"))
+                await steps(turns)
                 waiting.cancel()
                 await asyncio.wait([waiting, putting])
                 got = waiting.result() if not waiting.cancelled() else await self._take(await subject.transport())
-                assert (ids_of(got), [each.suspect for each in got]) == ([f"m{steps}"], [False])
+                assert (ids_of(got), [each.suspect for each in got]) == ([f"m{turns}"], [False])
                 await (await subject.transport()).ack(got)
 
     async def test_receivers_never_share_a_delivery(self) -> None:
@@ -232,6 +234,44 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             await self._take(await subject.transport())
+            assert await self._take_none(subject)
+
+    async def test_a_receiver_keeps_only_what_it_returned(self) -> None:
+        """What `receive` did not return is delivered to other receivers, once. It is not a suspect."""
+        async with self.open_transport() as subject:
+            await _put(subject, "m1", "m2", "m3")
+            receiver, other = await subject.transport(), await subject.transport()
+            held = await self._drained(receiver, 1)
+            rest = await self._drained(other, 2)
+            assert sorted(ids_of(held + rest)) == ["m1", "m2", "m3"]
+            assert not any(each.suspect for each in rest)
+            assert await receiver.receive(MANY, self.quiet) == ()
+            await receiver.ack(held)
+            await other.ack(rest)
+            await subject.lapse()
+            assert await self._take_none(subject)
+
+    async def test_a_receiver_that_holds_many_receives_more(self) -> None:
+        """Deliveries that a process holds do not keep others from it, however small `limit` is."""
+        names = [f"m{number:02}" for number in range(40)]
+        async with self.open_transport() as subject:
+            await _put(subject, *names)
+            receiver = await subject.transport()
+            assert sorted([ids_of([await self._take_one(receiver, limit=1)])[0] for _ in names]) == names
+
+    async def test_calls_of_one_transport_may_overlap(self) -> None:
+        """Concurrent calls of one transport lose nothing, share nothing, and settle exactly what they name."""
+        names = [f"m{number}" for number in range(12)]
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
+            transport = await subject.transport()
+            sends = [Send(message=message(name), to=ENDPOINT if number % 2 else "") for number, name in enumerate(names)]
+            answers = await asyncio.gather(*(transport.send([send]) for send in sends))
+            assert answers == [(Answer.TAKEN,)] * len(names)
+            released: set[str] = set()
+            got = await asyncio.gather(*(self._handle_twice(transport, limit, released) for limit in (1, 2, 3)))
+            assert sorted(name for each in got for name in each) == sorted(names * 2)
+            await subject.lapse()
             assert await self._take_none(subject)
 
     async def test_a_message_for_one_endpoint_is_not_given_to_another(self) -> None:
@@ -258,6 +298,73 @@ class TransportSuite(Suite):
             await subject.lapse()
             again = await self._take_one(await subject.transport())
             assert (ids_of([again]), again.suspect) == (["m1"], True)
+
+    async def test_a_transport_works_on_when_its_leases_have_ended(self) -> None:
+        """It sends, receives and settles as before, also if the connection was lost with the leases. `depth` is correct."""
+        async with self.open_transport() as subject:
+            transport = await subject.transport()
+            await transport.declare([Topology(endpoint=ENDPOINT, events=(EVENT,))])
+            await _put(subject, "m1", "m2", declare=False)
+            await self._drained(transport, 2)
+            await subject.lapse()
+            due = subject.now() + 1_000
+            sends = [
+                Send(message=message(name), to=to, due=when)
+                for name, to, when in (("c1", ENDPOINT, 0), ("c2", ENDPOINT, due), ("e1", "", 0), ("e2", "", due))
+            ]
+            assert await transport.send(sends) == (Answer.TAKEN,) * len(sends)
+            await subject.pass_time(1_000)
+            got = await self._drained(transport, 6)
+            assert sorted(ids_of(got)) == ["c1", "c2", "e1", "e2", "m1", "m2"]
+            depth = await (await subject.transport()).depth(ENDPOINT)
+            assert (depth.waiting + depth.held, depth.delayed) == (6, 0)
+            await transport.release(got[:1])
+            await transport.ack(got[1:])
+            again = await self._take_one(transport)
+            assert (ids_of([again]), again.suspect) == (ids_of(got[:1]), False)
+            await transport.ack([again])
+            await subject.lapse()
+            assert await self._take_none(subject)
+
+    async def test_a_process_that_holds_a_delivery_again_cannot_settle_the_former_one(self) -> None:
+        """After its lease a process may receive a message again. An `ack` or `release` of the former delivery does nothing."""
+        async with self.open_transport() as subject:
+            await _put(subject, "m1")
+            receiver = await subject.transport()
+            former = await self._take(receiver)
+            await subject.lapse()
+            assert ids_of([await self._take_one(receiver)]) == ["m1"]
+            await receiver.release(former)
+            assert await self._take_none(subject)
+            await receiver.ack(former)
+            await subject.lapse()
+            assert ids_of(await self._take(await subject.transport())) == ["m1"]
+
+    async def test_a_message_that_was_held_very_often_arrives(self) -> None:
+        """The broker has no limit of deliveries. The endpoint counts failures, and stores dead letters."""
+        async with self.open_transport() as subject:
+            await _put(subject, "m1")
+            for _ in range(TIMES):
+                await self._take_one(await subject.transport())
+                await subject.lapse()
+            assert ids_of(await self._take(await subject.transport())) == ["m1"]
+
+    async def test_a_receive_that_waits_while_leases_end_goes_on(self) -> None:
+        """It returns what comes later. If its connection was lost, it may raise a RetryableError, and the next one returns."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            receiver = await subject.transport()
+            assert await receiver.receive(MANY, self.quiet) == ()
+            waiting = asyncio.create_task(receiver.receive(MANY, AGES_SECONDS))
+            await steps(10)
+            await subject.lapse()
+            await _put(subject, "m1")
+            async with asyncio.timeout(self.patience):
+                try:
+                    got = await waiting
+                except RetryableError:
+                    got = await self._take(receiver)
+            assert ids_of(got) == ["m1"]
 
     async def test_a_receiver_whose_clock_is_ahead_hides_nothing(self) -> None:
         """What such a receiver holds is redelivered when the lease ends. What it releases or sends is delivered at once."""
@@ -475,6 +582,24 @@ class TransportSuite(Suite):
             got = {name: ids_of(await self._take_all(subject, name)) for name in _SUBSCRIBED}
             assert got == {name: ["m1"] if EVENT in events else [] for name, events in _SUBSCRIBED.items()}
 
+    async def test_long_types_and_types_in_any_script_are_told_apart(self) -> None:
+        """An event has exactly the subscribers of its type, whatever its name is, with and without a delay."""
+        kinds = ["x" * (SHORT - 1) + last for last in "abc"] + [f"shop.köln → 東京 / № {number}" for number in (7, 8)]
+        wanted = kinds[0], kinds[1], kinds[3]
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=wanted))
+            due = subject.now() + 1_000
+            sends = [
+                Send(message=replace(message(f"{number} at {when}"), type=kind), due=when)
+                for number, kind in enumerate(kinds)
+                for when in (0, due)
+            ]
+            assert await _send(subject, *sends) == (Answer.TAKEN,) * len(sends)
+            await subject.pass_time(1_000)
+            expected = [f"{number} at {when}" for number in (0, 1, 3) for when in (0, due)]
+            got = await self._drained(await subject.transport(), len(expected))
+            assert sorted(ids_of(got + await self._take_all(subject))) == expected
+
     async def test_an_event_is_matched_by_its_exact_type(self) -> None:
         """Subscriptions match the exact type. They are case-sensitive, and support no prefixes and no wildcards."""
         async with self.open_transport() as subject:
@@ -527,6 +652,30 @@ class TransportSuite(Suite):
             await _send(subject, Send(message=message(), to=ENDPOINT, due=subject.now() + 5_000))
             await subject.pass_time(5_000)
             assert [each.suspect for each in await self._take_all(subject)] == [False]
+
+    async def test_a_delayed_message_that_was_looked_for_too_early_is_not_late(self) -> None:
+        """Receivers that come before `due` get the other messages. They do not move the instant of delivery."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            await _send(subject, Send(message=message("late"), to=ENDPOINT, due=subject.now() + 5_000))
+            await subject.pass_time(4_999)
+            await _put(subject, "m1", "m2")
+            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2"]
+            await subject.pass_time(1)
+            assert ids_of(await self._take_all(subject)) == ["late"]
+
+    async def test_a_delayed_event_goes_to_every_endpoint_that_subscribed(self) -> None:
+        """Each subscribed endpoint receives one copy when it is due, and none before."""
+        async with self.open_transport() as subject:
+            await _declare(subject, *(Topology(endpoint=name, events=events) for name, events in _SUBSCRIBED.items()))
+            assert await _send(subject, Send(message=message(), due=subject.now() + 2_000)) == (Answer.TAKEN,)
+            await subject.pass_time(1_000)
+            assert await self._take_none(subject)
+            await subject.pass_time(1_000)
+            for name, events in _SUBSCRIBED.items():
+                expected = ["m1"] if EVENT in events else []
+                got = await self._drained(await subject.transport(name), len(expected))
+                assert ids_of(got + await self._take_all(subject, name)) == expected
 
     async def test_a_delayed_message_does_not_hold_up_others(self) -> None:
         """Messages that are due are delivered before a delayed message that was sent earlier."""
@@ -584,9 +733,18 @@ class TransportSuite(Suite):
             await _send(subject, Send(message=message("m1")))
             for _ in range(2):
                 await _declare(subject, gone)
-            await _send(subject, Send(message=message("m2")), Send(message=replace(message("m3"), type=other)))
-            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m3"]
-            assert sorted(ids_of(await self._take_all(subject, OTHER))) == ["m1", "m2"]
+            late = subject.now() + 1_000
+            await _send(
+                subject,
+                Send(message=message("m2")),
+                Send(message=replace(message("m3"), type=other)),
+                Send(message=message("m4"), due=late),
+                Send(message=replace(message("m5"), type=other), due=late),
+            )
+            await subject.pass_time(1_000)
+            for name, expected in ((OTHER, ["m1", "m2", "m4"]), (ENDPOINT, ["m1", "m3", "m5"])):
+                got = await self._drained(await subject.transport(name), len(expected))
+                assert sorted(ids_of(got + await self._take_all(subject, name))) == expected
 
     async def test_depth_counts_what_waits_is_held_and_is_delayed(self) -> None:
         """`depth` does not count acked messages, nor those of other endpoints."""
@@ -604,12 +762,26 @@ class TransportSuite(Suite):
 
     async def test_depth_counts_delayed_events_of_the_endpoint_alone(self) -> None:
         """`depth` counts a delayed event for its subscribers, not for other endpoints."""
+        kinds = EVENT, "shop.other.v1"
         async with self.open_transport() as subject:
-            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=("other",)))
-            await _send(subject, Send(message=message(), due=subject.now() + LONG_MS))
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=kinds), Topology(endpoint=OTHER, events=("other",)))
+            await _send(subject, *(Send(message=replace(message(), type=kind), due=subject.now() + LONG_MS) for kind in kinds))
             transport = await subject.transport()
-            assert await transport.depth(ENDPOINT, (EVENT,)) == Depth(waiting=0, held=0, delayed=1)
+            assert await transport.depth(ENDPOINT, kinds) == Depth(waiting=0, held=0, delayed=2)
             assert await transport.depth(OTHER, ("other",)) == Depth(waiting=0, held=0, delayed=0)
+
+    async def test_depth_counts_nothing_for_a_receiver_that_waits(self) -> None:
+        """A receiver that waits for messages holds none."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            receiver = await subject.transport()
+            assert await receiver.receive(MANY, self.quiet) == ()
+            waiting = asyncio.create_task(receiver.receive(MANY, AGES_SECONDS))
+            await steps(10)
+            assert await (await subject.transport()).depth(ENDPOINT) == Depth(waiting=0, held=0, delayed=0)
+            await _put(subject, "m1")
+            async with asyncio.timeout(self.patience):
+                assert ids_of(await waiting) == ["m1"]
 
     async def test_depth_counts_what_came_back_as_waiting(self) -> None:
         """Released deliveries, deliveries whose lease ended, and delayed messages that are due count as waiting."""
@@ -634,9 +806,9 @@ class TransportSuite(Suite):
         """Receive deliveries that must be available."""
         return await receiver.receive(limit, self.patience)
 
-    async def _take_one(self, receiver: Transport) -> Delivery:
+    async def _take_one(self, receiver: Transport, limit: int = MANY) -> Delivery:
         """Receive the one delivery that must be available."""
-        got = await self._take(receiver)
+        got = await self._take(receiver, limit)
         assert len(got) == 1
         return got[0]
 
@@ -657,6 +829,16 @@ class TransportSuite(Suite):
 
     async def _take_none(self, subject: TransportSubject, endpoint: str = ENDPOINT) -> bool:
         return await self._take_all(subject, endpoint) == ()
+
+    async def _handle_twice(self, transport: Transport, limit: int, released: set[str]) -> list[str]:
+        """Receive until the queue is empty. Release each message the first time, and ack it the second time."""
+        got: list[str] = []
+        while more := await transport.receive(limit, self.quiet):
+            first = [each for each in more if ids_of([each])[0] not in released]
+            released.update(ids_of(first))
+            await asyncio.gather(transport.release(first), transport.ack([each for each in more if each not in first]))
+            got += ids_of(more)
+        return got
 
     async def _drain(self, subject: TransportSubject, limit: int) -> list[str]:
         """Receive and ack until the queue is empty."""
@@ -706,7 +888,7 @@ def ids_of(deliveries: Iterable[Delivery]) -> list[str]:
     return [_message(delivery).id for delivery in deliveries]
 
 
-async def _steps(count: int) -> None:
+async def steps(count: int) -> None:
     """Let the other tasks run for this many turns of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)
