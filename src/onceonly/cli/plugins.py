@@ -11,7 +11,7 @@ from onceonly.model.errors import SetupError
 GROUP = "onceonly.commands"
 _ELSEWHERE = {"verify": "onceonly-verify"}
 """Commands that this project ships in a distribution of their own."""
-_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def add_plugins(app: typer.Typer, arguments: Sequence[str]) -> None:
@@ -39,7 +39,10 @@ def add_plugins(app: typer.Typer, arguments: Sequence[str]) -> None:
 def _add_missing(app: typer.Typer, name: str) -> None:
     distribution = _ELSEWHERE[name]
 
-    @app.command(name, context_settings=_ANYTHING, help=f"Check the algorithms. Requires `pip install {distribution}`.")
+    @app.command(name, context_settings=_ANYTHING, help=f"Check the algorithms. Requires the distribution {distribution}.")
     def _missing(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         release = version("onceonly")
-        raise SetupError(f"`onceonly {name}` is not installed: run pip install '{distribution}=={release}'")
+        raise SetupError(
+            f"`onceonly {name}` is in the distribution {distribution} {release}, which is not installed: in a clone, run "
+            f"pip install ./packages/{distribution}"
+        )
