@@ -27,7 +27,7 @@ _Item = TypeVar("_Item")
 
 
 class Outcome(Enum):
-    """What became of a message. `MISSING`: there is no such queue or topic."""
+    """What became of a message. `MISSING`: the queue or topic does not exist."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -37,7 +37,7 @@ class Outcome(Enum):
 
 _SETTLED = (Outcome.TAKEN, Outcome.REFUSED, Outcome.MISSING)
 Result = Outcome | OnceOnlyError
-"""An outcome, or the error of the whole request: CommitFailed and SetupError say that nothing was sent."""
+"""An outcome, or the error of the whole request: after CommitFailed and SetupError nothing was sent."""
 
 
 class Outgoing(Struct, frozen=True):

@@ -3,8 +3,8 @@
 A receiver first asks for what waits, without waiting. If there is nothing, it asks for one message and waits; when that comes,
 it asks for the others. So nothing is delivered to a process that is busy while another one is idle.
 
-A pull that nobody waits for any more is ended: its inbox is unsubscribed, so the server delivers no more to it. What it brought
-is given back as copies: a message that the server itself delivers again would count as a suspect.
+A pull that no receiver waits for any more is ended: its inbox is unsubscribed, so the server delivers no more to it. Its
+deliveries are released as copies: a message that the server itself delivers again would count as a suspect.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Inbox:
             self._held.pop(reply, None)
 
     async def close(self) -> None:
-        """Wait until what was brought for nobody is given back."""
+        """Wait until deliveries of ended requests are released."""
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -114,7 +114,7 @@ class Inbox:
         self._known = connection.serial
 
     async def _pull(self, connection: Connection, limit: int, wait: float) -> list[Arrival]:
-        """Make one request. With `wait` it lasts so many seconds, or until `limit` deliveries have come."""
+        """Make one request. With `wait` it lasts that many seconds, or until `limit` deliveries have come."""
         while self._free and self._free[-1].connection is not connection:
             self._free.pop()
         pull = self._free.pop() if self._free else await Pull.open(connection)
@@ -146,7 +146,7 @@ class Inbox:
             raise CommitFailed(f"the server did not answer a request for messages of stream {self._stream!r}")
 
     def _end(self, pull: "Pull") -> None:
-        """End a request that nobody waits for, and give back what it brings."""
+        """End a request that no receiver waits for, and release its deliveries."""
         self._run(self._ended(pull))
 
     async def _ended(self, pull: "Pull") -> None:
@@ -202,7 +202,7 @@ class Pull:
         return pull
 
     async def request(self, subject: str, limit: int, wait: float) -> None:
-        """Ask for deliveries. With `wait` for so many seconds, otherwise only for those that wait."""
+        """Ask for deliveries. With `wait` for that many seconds, otherwise only for those that wait."""
         self.messages, self.is_over, self.problem, self._limit = [], False, "", limit
         self._done = asyncio.get_running_loop().create_future()
         asked: dict[str, object] = {"batch": limit, "no_wait": True}

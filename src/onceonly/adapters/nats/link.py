@@ -53,7 +53,7 @@ class Arrival(Struct, frozen=True):
 
     @property
     def has_no_responders(self) -> bool:
-        """Whether it says that no stream and no other receiver has the subject."""
+        """Whether it means that no stream and no other receiver has the subject."""
         return self.headers.startswith(_NO_RESPONDERS)
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 CONSUMER = "onceonly"
 """The durable consumer of every queue."""
 BUCKET_MS = 100
-"""Delayed messages that are due within so many milliseconds share a subject."""
+"""Delayed messages that are due within this many milliseconds share a subject."""
 MINUTE = 60_000 // BUCKET_MS
 LONGEST = 250
 """Characters of a written token: a server takes 4096 bytes for a line with two subjects."""

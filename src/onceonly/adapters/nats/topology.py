@@ -4,9 +4,9 @@
     onceonly.subscription.TYPE.shop ------------> stream onceonly-subscriptions     (one empty message for each subscription)
     onceonly.delayed.shop.MINUTE.INSTANT -------> stream onceonly-delayed
 
-Whoever publishes an event lists its subscribers and stores a copy in the queue of each. In JetStream a subject belongs to one
-stream, so a stream for each endpoint cannot capture an event by itself, and one stream for all would have to keep every message
-until its slowest reader has it, and would need a consumer for each endpoint and type.
+An endpoint that publishes an event lists its subscribers and stores a copy in the queue of each. In JetStream a subject
+belongs to one stream, so the streams of several endpoints cannot capture the same event. One stream for all endpoints
+would have to keep every message until its slowest reader has it, and needs a consumer for each endpoint and type.
 
 Streams that exist are used as they are. An operator may create them with more replicas, limits or another storage.
 """
@@ -74,7 +74,7 @@ async def has_stream(link: Link, subject: str) -> bool:
 
 
 async def subjects(link: Link, stream: str, pattern: str) -> dict[str, int]:
-    """Count the messages of a stream by their subjects. Empty if there is no such stream."""
+    """Count the messages of a stream by their subjects. Empty if the stream does not exist."""
     found: dict[str, int] = {}
     while True:
         asked = {"subjects_filter": pattern, "offset": len(found)}

@@ -32,7 +32,7 @@ from onceonly.systems.unsubscribed import UnsubscribedEvents
 __all__ = ["NatsTransport"]
 
 LONGEST_PAUSE_SECONDS = 1.0
-"""Between two looks for messages that are due, as long as somebody receives."""
+"""Between two looks for messages that are due, as long as a receiver runs."""
 
 
 class _Copies(Struct):
@@ -146,7 +146,7 @@ class NatsTransport:
         await topology.remove(self._link, self._names, topologies)
 
     async def close(self) -> None:
-        """Stop moving delayed messages, and wait until what was brought for nobody is given back."""
+        """Stop moving delayed messages, and wait until deliveries of ended requests are released."""
         if self._moving is not None:
             self._moving.cancel()
             await asyncio.wait([self._moving])
@@ -161,7 +161,7 @@ class NatsTransport:
         return await topology.consumer_of(self._link, self._stream) is not None
 
     async def _move(self) -> None:
-        """Move what is due, as long as somebody receives."""
+        """Move what is due, as long as a receiver runs."""
         try:
             while self._receivers:
                 if self._clock.now() >= self._delays.next_look:
@@ -174,7 +174,7 @@ class NatsTransport:
             self._moving = None
 
     async def _give_back(self, messages: list[Arrival]) -> None:
-        """Give back what nobody took: as copies, which are not suspects."""
+        """Release what no receiver took: as copies, which are not suspects."""
         await self._copy([(each.reply.decode(), read_headers(each.headers), each.body) for each in messages])
 
     async def _copy(self, contents: Sequence[tuple[str, Headers, bytes]]) -> None:

@@ -70,7 +70,7 @@ def read_headers(given: bytes) -> Headers:
 
 
 def is_unreadable(headers: Headers) -> bool:
-    """Tell whether `read_headers` could not read them."""
+    """Return whether `read_headers` could not read them."""
     return bool(headers) and headers[0][0] == UNREADABLE
 
 

@@ -64,7 +64,7 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     looks: tuple[Look, ...]
     """What is to be told of statements that did not fail."""
     savepoints: Execute | None
-    """How to execute statements about savepoints faster than SQLAlchemy does; None if there is no such way."""
+    """How to execute statements about savepoints faster than SQLAlchemy does; None if SQLAlchemy has to do it."""
 
     def watch(self, engine: AsyncEngine) -> None:
         """Listen to the errors of an engine as far as the state cannot be read."""

@@ -30,7 +30,7 @@ MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
 AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
 GROWS_BY = 16
-"""A replaced consumer may bring so many more than needed, but no more than are in work. Replacing stops all receivers."""
+"""A replaced consumer may bring this many more than needed, but no more than are in work. Replacing stops all receivers."""
 SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)

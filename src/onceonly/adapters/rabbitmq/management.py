@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(list[Binding]).decode
 
 
 async def sources(address: RabbitMQAddress, queue: str) -> frozenset[str]:
-    """Return the exchanges that a queue is bound to; none if there is no such queue.
+    """Return the exchanges that a queue is bound to; none if the queue does not exist.
 
     Raises CommitFailed if the API does not answer, SetupError if it refuses the user.
     """

@@ -37,7 +37,7 @@ def failover(about: Mapping[str, Any], *, loss: str) -> tuple[str, ...]:
 
 
 def refuse(about: Mapping[str, Any], place: str, *, oldest: int, evicted: str) -> None:
-    """Raise SetupError for a server that evicts (`evicted` says what follows), is a replica, or is too old."""
+    """Raise SetupError for a server that evicts (`evicted` is the consequence), is a replica, or is too old."""
     policy = about.get("maxmemory_policy")
     if policy != "noeviction":
         raise SetupError(

@@ -1,6 +1,6 @@
 """Messages as entries of a stream: each header is a field, and the body is the field `data`.
 
-Scripts get and return the fields of an entry packed (MessagePack): the driver reads and writes each value by itself, and that
+Scripts get and return the fields of an entry packed (MessagePack): the driver reads and writes values one at a time, which
 takes long. Names and values of headers are UTF-8. Bytes that are not become lone surrogates (PEP 383), which
 nothing else decodes to. So two different entries never have the same headers.
 """
@@ -15,7 +15,7 @@ from onceonly.model.message import Headers
 DATA = "data"
 """The field with the body. Where an entry has several, the last one; the others are headers."""
 MORE = "onceonly-headers"
-"""The field with the headers for which there are no fields: a list of pairs, in JSON."""
+"""The field with the headers that cannot be fields: a list of pairs, in JSON."""
 MOST_FIELDS = 1000
 """Headers that have a field of their own. A script cannot pass on more than about 4,000 fields."""
 

@@ -116,7 +116,7 @@ class Link:
             raise self.said(error, what="connect", definite=True) from error
 
     def said(self, error: Exception, *, what: str, definite: bool = False) -> OnceOnlyError:
-        """Translate an error of the driver. `definite` says that nothing can have happened that matters."""
+        """Translate an error of the driver. `definite` means that nothing can have happened that matters."""
         if isinstance(error, OnceOnlyError):
             return error
         text = f"cannot {what} at {self.address.place}: {error}"
@@ -149,5 +149,5 @@ async def _close(client: Redis) -> None:
 
 
 def is_missing_script(result: object) -> bool:
-    """Tell whether a command of a pipeline did not run because the server does not have its script."""
+    """Return whether a command of a pipeline did not run because the server does not have its script."""
     return isinstance(result, NoScriptError)

@@ -2,9 +2,10 @@
 
 A delivery is a pending entry of the group, held by a consumer for as long as its lease, which Redis counts itself (the idle
 time). An entry whose lease has ended is claimed by the next receiver that looks, as a suspect. A release gives the entry to a
-consumer of that name, with a count that says so. An ack deletes the entry, so a stream contains what waits and what is held.
+consumer `released`, with a higher count as a mark. An ack deletes the entry, so a stream contains what waits and what is held.
 
-What is delayed is in a sorted set beside the stream. Receivers move it when it is due, in the script that takes deliveries.
+Delayed messages are in a sorted set next to the stream. Receivers move them when they are due, in the script that takes
+deliveries.
 Every change is one script, which Redis runs and logs as one step. So no crash can lose a message between two places.
 """
 
@@ -92,7 +93,7 @@ class RedisTransport:
         self._has_received = False
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits; see the port. Cancelled, it gives back what it has just taken.
+        """Take what waits; see the port. A cancelled call releases what it has just taken.
 
         Raises CommitFailed, QueueMissing; a later call may work again.
         """
