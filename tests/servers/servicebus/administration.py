@@ -101,7 +101,8 @@ def _queue(entity: Entity, kind: str) -> str:
 
 def _topic(topic: Topic) -> str:
     details = {"ActiveMessageCount": 0, "ScheduledMessageCount": len(topic.waiting)}
-    return _description("TopicDescription", topic.settings, details, None)
+    settings = topic.settings | {"SubscriptionCount": str(len(topic.subscriptions))}
+    return _description("TopicDescription", settings, details, None)
 
 
 def _description(kind: str, settings: dict[str, str], details: dict[str, int], total: int | None) -> str:

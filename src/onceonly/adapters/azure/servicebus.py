@@ -12,9 +12,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessage
 
-from onceonly.adapters.azure.servicebus_inbox import Inbox, ServiceBusReceipt, receipt_of
+from onceonly.adapters.azure.servicebus_inbox import Inbox, ServiceBusReceipt, Taken
 from onceonly.adapters.azure.servicebus_link import Link, Missing
 from onceonly.adapters.azure.servicebus_names import EntityNames, session_of
 from onceonly.adapters.azure.servicebus_sessions import SessionInbox
@@ -53,7 +53,7 @@ class ServiceBusTransport:
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. Cancelled, it gives back what has come."""
-        return tuple([self._delivery(*taken) for taken in await self._inbox.take(limit, wait)])
+        return tuple([self._delivery(taken) for taken in await self._inbox.take(limit, wait)])
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Send in batches, to all entities at the same time; see the port. Raises CommitFailed when the service is away.
@@ -156,12 +156,13 @@ class ServiceBusTransport:
         """Close the connections of this queue. Wait until what came for nobody is given back."""
         await self._inbox.close()
 
-    def _delivery(self, message: ServiceBusReceivedMessage, suspect: bool) -> Delivery:  # noqa: FBT001 - as it was taken
+    def _delivery(self, taken: Taken) -> Delivery:
+        message, receipt, suspect = taken
         headers = headers_of(message)
         body, problem = body_of(message)
         if problem and not (headers and headers[0][0] == UNREADABLE):
             headers = ((UNREADABLE, problem), *headers)
-        return arrival(receipt_of(message), self._endpoint, headers, body, suspect=suspect)
+        return arrival(receipt, self._endpoint, headers, body, suspect=suspect)
 
     def _message(self, send: Send) -> ServiceBusMessage | None:
         """Make the message of a send; None if it can never be stored."""

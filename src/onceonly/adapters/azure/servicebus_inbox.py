@@ -27,7 +27,7 @@ from azure.servicebus.exceptions import (
 from msgspec import Struct
 
 from onceonly.adapters.azure.servicebus_link import LOST, Link, close, said
-from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
 _LOG = logging.getLogger(__name__)
 STEP_SECONDS = 0.2
@@ -39,15 +39,15 @@ _CREDIT = 6  # the field of a flow frame; section 2.7.4
 _DELIVERY_COUNT = 5
 
 
-Taken = tuple[ServiceBusReceivedMessage, bool]
-"""A message, and whether it is a suspect."""
-
-
 class ServiceBusReceipt(Struct, frozen=True):
-    """The lock of one delivery."""
+    """The lock of one delivery. `session` is the session of the message, or of the link."""
 
     token: UUID
     session: str = ""
+
+
+Taken = tuple[ServiceBusReceivedMessage, ServiceBusReceipt, bool]
+"""A message, its lock, and whether it is a suspect."""
 
 
 class Stop:
@@ -77,12 +77,16 @@ class Inbox:
         stop = Stop()
         taking = asyncio.create_task(self._take(limit, wait, stop))
         try:
-            return [(message, bool(message.delivery_count)) for message in await asyncio.shield(taking)]
+            taken = await asyncio.shield(taking)
         except asyncio.CancelledError:
             stop.is_set = True
             self._ending.add(taking)
             taking.add_done_callback(self._ended)
             raise
+        return [
+            (message, ServiceBusReceipt(token_of(message), message.session_id or ""), bool(message.delivery_count))
+            for message in taken
+        ]
 
     async def complete(self, receipts: Sequence[ServiceBusReceipt]) -> None:
         """Delete messages; those whose lock was lost are ignored. Raises OutcomeUnknown."""
@@ -292,11 +296,6 @@ class Puller:
                 await self._receiver._handler.settle_messages_async(frame[1], frame[2], "released")
 
 
-def receipt_of(message: ServiceBusReceivedMessage) -> ServiceBusReceipt:
-    """Name the lock of a delivery."""
-    return ServiceBusReceipt(token_of(message), message.session_id or "")
-
-
 def token_of(message: ServiceBusReceivedMessage) -> UUID:
     """Return the lock of a delivery."""
     return message.lock_token  # type: ignore[return-value] # a UUID, as it is locked
@@ -310,4 +309,6 @@ def delivery_of(message: ServiceBusReceivedMessage) -> tuple[int, bytes]:
 def of_receiving(error: Exception, queue: str) -> OnceOnlyError:
     """Translate an error of the SDK: nothing was taken that does not come again."""
     found = said(error, f"receive from queue {queue!r}", definite=True)
+    if "amqp:not-allowed" in str(error):
+        return SetupError(f"{found}. Set sessions=true in the URL if the queue has sessions, or sessions=false")
     return CommitFailed(str(found)) if isinstance(found, OutcomeUnknown) else found

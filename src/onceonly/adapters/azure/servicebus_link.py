@@ -12,6 +12,7 @@ import certifi
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -30,7 +31,7 @@ from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.record import Answer
 
-LOST: tuple[type[Exception], ...] = (AzureError, *DRIVER_FAULTS)
+LOST: tuple[type[Exception], ...] = (AzureError, AMQPException, *DRIVER_FAULTS)
 MOST_SENDERS = 50
 """Entities that are sent to without a new connection. The SDK opens one for each."""
 MOST_IN_A_BATCH = 1000
@@ -43,6 +44,7 @@ _NOT_STORED = (
     MessagingEntityDisabledError,
 )
 """What the service answers for a message that it has not stored."""
+_MADE = "_onceonly_made"
 _MISSING, _NOT_FOUND = "amqp:not-found", 404
 
 
@@ -183,6 +185,8 @@ def _hasten(owner: Any, *, receives: bool) -> None:
     A link that receives asks for one message when it opens. It would be held by a process that does not wait for it.
     """
     create = owner._create_handler
+    made: list[Any] = []
+    setattr(owner, _MADE, made)
 
     def create_handler(auth: Any) -> None:
         create(auth)
@@ -192,7 +196,17 @@ def _hasten(owner: Any, *, receives: bool) -> None:
             owner._receive_context.set()  # else the SDK gives back what comes
         if receives and owner._session is not None:
             handler._keep_alive_interval = 0  # it is used all the time, and the SDK would wait for a task when it closes
-        is_ready = handler.client_ready_async
+        opens, is_ready = handler.open_async, handler.client_ready_async
+
+        async def open_connection(connection: Any = None) -> None:
+            if handler._session is not None:
+                return  # it is open; the SDK asks often
+            await _abandon(made)
+            try:
+                await opens(connection)
+            finally:
+                if handler._connection is not None:
+                    made.append(handler._connection)
 
         async def ready() -> bool:
             while not await is_ready():
@@ -201,7 +215,7 @@ def _hasten(owner: Any, *, receives: bool) -> None:
                     raise asyncio.CancelledError
             return True
 
-        handler.client_ready_async = ready
+        handler.open_async, handler.client_ready_async = open_connection, ready
 
     owner._create_handler = create_handler
 
@@ -242,6 +256,14 @@ async def close(handler: ServiceBusSender | ServiceBusReceiver) -> None:
     with suppress(*LOST, ServiceBusError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await handler.close()
+    await _abandon(getattr(handler, _MADE, []))
+
+
+async def _abandon(connections: list[Any]) -> None:
+    """Close the sockets of connections. The SDK leaves those open that fail while they are opened or closed."""
+    while connections:
+        with suppress(*LOST):
+            await connections.pop()._transport.close()
 
 
 def _client(address: ServiceBusAddress) -> ServiceBusClient:

@@ -30,7 +30,6 @@ from onceonly.adapters.azure.servicebus_inbox import (
     Taken,
     delivery_of,
     of_receiving,
-    receipt_of,
     token_of,
 )
 from onceonly.adapters.azure.servicebus_link import LOST, Link, is_cancelled, said
@@ -136,7 +135,7 @@ class SessionInbox:
                 self._accept_more()
                 got = await self._collect(limit, stop)
                 if stop.is_set:
-                    await self.release([receipt_of(message) for message, _ in got])
+                    await self.release([receipt for _, receipt, _ in got])
                     return []
                 if got:
                     return got
@@ -327,9 +326,11 @@ class HeldSession(Puller):
             return []
         finally:
             self._pulling = False
-        for message in got:
-            self.out[token_of(message)] = delivery_of(message)
-        return [(message, (message.sequence_number or 0) <= self._suspects) for message in got]
+        self.out |= {token_of(message): delivery_of(message) for message in got}
+        return [
+            (message, ServiceBusReceipt(token_of(message), self.id), (message.sequence_number or 0) <= self._suspects)
+            for message in got
+        ]
 
     async def complete(self, tokens: Sequence[UUID]) -> None:
         """Delete messages. Raises the SDK's errors, unless the lock was lost."""
