@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from onceonly_verify import MUTANTS, parallel
+from onceonly_verify import parallel
 from onceonly_verify.checks.larger import DEEP, LARGE
-from onceonly_verify.histories import same
+from onceonly_verify.histories import programs_of, same
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import insert_before
 from onceonly_verify.parallel import walk_in_processes
@@ -17,7 +17,6 @@ from onceonly_verify.schedules import Walk, WalkResult, walk_schedules
 from onceonly_verify.simulation import Simulation, SteppedRun, at_once
 from onceonly_verify.world_player import InitialState, OutOfBounds
 
-NAMED = {mutant.name: mutant for mutant in MUTANTS}
 CAUGHT_SOON = (
     "ack before forget",
     "OutcomeUnknown taken as success",
@@ -49,10 +48,11 @@ def test_the_shipping_code_stands_random_schedules() -> None:
 )
 async def test_random_schedules_catch_mutants(name: str) -> None:
     """Within a few schedules; what is told happens again on an event loop, in fewer steps than it was found in."""
-    walked = walk_schedules(200, programs=changed(NAMED[name].changes))
+    programs = programs_of(name)  # without the log of the batch, as in a replay
+    walked = walk_schedules(200, programs=programs)
     assert walked.violation
     assert walked.history
-    opening = InitialState(next(check for check in LARGE if check.name == walked.history.check), changed(NAMED[name].changes))
+    opening = InitialState(next(check for check in LARGE if check.name == walked.history.check), programs)
     walk = Walk(opening, f"0:{walked.number}", record=True)
     assert at_once(walk.go()) == walked.violation
     assert len(walked.history.steps) <= len(walk.told)
