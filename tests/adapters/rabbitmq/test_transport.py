@@ -5,8 +5,10 @@ import multiprocessing
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +20,7 @@ from onceonly.adapters.rabbitmq import inbox as rabbitmq_inbox
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
-from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link
+from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, translated
 from onceonly.adapters.rabbitmq.names import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
@@ -240,6 +242,24 @@ async def test_attempts_to_connect_are_spaced(broker: Broker) -> None:
             errors.append(str(caught.value))
         assert len(set(errors)) == 1
         assert link._failures < 10
+        await link.close()
+
+
+async def test_the_number_of_a_closed_channel_is_not_used_again_at_once() -> None:
+    """The driver may ask for a new channel before it confirms the close of the old one: the server ends the connection."""
+    async with opened() as broker:
+        link = Link(read_address(broker.url), SystemRandomSource())
+
+        async def ask_for_a_missing_queue() -> None:
+            with suppress(RetryableError, SetupError):
+                async with link.errand() as channel, translated("look for a queue"):
+                    used.append(channel.number)
+                    await channel.queue_declare(f"missing-{uuid4().hex}", passive=True)
+
+        used: list[int] = []
+        for _ in range(20):
+            await asyncio.gather(*(ask_for_a_missing_queue() for _ in range(5)))
+        assert len(set(used)) == len(used) == 100
         await link.close()
 
 

@@ -40,6 +40,7 @@ CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
 ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is given
 MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to the declarations of all levels of delay
 CLOSE_SECONDS = 2.0  # to close something politely
+MOST_CHANNELS = 2047  # RabbitMQ's default limit for a connection
 LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
 _REFUSED = "the server rejected this user or password"
@@ -78,6 +79,7 @@ class Link:
         self._connecting = asyncio.Lock()
         self.looking = asyncio.Lock()
         """Held while this process looks into the queues of the previous version (`previous`)."""
+        self._number = 0  # of the channel that was opened last
         self._failures = 0
         self._not_before = 0.0
         self._last: OnceOnlyError | None = None
@@ -99,7 +101,10 @@ class Link:
         known = connection.answered
         try:
             async with translated("open a channel", definite=True, within=self.address.timeout):
-                channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
+                opening = connection.channel(
+                    self._free_number(connection), publisher_confirms=confirms, timeout=self.address.timeout
+                )
+                channel = await shielded(opening)
         except CommitFailed:
             if connection is self._connection and connection.answered == known and _is_ready(connection):
                 await shielded(self.drop())  # nothing is answered on it, though heartbeats may arrive
@@ -108,6 +113,18 @@ class Link:
         if confirms:
             match_returns(channel)
         return channel
+
+    def _free_number(self, connection: "_Connection") -> int:
+        """Give a number for a channel, by turns. The driver's own choice is the number of the channel that was closed last.
+
+        The driver may then send the request to open before the confirmation of that close, and the server ends the connection.
+        """
+        most = connection.connection_tune.channel_max or MOST_CHANNELS
+        for _ in range(most):
+            self._number = self._number % most + 1
+            if self._number not in connection.channels:
+                break
+        return self._number
 
     @asynccontextmanager
     async def errand(self, *, confirms: bool = False) -> AsyncIterator[Channel]:
