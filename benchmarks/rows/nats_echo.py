@@ -19,7 +19,7 @@ async def echo(job: WorkerJob, turn: JobControl) -> None:
     target = names.queue_subject(OUT)
 
     async def loop() -> None:
-        while True:
+        while not turn.stop.is_set():  # the driver may swallow a cancellation
             with suppress(nats.errors.TimeoutError):
                 messages = await source.fetch(BATCH, timeout=1)
                 await asyncio.gather(*(stream.publish(target, message.data) for message in messages))

@@ -15,7 +15,7 @@ async def echo(job: WorkerJob, turn: JobControl) -> None:
     client = Redis.from_url(job.broker)
 
     async def loop() -> None:
-        while True:
+        while not turn.stop.is_set():  # the driver may swallow a cancellation
             found = await client.xreadgroup(GROUP, b"echo", {source: b">"}, count=BATCH, block=1000)
             entries = found[0][1] if found else []
             async with client.pipeline(transaction=False) as adding:
