@@ -83,6 +83,21 @@ async def test_messages_of_a_key_are_in_work_one_batch_at_a_time(place: Place) -
     assert ids(await take(transport, 1)) == ["a2"]
 
 
+async def test_receivers_of_one_process_never_hold_a_key_at_the_same_time(place: Place) -> None:
+    """They look at the same session, and one of them gets its next message."""
+    transport = await place.transport()
+    names = [f"m{number}" for number in range(10)]
+    await transport.send([keyed(name, "a") for name in names])
+    done: list[str] = []
+    while len(done) < len(names):
+        got = await asyncio.gather(*(transport.receive(1, 0.1) for _ in range(3)))
+        held = [each for several in got for each in several]
+        assert len(held) <= 1
+        done += ids(held)
+        await transport.ack(held)
+    assert done == names
+
+
 async def test_messages_without_a_key_do_not_wait_for_each_other(place: Place) -> None:
     """Those of one session neither, in the process that holds it."""
     transport = await place.transport()
@@ -294,6 +309,19 @@ async def test_a_process_that_takes_nothing_holds_no_session(place: Place) -> No
     await first.send([keyed("m1", "a")])
     await until(lambda: "a" in place.queue.sessions)
     assert ids(await take(second, 1)) == ["m1"]
+
+
+async def test_a_receiver_that_comes_when_the_last_one_has_just_gone_is_served(place: Place) -> None:
+    """Connections that wait for a session are given up after half a second without receivers."""
+    transport, sender = await place.transport(), await place.transport()
+    for pause in (0.45, 0.5, 0.55, 0.7, 0.75, 0.8):
+        assert await transport.receive(1, 0) == ()
+        await asyncio.sleep(pause)  # the moment in which they end is what matters
+        waiting = asyncio.create_task(transport.receive(1, PATIENCE))
+        await sender.send([keyed(f"{pause}", "a")])
+        async with asyncio.timeout(PATIENCE / 4):
+            held = await waiting
+        await transport.ack(held)
 
 
 async def test_more_keys_than_sessions_are_all_handled(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ A delivery is locked for the lease. When the lock ends, the service delivers it 
 above zero is a suspect. So a release is a copy, sent to the own queue, then the original is completed: a copy begins at zero,
 and releases never use up the delivery count of the queue. Crash between the two: 1 copy stored, 2 original not completed,
 3 both come, the original as a suspect, 4 one claim: handled once.
+
+Every message has a session, its key or one of a few. Only queues that require sessions use it: see `servicebus_sessions`.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ MOST_SESSIONS = 32
 """Sessions that one process holds."""
 MOST_ACCEPTING = 4
 """Connections that wait for a session."""
-ACCEPT_SECONDS = 30.0
+ACCEPT_SECONDS, ACCEPT_PAUSE_SECONDS = 30.0, 0.1
 POLL_SECONDS = 0.25
 """Between two looks at a session of messages without a key, while others of it are in work."""
 IDLE_SECONDS = 0.5
@@ -63,7 +63,7 @@ class SessionInbox:
         self._tending: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._trouble: OnceOnlyError | None = None
-        self._is_known = False
+        self._is_known = self._is_closed = False
         self._takers = 0
         self._taken_at = 0.0
 
@@ -78,7 +78,7 @@ class SessionInbox:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
             stop.is_set = True
-            self._changed.set()
+            self._notify()
             self._end(taking)
             raise
 
@@ -87,7 +87,7 @@ class SessionInbox:
         found = [(session, tokens) for session, tokens in self._by_session(receipts) if not session.is_lost]
         results = await asyncio.gather(*(session.complete(tokens) for session, tokens in found), return_exceptions=True)
         await self._after([session for session, _ in found])
-        self._changed.set()
+        self._notify()
         for result in results:
             if isinstance(result, BaseException):
                 raise _of_settling(result, self._queue)
@@ -116,6 +116,7 @@ class SessionInbox:
 
     async def close(self) -> None:
         """Close all sessions. What is in work comes again at once, as suspects."""
+        self._is_closed = True
         for task in (*self._accepting, *filter(None, [self._tending])):
             task.cancel()
         if waiting := {*self._accepting, *self._ending, *filter(None, [self._tending])}:
@@ -131,7 +132,7 @@ class SessionInbox:
             if not self._is_known:
                 await self.exists()  # to wait for a session would look like an empty queue
             while True:
-                self._changed.clear()
+                changed = self._changed  # what happens from here on ends the wait below
                 self._accept_more()
                 got = await self._collect(limit, stop)
                 if stop.is_set:
@@ -147,7 +148,7 @@ class SessionInbox:
                     return []
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, POLL_SECONDS) if self._are_any_ready else left):
-                        await self._changed.wait()
+                        await changed.wait()
         finally:
             self._takers -= 1
             self._taken_at = clock()
@@ -155,16 +156,23 @@ class SessionInbox:
     async def _collect(self, limit: int, stop: Stop) -> list[Taken]:
         """Take from all sessions at the same time, an equal share of each, until there is enough or no more."""
         got: list[Taken] = []
-        ready = [session for session in self._sessions.values() if session.is_ready]
-        while ready and (left := limit - len(got)) and not stop.is_set:
-            asked, ready = ready[:left], ready[left:]
+        mine: set[HeldSession] = set()
+        waiting = list(self._sessions.values())
+        while (left := limit - len(got)) and not stop.is_set:
+            asked: list[HeldSession] = []
+            while waiting and len(asked) < left:
+                session = waiting.pop(0)
+                if session.claim(again=session in mine):  # at once: other receivers look at the same sessions
+                    asked.append(session)
+            if not asked:
+                break
             share, more = divmod(left, len(asked))
             counts = [share + (number < more) for number in range(len(asked))]
             results = await asyncio.gather(*map(HeldSession.take, asked, counts))
             got += [message for result in results for message in result]
             self._end(asyncio.create_task(self._after(asked)))
-            full = [session for session, count, result in zip(asked, counts, results, strict=True) if len(result) == count]
-            ready += [session for session in full if session.has_more]
+            mine.update(asked)
+            waiting += [session for session, count, found in zip(asked, counts, results, strict=True) if len(found) == count]
         return got
 
     async def _after(self, sessions: Iterable["HeldSession"]) -> bool:
@@ -178,7 +186,7 @@ class SessionInbox:
         if not over:
             return True
         await asyncio.gather(*(session.close() for session in over))
-        self._changed.set()
+        self._notify()
         return not any(session.is_lost for session in over)
 
     @property
@@ -195,14 +203,21 @@ class SessionInbox:
             if session is not None and mine:
                 yield session, mine
 
+    def _notify(self) -> None:
+        """Let all receivers look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     # Sessions
 
     def _accept_more(self) -> None:
+        if self._is_closed:
+            return
         room = MOST_SESSIONS - len(self._sessions)
         while len(self._accepting) < min(MOST_ACCEPTING, room):
             task = asyncio.create_task(self._accept())
             self._accepting.add(task)
-            task.add_done_callback(self._accepting.discard)
+            task.add_done_callback(self._accepted)
         if self._tending is None or self._tending.done():
             self._tending = asyncio.create_task(self._tend())
 
@@ -212,18 +227,23 @@ class SessionInbox:
             try:
                 session = await self._open(ACCEPT_SECONDS)
             except OperationTimeoutError:
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             except LOST as error:
                 self._trouble = of_receiving(error, self._queue)
-                self._changed.set()
+                self._notify()
                 return
             if is_cancelled():
                 await session.close()
                 return
             if (before := self._sessions.pop(session.id, None)) is not None:
-                self._end(asyncio.create_task(before.close()))  # the service has given it away, so its lock was lost
+                self._end(asyncio.create_task(before.lose()))  # the service has given it away, so its lock was lost
             self._sessions[session.id] = session
-            self._changed.set()
+            self._notify()
+
+    def _accepted(self, task: "asyncio.Task[None]") -> None:
+        self._accepting.discard(task)
+        self._notify()  # a receiver that has come meanwhile needs another one
 
     async def _open(self, seconds: float) -> "HeldSession":
         """Accept the next session. Raises the SDK's errors."""
@@ -293,11 +313,17 @@ class HeldSession(Puller):
     @property
     def is_ready(self) -> bool:
         """Whether messages may be taken. Those of a key are in work one batch at a time."""
-        return self.has_more and (not self.out or is_shared_session(self.id))
+        return self._has_more and (not self.out or is_shared_session(self.id))
+
+    def claim(self, *, again: bool) -> bool:
+        """Claim it for `take`; return whether that is possible. `again` is for the rest of a batch."""
+        if not (self._has_more if again else self.is_ready):
+            return False
+        self._pulling = True
+        return True
 
     @property
-    def has_more(self) -> bool:
-        """Whether it may have more messages, which belong to the batch that is taken."""
+    def _has_more(self) -> bool:
         return self.is_open and not (self._over or self.is_lost or self._pulling)
 
     async def accept(self) -> None:
@@ -309,8 +335,7 @@ class HeldSession(Puller):
         self._suspects = self._written = _read_mark(state)
 
     async def take(self, limit: int) -> list[Taken]:
-        """Take what waits. A session that was lost has nothing."""
-        self._pulling = True
+        """Take what waits, after `claim`. A session that was lost has nothing."""
         try:
             async with self._using:
                 got = await self.pull(limit, 0.0, Stop())
