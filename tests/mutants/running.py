@@ -29,10 +29,10 @@ MANY = 53
 """Items in a call with very many of them. The run makes requests smaller than that, because ten thousand items take seconds."""
 HANG_SECONDS = 90.0
 """Seconds after which one rule counts as hanging."""
-WAIT_SECONDS = 45.0
-"""The same for a rule that waits while others run beside it: ten times what the slowest one takes."""
+WAIT_SECONDS = 45
+"""The same while several rules run, without one that ends."""
 BLOCKED_SECONDS = 30.0
-"""Seconds for which a mutant may block the event loop before it counts as hanging."""
+"""Seconds of work for which a mutant may block the event loop before it counts as hanging."""
 
 
 class Outcome(NamedTuple):
@@ -142,15 +142,18 @@ def _tried(
     return work
 
 
-def _hang_after(seconds: float, rule: Rule, say: Callable[[Any], None]) -> None:
-    """End this process after so many seconds, as one that hangs. A later call replaces an earlier one."""
+def _hang_after(seconds: float, rule: Rule, say: Callable[[Any], None], *, working: bool = False) -> None:
+    """End this process after so many seconds, as one that hangs. A later call replaces an earlier one.
+
+    With `working` only seconds of work count.
+    """
 
     def hang(*_: object) -> None:
         say(("hang", rule.name, ""))
         os._exit(0)
 
-    signal.signal(signal.SIGALRM, hang)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGPROF if working else signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_PROF if working else signal.ITIMER_REAL, seconds)
 
 
 async def _try_together(
@@ -161,34 +164,46 @@ async def _try_together(
     A rule that fails is run again, alone. Those that this interrupts are started anew.
     """
     waiting = deque(rules)
-    running: dict[asyncio.Task[str], tuple[Rule, float]] = {}
+    running: dict[asyncio.Task[str], Rule] = {}
+    turns = 0  # since a rule has ended: seconds in which this process was stopped do not count
     while waiting or running:
         while waiting and len(running) < at_once:
             rule = waiting.popleft()
-            running[asyncio.create_task(run(rule))] = rule, time.monotonic()
-        longest, begun = next(iter(running.values()))
-        _hang_after(BLOCKED_SECONDS, longest, say)
+            running[asyncio.create_task(run(rule))] = rule
+        longest = next(iter(running.values()))
+        _hang_after(BLOCKED_SECONDS, longest, say, working=True)
         done, _ = await asyncio.wait(running, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        if not done and time.monotonic() - begun > WAIT_SECONDS:
+        turns = 0 if done else turns + 1
+        if turns > WAIT_SECONDS:
             say(("hang", longest.name, ""))
             os._exit(0)
-        failed = [running[task][0] for task in done if task.result()]
+        failed = [running[task] for task in done if task.result()]
         for task in done:
             del running[task]
         if failed:
-            waiting.extendleft([*failed[1:], *(rule for rule, _ in running.values())])
+            waiting.extendleft([*failed[1:], *running.values()])
             for task in running:
                 task.cancel()
-            _hang_after(WAIT_SECONDS, failed[0], say)
             if running:
                 await asyncio.wait(running, timeout=PATIENCE_SECONDS)
             running.clear()
-            error = await run(failed[0])
-            if error:
-                say(("caught", failed[0].name, error))
-                os._exit(0)
+            await _try_alone(failed[0], run, say)
     say(("survived", "", ""))
     os._exit(0)
+
+
+async def _try_alone(rule: Rule, run: Callable[[Rule], Coroutine[Any, Any, str]], say: Callable[[Any], None]) -> None:
+    """Run a rule that has failed beside others. End the process if it fails again."""
+    _hang_after(BLOCKED_SECONDS, rule, say, working=True)
+    again = asyncio.create_task(run(rule))
+    for _ in range(WAIT_SECONDS):
+        await asyncio.wait([again], timeout=1.0)
+        if again.done():
+            break
+    error = again.result() if again.done() else ""
+    if error or not again.done():
+        say(("caught" if error else "hang", rule.name, error))
+        os._exit(0)
 
 
 def _failure(rule: Rule, place: Place, slot: int) -> str:

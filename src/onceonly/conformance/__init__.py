@@ -9,6 +9,7 @@ from onceonly.conformance.artifact_suite import ArtifactStoreSubject, ArtifactSt
 from onceonly.conformance.broker_suite import BrokerSubject, BrokerSuite
 from onceonly.conformance.documents_subject import DocumentsSubject, Moment
 from onceonly.conformance.documents_suite import DocumentsSuite
+from onceonly.conformance.fault_suite import FaultSuite, FaultySubject
 from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.conformance.suite import Suite
 from onceonly.conformance.transport_suite import TransportSubject, TransportSuite
@@ -23,6 +24,8 @@ __all__ = [
     "DocumentTransactionSuite",
     "DocumentsSubject",
     "DocumentsSuite",
+    "FaultSuite",
+    "FaultySubject",
     "Moment",
     "Suite",
     "TransportSubject",

@@ -1,14 +1,14 @@
 """The rules of a transport on a broker whose queues a person administers: queues that are full, and queues that are deleted."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.conformance.samples import message
 from onceonly.conformance.suite import ENDPOINT, Suite, raises
 from onceonly.conformance.transport_suite import EVENT, MANY, TransportSubject, ids_of, steps
 from onceonly.model.errors import RetryableError, SetupError
-from onceonly.model.message import Delivery, Send
+from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology, Transport
 
@@ -110,7 +110,7 @@ class BrokerSuite(Suite):
             assert await self._received(subject, ["m1"]) == {"m1"}
 
     async def test_a_receiver_works_on_when_its_queue_is_declared_again(self) -> None:
-        """A `receive` that waits while its queue is deleted may raise. A later one returns what comes then."""
+        """A `receive` that waits while its queue is deleted may raise. Otherwise it returns what comes then."""
         async with self.open_broker() as subject:
             receiver, other = await subject.transport(), await subject.transport()
             await other.declare([Topology(endpoint=ENDPOINT)])
@@ -122,10 +122,11 @@ class BrokerSuite(Suite):
             await subject.pass_time(DELETED_MS)
             await other.declare([Topology(endpoint=ENDPOINT)])
             assert await other.send([_command("m2")]) == (Answer.TAKEN,)
-            got: tuple[Delivery, ...] = ()
-            with suppress(RetryableError, SetupError):
+            try:
                 got = await waiting
-            assert ids_of(got or await receiver.receive(1, self.patience)) == ["m2"]
+            except (RetryableError, SetupError):
+                got = await receiver.receive(1, self.patience)
+            assert ids_of(got) == ["m2"]
 
     async def _received(self, subject: BrokerSubject, expected: list[str]) -> set[str]:
         """Receive and ack until all expected messages have arrived, or none arrives for a long time."""

@@ -252,12 +252,18 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_a_receiver_that_holds_many_receives_more(self) -> None:
-        """Deliveries that a process holds do not keep others from it, however small `limit` is."""
+        """Deliveries that a process holds do not keep others from it, with any `limit`. It takes only what it returns."""
         names = [f"m{number:02}" for number in range(40)]
         async with self.open_transport() as subject:
             await _put(subject, *names)
             receiver = await subject.transport()
-            assert sorted([ids_of([await self._take_one(receiver, limit=1)])[0] for _ in names]) == names
+            held = [await self._take_one(receiver, limit=1) for _ in names]
+            assert sorted(ids_of(held)) == names
+            await receiver.ack(held)
+            assert await receiver.receive(1, self.quiet) == ()
+            others = [f"other {number}" for number in range(8)]
+            await _put(subject, *others, declare=False)
+            assert sorted(ids_of(await self._drained(await subject.transport(), len(others)))) == others
 
     async def test_calls_of_one_transport_may_overlap(self) -> None:
         """Concurrent calls of one transport lose nothing, share nothing, and settle exactly what they name."""
@@ -510,10 +516,11 @@ class TransportSuite(Suite):
             assert ids_of(await self._take_all(subject)) == ["m1"]
 
     async def test_a_command_that_cannot_be_routed_is_refused(self) -> None:
-        """A command to an endpoint that was not declared is refused."""
+        """A command to an endpoint that was not declared is refused, also with a delay."""
         async with self.open_transport() as subject:
             await _declare(subject)
-            assert await _send(subject, Send(message=message(), to="nobody")) == (Answer.REFUSED,)
+            sends = [Send(message=message(), to="nobody", due=due) for due in (0, subject.now() + LONG_MS)]
+            assert await _send(subject, *sends) == (Answer.REFUSED, Answer.REFUSED)
 
     async def test_answers_are_in_the_order_of_the_sends(self) -> None:
         """Answers are in the order of the sends. A refused send does not affect the others."""
@@ -608,10 +615,13 @@ class TransportSuite(Suite):
             assert await self._take_none(subject)
 
     async def test_an_event_nobody_subscribed_to_is_taken(self) -> None:
-        """An event without subscribers is accepted. This is not an error."""
+        """An event without subscribers is accepted, also before any queue exists. This is not an error."""
         async with self.open_transport() as subject:
+            late = replace(message(), type="shop.late.v1")
+            sends = Send(message=message()), Send(message=late, due=subject.now() + LONG_MS)
+            assert [await _send(subject, each) for each in sends] == [(Answer.TAKEN,)] * 2
             await _declare(subject)
-            assert await _send(subject, Send(message=message())) == (Answer.TAKEN,)
+            assert [await _send(subject, each) for each in sends] == [(Answer.TAKEN,)] * 2
             assert await self._take_none(subject)
 
     async def test_a_body_of_the_greatest_size_arrives(self) -> None:
@@ -654,7 +664,7 @@ class TransportSuite(Suite):
             assert [each.suspect for each in await self._take_all(subject)] == [False]
 
     async def test_a_delayed_message_that_was_looked_for_too_early_is_not_late(self) -> None:
-        """Receivers that come before `due` get the other messages. They do not move the instant of delivery."""
+        """Receivers that come before `due` get the other messages. It is not late. Short delays stay short."""
         async with self.open_transport() as subject:
             await _declare(subject)
             await _send(subject, Send(message=message("late"), to=ENDPOINT, due=subject.now() + 5_000))
@@ -663,6 +673,9 @@ class TransportSuite(Suite):
             assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2"]
             await subject.pass_time(1)
             assert ids_of(await self._take_all(subject)) == ["late"]
+            await _send(subject, Send(message=message("soon"), to=ENDPOINT, due=subject.now() + 200))
+            await subject.pass_time(200)
+            assert ids_of(await self._take_all(subject)) == ["soon"]
 
     async def test_a_delayed_event_goes_to_every_endpoint_that_subscribed(self) -> None:
         """Each subscribed endpoint receives one copy when it is due, and none before."""
