@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from bdb import BdbQuit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from math import inf
@@ -165,6 +166,8 @@ class EndpointHandlers:
         except USERS_ERRORS as error:  # also from a provider's clean-up, or a listener of the user's session
             if run.expired:
                 raise self._out_of_time(plan, thread) from error
+            if isinstance(error, BdbQuit) and not self._rules.is_limited:
+                raise  # `q` in `onceonly run --debug` is not the message's failure
             raise blame(plan.function, error) from error
         finally:
             decision = decision_of(context)

@@ -7,6 +7,7 @@ stop      receive no more; finish what is in work within the grace time; give ba
 
 import asyncio
 import logging
+from bdb import BdbQuit
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from enum import Enum, auto
@@ -175,16 +176,19 @@ class Worker:
         if not loop.batch or stop.is_set():
             self.turns.shrink()
             return 0.0  # what came too late is given back by `run`
-        return await self._work(loop)
+        return await self._work(loop, stop)
 
-    async def _work(self, loop: "WorkerLoop") -> float:
+    async def _work(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
             seconds = self._learn(report, loop)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
-            self._went_bad(WorkerTrouble.FAULT, error)
+            if isinstance(error, BdbQuit):  # `q` in `onceonly run --debug`
+                stop.set()
+            else:
+                self._went_bad(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
             await loop.starts.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end by themselves
