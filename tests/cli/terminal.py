@@ -89,10 +89,10 @@ class Terminal:
         with closing(sqlite3.connect(self.folder / database)) as connection, connection:
             connection.execute(statement, values)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, program: Sequence[str] = PROGRAM) -> "subprocess.Popen[str]":
         """Start a command in a process of its own; standard error comes on its standard output."""
         return subprocess.Popen(
-            [*PROGRAM, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*program, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
 
@@ -122,9 +122,9 @@ class Running:
 
 
 @contextmanager
-def running(onceonly: Terminal, *arguments: str) -> Iterator[Running]:
+def running(onceonly: Terminal, *arguments: str, program: Sequence[str] = PROGRAM) -> Iterator[Running]:
     """Run a command; whatever happens, it is over at the end."""
-    with onceonly.start("run", *arguments) as process:
+    with onceonly.start("run", *arguments, program=program) as process:
         try:
             yield Running(process)
         finally:

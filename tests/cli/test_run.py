@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 
@@ -78,6 +79,47 @@ def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: Terminal)
     assert "process replaced" not in said
 
 
+def test_modules_named_like_those_of_the_standard_library_stop_no_process(onceonly: Terminal) -> None:
+    """The folder of the program is searched first, but only from then on when the program is imported."""
+    (onceonly.folder / "bin").mkdir()
+    command = onceonly.folder / "bin" / "onceonly"  # as installed: Python searches its folder, not the current one
+    command.write_text("from onceonly.cli import main\n\nif __name__ == '__main__':\n    main()\n")
+    for name in ("queue", "email", "socket", "csv"):
+        (onceonly.folder / f"{name}.py").write_text("orders = []\n")
+    with running(onceonly, "shop:shop", program=(sys.executable, str(command))) as run:
+        run.until("worker started")
+        assert run.stop() == 0
+    assert "process died" not in "".join(run.said)
+
+
+def test_a_program_that_cannot_be_imported_any_more_ends_it(onceonly: Terminal) -> None:
+    """Exit code 2, after the other process has stopped: another start would not help."""
+    with running(onceonly, "shop:shop", "-p", "2", "--log-format", "json") as run:
+        started = json.loads(run.until("process started"))
+        run.until("worker started", times=2)
+        (onceonly.folder / "shop.py").write_text("1 / 0\n")
+        os.kill(started["pid"], signal.SIGKILL)
+        run.until("error: module 'shop' could not be imported: ZeroDivisionError")
+        run.until("process ended: set-up is wrong")
+        run.until("process stopped")
+        said, _ = run.process.communicate(timeout=60)
+    assert said == ""
+    assert run.process.returncode == 2
+    assert "".join(run.said).count("process replaced") == 1
+
+
+def test_a_breakpoint_fails_its_message_with_what_it_needs(onceonly: Terminal) -> None:
+    """A process that is supervised has no terminal."""
+    program = onceonly.folder / "shop.py"
+    program.write_text(program.read_text().replace('raise Reject("a total below zero")', "breakpoint()"))
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}])
+    assert onceonly(*SEND).code == 0
+    with running(onceonly, "shop:shop", "--log-format", "json") as run:
+        failed = json.loads(run.until("message failed"))
+        assert run.stop() == 0
+    assert failed["reason"] == "BdbQuit: breakpoint() needs `onceonly run --debug`"
+
+
 @pytest.mark.slow
 def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: Terminal) -> None:
     """`timeout` signals the process and then its group: nobody is in a hurry."""
@@ -93,7 +135,7 @@ def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: Termi
 def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixture) -> None:
     """One outstayed the grace time, the other was killed for somebody in a hurry."""
     for kind in (ChildEventKind.KILLED, ChildEventKind.HURRIED):
-        _tell(ChildEvent(kind=kind, index=0, pid=1), None)
+        _tell(ChildEvent(kind=kind, index=0, pid=1))
     assert events(caplog.records) == [
         "process killed: did not stop in time",
         "process killed: second signal",

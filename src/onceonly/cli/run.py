@@ -2,9 +2,6 @@
 
 import asyncio
 import logging
-import os
-import pdb  # noqa: T100 - --debug is for it
-import sys
 from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -17,9 +14,10 @@ import typer
 
 from onceonly.assembly.documents import TOLD
 from onceonly.cli.child import ChildPlan, check, opened, work
+from onceonly.cli.debugger import Debugger
 from onceonly.cli.drain import DrainedQueue, stop_when_drained, unsent_records
 from onceonly.cli.health import HealthOption, HealthSource, address_of, vitals_in
-from onceonly.cli.output import SETUP, refuse, say
+from onceonly.cli.output import refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
 from onceonly.config.endpoint import Settings
@@ -30,7 +28,7 @@ from onceonly.model.errors import SetupError
 from onceonly.model.wording import counted
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
-from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
+from onceonly.runtime.processes.child import SETUP, answer_breakpoints, new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.worker.worker import run_all, side_by_side
@@ -131,7 +129,6 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
     plan = msgspec.structs.replace(plan, tells=address is not None)
     grace = max(settings.worker.grace for _, settings in loaded)
     watchdog = max(host_of(endpoint).handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
-    unfit = asyncio.Event()
     supervisor = Supervisor(
         work,
         (plan, TOLD),  # as it is when a child starts
@@ -139,14 +136,14 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
         counters=counters,
         watchdog=watchdog,
         grace=grace + CLOSE_SECONDS,
-        on_event=partial(_tell, unfit=unfit if reload else None),
+        on_event=_tell,
     )
     names = [endpoint.name for endpoint, _ in loaded]
     desk = HealthSource(names, supervisor.pulses, vitals_in(counters.path.parent), patience=watchdog / HANGS, progress=watchdog)
 
     async def answering() -> int:
         async with desk.open(address):
-            return await _until_signal(loaded, supervisor, unfit, desk, reload=reload)
+            return await _until_signal(loaded, supervisor, desk, reload=reload)
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(answering())
@@ -155,7 +152,6 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
 async def _until_signal(
     loaded: Sequence[tuple[Endpoint, Settings]],
     supervisor: Supervisor,
-    unfit: asyncio.Event,
     desk: HealthSource,
     *,
     reload: bool,
@@ -169,20 +165,18 @@ async def _until_signal(
         if not reload:
             return await supervisor.run(told, hurry)
         while True:
-            code = await _until_changed(supervisor, told, hurry, unfit=unfit)
+            code = await _until_changed(supervisor, told, hurry)
             if told.is_set():
                 return code
 
 
-async def _until_changed(supervisor: Supervisor, told: asyncio.Event, hurry: asyncio.Event, *, unfit: asyncio.Event) -> int:
+async def _until_changed(supervisor: Supervisor, told: asyncio.Event, hurry: asyncio.Event) -> int:
     """Run the program as it is now, until a file changes or a person says so; an unfit program is not tried again before."""
-    unfit.clear()
-    over, stop = asyncio.Event(), asyncio.Event()
-    causes = ((over, told.wait()), (over, _change()), (stop, over.wait()), (stop, unfit.wait()))
-    watching = [asyncio.ensure_future(_set_after(event, cause)) for event, cause in causes]
+    over = asyncio.Event()
+    watching = [asyncio.ensure_future(_set_after(over, cause)) for cause in (told.wait(), _change())]
     try:
-        code = await supervisor.run(stop, hurry)
-        if unfit.is_set() and not over.is_set():
+        code = await supervisor.run(over, hurry)
+        if code == SETUP and not over.is_set():
             _log.error("program cannot start, waiting for a file change")
         await over.wait()
     finally:
@@ -204,16 +198,10 @@ async def _change() -> None:
 
 async def _debug(plan: ChildPlan, stop: asyncio.Event) -> None:
     """Run in the main thread of this process, which has the terminal. A breakpoint may block the event loop for any time."""
-    if sys.breakpointhook is sys.__breakpointhook__ and "PYTHONBREAKPOINT" not in os.environ:
-        sys.breakpointhook = _break
+    answer_breakpoints(Debugger(stop))
     loaded = plan.load()
     if await check(loaded, stop):
         await side_by_side([host_of(each).run(stop, settings=settings, observer=Logs()) for each, settings in loaded])
-
-
-def _break() -> None:
-    """Start the debugger in the calling frame, and leave Ctrl-C to the worker once it goes on."""
-    pdb.Pdb(nosigint=True).set_trace(sys._getframe(1))  # noqa: SLF001 - as pdb itself does
 
 
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
@@ -241,12 +229,12 @@ async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters,
         left.append(f"{counted(unsent, 'record')} with unsent messages: {when}")
 
 
-def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:
-    """Log what happens to the processes; set `unfit` when one found its program unfit, which it has said itself."""
+def _tell(event: ChildEvent) -> None:
+    """Log what happens to the processes."""
     fields = {"child": event.index, "pid": event.pid}
     match event.kind:
-        case ChildEventKind.DIED if unfit is not None and event.exitcode == SETUP:
-            unfit.set()
+        case ChildEventKind.UNFIT:
+            _log.error("process ended: set-up is wrong", extra=fields)
         case ChildEventKind.DIED:
             _log.warning("process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
         case ChildEventKind.UNRESPONSIVE:

@@ -6,10 +6,14 @@ import os
 import signal
 import sys
 import threading
+import time
+from bdb import BdbQuit
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from onceonly.model.errors import SchemaMissing
-from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.processes.child import SAFE_PATH, SETUP, run_child
 from onceonly.runtime.processes.counters import HANDLED, CounterRow, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
@@ -56,6 +60,44 @@ def broken(_index: int, _counters_path: str) -> None:
 def misconfigured(_index: int, _counters_path: str) -> None:
     """Find that the set-up is wrong."""
     raise SchemaMissing("run `onceonly schema create`")
+
+
+def says_where_it_searches(index: int, counters_path: str) -> None:
+    """Write down where it searches for modules, what it found for two names, and that it is up."""
+    found = [import_module(name).__file__ for name in ("email", "unloaded")]
+    Path(counters_path).with_name("search.json").write_text(json.dumps([sys.path, os.environ.get(SAFE_PATH), found]))
+    idle(index, counters_path)
+
+
+def second_is_misconfigured(index: int, counters_path: str) -> None:
+    """Be idle in the first process; find in the second one, when the first is up, that the set-up is wrong."""
+    if index == 0:
+        return idle(index, counters_path)
+    with SharedCounters.open(counters_path) as counters:
+        while not counters.total(HANDLED):
+            time.sleep(TICK)
+    raise SchemaMissing("run `onceonly schema create`")
+
+
+def exits_with_the_code_of_a_wrong_set_up(index: int, counters_path: str) -> None:
+    """Have a handler end the process, once."""
+
+    async def main(stop: asyncio.Event, row: CounterRow) -> None:
+        row.add(HANDLED)
+        if row.get(HANDLED) == 1:
+            row.enter(KEY, 2)
+            os._exit(SETUP)
+        await stop.wait()
+
+    run_child(index, counters_path, main, tick=TICK)
+
+
+def breaks(_index: int, counters_path: str) -> None:
+    """Stop at a breakpoint, and write down what it raises."""
+    try:
+        breakpoint()  # noqa: T100 - what is tested
+    except BdbQuit as error:
+        Path(counters_path).with_name("raised.txt").write_text(str(error))
 
 
 def halted(index: int, counters_path: str) -> None:

@@ -1,6 +1,7 @@
 """Real child processes: replaced when they die, killed when they hang, stopped when asked, never left behind."""
 
 import asyncio
+import email
 import json
 import os
 import signal
@@ -11,16 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.runtime.processes.child import stopping_on_signals
+from onceonly.runtime.processes.child import SAFE_PATH, SETUP, stopping_on_signals
 from onceonly.runtime.processes.counters import HANDLED, HELD, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from tests import ROOT
 from tests.runtime.processes import children
-from tests.runtime.processes.children import KEY, broken, halted, idle, misconfigured, stubborn, stuck
+from tests.runtime.processes.children import (
+    KEY,
+    breaks,
+    broken,
+    exits_with_the_code_of_a_wrong_set_up,
+    halted,
+    idle,
+    misconfigured,
+    says_where_it_searches,
+    second_is_misconfigured,
+    stubborn,
+    stuck,
+)
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
 UNRESPONSIVE, STOPPED, KILLED = ChildEventKind.UNRESPONSIVE, ChildEventKind.STOPPED, ChildEventKind.KILLED
-HURRIED = ChildEventKind.HURRIED
+HURRIED, UNFIT = ChildEventKind.HURRIED, ChildEventKind.UNFIT
 
 
 @pytest.fixture
@@ -174,13 +187,57 @@ async def test_a_child_that_is_killed_for_a_second_signal_did_not_outstay_anythi
 
 
 async def test_a_wrong_set_up_in_a_child_is_said_in_words(counters: SharedCounters, capfd: pytest.CaptureFixture[str]) -> None:
-    """No traceback: a person has to change something, not to debug."""
+    """No traceback: a person has to change something, not to debug. It is not started again."""
     async with Watched(misconfigured, counters).running() as watched:
-        died = await watched.until(DIED)
+        unfit = await watched.until(UNFIT)
     err = capfd.readouterr().err
-    assert died.exitcode == 1
+    assert unfit.exitcode == watched.exit_code == SETUP
+    assert watched.kinds() == [STARTED, UNFIT]
     assert "SchemaMissing: run `onceonly schema create`" in err
     assert "Traceback" not in err
+
+
+async def test_a_wrong_set_up_in_one_child_stops_the_others(counters: SharedCounters) -> None:
+    """They finish their work. Nobody asked for the stop."""
+    watched = Watched(second_is_misconfigured, counters, processes=2)
+    assert await watched.supervisor.run(asyncio.Event()) == SETUP
+    assert watched.kinds() == [STARTED, STARTED, UNFIT, STOPPED]
+    assert watched.events[-1].exitcode == 0
+
+
+async def test_a_handler_that_ends_its_process_with_that_exit_code_is_a_death(counters: SharedCounters) -> None:
+    """A handler ran, so the set-up is right: the process is replaced, and the handler's message is blamed."""
+    async with Watched(exits_with_the_code_of_a_wrong_set_up, counters).running() as watched:
+        died = await watched.until(DIED)
+        await watched.until(REPLACED)
+        assert counters.row(0).take_death(KEY) == 2
+    assert died.exitcode == SETUP
+
+
+async def test_a_child_finds_its_own_modules_before_those_of_the_current_folder(
+    counters: SharedCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot begin without those of the standard library. Then it searches where its parent does."""
+    folder = tmp_path / "program"
+    folder.mkdir()
+    for name in ("queue", "socket", "pickle", "signal", "email", "unloaded"):
+        (folder / f"{name}.py").write_text("orders = []\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(SAFE_PATH, raising=False)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    async with Watched(says_where_it_searches, counters).running():
+        await up(counters, 1)
+    path, safe, found = json.loads((tmp_path / "search.json").read_text())
+    assert (path, safe) == (sys.path, None)
+    assert found == [email.__file__, str(folder / "unloaded.py")]
+    assert SAFE_PATH not in os.environ
+
+
+async def test_a_breakpoint_in_a_child_says_what_it_needs(counters: SharedCounters, tmp_path: Path) -> None:
+    """There is no terminal from which a debugger could read."""
+    async with Watched(breaks, counters).running() as watched:
+        await watched.until(DIED)
+    assert (tmp_path / "raised.txt").read_text() == "breakpoint() needs `onceonly run --debug`"
 
 
 async def test_a_failing_listener_leaves_no_child_behind(counters: SharedCounters) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.model.health import Pulse
-from onceonly.runtime.processes.child import SIGNALS, begin, new_event_loop, stopping_on_signals
+from onceonly.runtime.processes.child import SAFE_PATH, SETUP, SIGNALS, SearchPath, begin, new_event_loop, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
@@ -26,11 +27,13 @@ DELAY_FIRST_SECONDS, DELAY_MOST_SECONDS = 0.1, 5.0
 DELAY_BLAMED_SECONDS = 0.25
 
 _spawn = get_context("spawn")
+_OWN_PATH = tuple(sys.path)  # without the folders that are added for the user's program
 
 
 class ChildEventKind(StrEnum):
     """What happened to a child.
 
+    UNFIT: it ended because its set-up is wrong, so all others are stopped.
     UNRESPONSIVE: the watchdog killed it. STUCK: it was killed because a handler did not end in time.
     In a stop, KILLED: it outstayed the grace time; HURRIED: it was killed within it, because a second signal asked for that.
     """
@@ -38,6 +41,7 @@ class ChildEventKind(StrEnum):
     STARTED = "started"
     REPLACED = "replaced"
     DIED = "died"
+    UNFIT = "unfit"
     UNRESPONSIVE = "unresponsive"
     STUCK = "stuck"
     STOPPED = "stopped"
@@ -69,6 +73,7 @@ class Child:
         self._counts: tuple[int, ...] = ()
         self.has_turned = False
         self.on_purpose = False
+        self.is_unfit = False
         self.young_deaths = 0
 
     def fill(self, process: SpawnProcess) -> None:
@@ -136,8 +141,9 @@ class Supervisor:
     """Keeps `processes` children running, each calling `target(index, counters_path, *arguments)`.
 
     `target` is a function of a module and does its work with `run_child`. A child is killed when its last tick in the shared
-    counters is older than `watchdog` seconds (None: never). A child that exits is replaced. A stop sends SIGTERM, waits
-    `grace` seconds, and kills the rest. `on_event` is told what happens, in the parent's loop.
+    counters is older than `watchdog` seconds (None: never). A child that exits is replaced, unless its exit code is `SETUP`:
+    that stops all of them. A stop sends SIGTERM, waits `grace` seconds, and kills the rest. `on_event` is told what happens,
+    in the parent's loop.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one setting; all but two by name
@@ -183,14 +189,18 @@ class Supervisor:
             return runner.run(self._until_signal())
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> int:
-        """Run until `stop` is set; `hurry` ends the grace time. Gives the exit code. Leaves no child behind."""
+        """Run until `stop` is set or a child is unfit; `hurry` ends the grace time. Leaves no child behind.
+
+        Gives the exit code: 0 when every child ended well, `SETUP` when one was unfit, otherwise 1.
+        """
         self._children = [Child(index, self._counters.row(index)) for index in range(self._processes)]
         keeping = [asyncio.create_task(self._keep(child, stop)) for child in self._children]
         told = asyncio.create_task(_told(stop))
         try:
             await asyncio.wait([told, *keeping], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(_cancelled(task) for task in keeping))
-            return await self._stop(hurry or asyncio.Event())
+            worst = await self._stop(hurry or asyncio.Event())
+            return SETUP if any(child.is_unfit for child in self._children) else worst
         finally:
             await asyncio.gather(*(_cancelled(task) for task in [told, *keeping]), return_exceptions=True)
             await self._kill_all()
@@ -201,14 +211,20 @@ class Supervisor:
             return await self.run(stop, hurry)
 
     async def _keep(self, child: Child, stop: asyncio.Event) -> None:
-        """Fill one place again and again."""
+        """Fill one place again and again, until whoever fills it is unfit."""
         kind = ChildEventKind.STARTED
         while not stop.is_set():
             self._start(child)
             self._tell(kind, child)
             kind = ChildEventKind.REPLACED
             await self._watch(child)
-            exitcode, blamed = child.clear(), child.row.died(seen=not child.on_purpose)
+            # a program may end with any exit code, but a handler runs in a process whose set-up is right
+            exitcode, is_running = child.clear(), child.row.get(Column.RUNNING)
+            blamed = child.row.died(seen=not child.on_purpose)
+            if exitcode == SETUP and not is_running:
+                child.is_unfit = True
+                self._tell(ChildEventKind.UNFIT, child, exitcode=exitcode)
+                return
             delay = child.delay(blamed=blamed)
             self._tell(ChildEventKind.DIED, child, exitcode=exitcode, delay=delay)
             await asyncio.sleep(delay)
@@ -216,9 +232,10 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.row.set(Column.HELD, 0)  # what the one before held went back with it
         child.row.died(seen=False)
-        arguments = (self._target, child.index, str(self._counters.path), self._arguments)
+        search = SearchPath.here()
+        arguments = (search, self._target, child.index, str(self._counters.path), *self._arguments)
         process = _spawn.Process(target=begin, args=arguments, name=f"onceonly-{child.index}")
-        with _signals_blocked():
+        with _own_modules_first(search), _signals_blocked():
             process.start()
         child.fill(process)
 
@@ -272,6 +289,20 @@ class Supervisor:
 
     def _tell(self, kind: ChildEventKind, child: Child, *, exitcode: int | None = None, delay: float = 0.0) -> None:
         self._on_event(ChildEvent(kind=kind, index=child.index, pid=child.pid, exitcode=exitcode, delay=delay))
+
+
+@contextmanager
+def _own_modules_first(search: SearchPath) -> Iterator[None]:
+    """Let a new child find the modules that it needs itself before the user's: a `queue.py` of the user's is not one of them.
+
+    The child gets the path of this process in `begin`, before the user's program is imported.
+    """
+    sys.path = [*_OWN_PATH, *(folder for folder in search.path if folder not in _OWN_PATH)]  # multiprocessing copies it
+    os.environ[SAFE_PATH] = "1"  # otherwise `python -c`, which starts a child, searches the current folder first
+    try:
+        yield
+    finally:
+        search.apply()
 
 
 @contextmanager
