@@ -39,6 +39,14 @@ class HeaderLosingTransport(WrappedTransports):
         return replace(send, message=replace(send.message, headers=()))
 
 
+class HeaderMergingTransport(WrappedTransports):
+    """Keeps headers in a mapping, by name."""
+
+    def post(self, send: Send) -> Send:
+        """Keep the last of each name."""
+        return replace(send, message=replace(send.message, headers=tuple(dict(send.message.headers).items())))
+
+
 class HeaderShorteningTransport(WrappedTransports):
     """Stores headers in a column of 8 KiB."""
 

@@ -124,6 +124,7 @@ TRANSPORTS = {
     sending.ExpiringTransport: ["an_expired_message_arrives"],
     sending.DelayedHeaderLosingTransport: ["a_delayed_message_arrives_as_it_was_sent"],
     sending.HeaderLosingTransport: ["a_message_arrives_as_it_was_sent"],
+    sending.HeaderMergingTransport: ["a_header_that_is_repeated_arrives_as_often"],
     sending.HeaderShorteningTransport: ["the_greatest_headers_arrive"],
     sending.KeyConsumingTransport: ["a_partition_key_arrives"],
     sending.ReleasedHeaderLosingTransport: ["a_released_message_arrives_as_it_was_sent"],

@@ -88,6 +88,17 @@ class TransportSuite(Suite):
             delivery = await self._take_one(await subject.transport())
             assert _message(delivery) == _sorted(rich_message())
 
+    async def test_a_header_that_is_repeated_arrives_as_often(self) -> None:
+        """The transport delivers each header of one name, in their order."""
+        repeated = replace(message(), headers=(("x-shop", "b"), ("x-shop", "a"), ("x-till", "1"), ("x-shop", "b")))
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            await _send(subject, Send(message=repeated, to=ENDPOINT))
+            delivery = await self._take_one(await subject.transport())
+            got = take_apart(delivery.headers, delivery.body).headers
+            assert [value for name, value in got if name == "x-shop"] == ["b", "a", "b"]
+            assert [value for name, value in got if name == "x-till"] == ["1"]
+
     async def test_the_greatest_headers_arrive(self) -> None:
         """Headers of 16 KiB are delivered, also by a retry copy with its history."""
         names = [f"x-header-{number}" for number in range(4)]
