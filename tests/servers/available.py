@@ -11,7 +11,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -56,8 +55,6 @@ RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1
 REDIS = Server("Redis", "ONCEONLY_REDIS", "redis://127.0.0.1:6379")
 NATS = Server("NATS", "ONCEONLY_NATS", "nats://127.0.0.1:4222")
 
-SERVICE_BUS = Server("the stand-in for Azure Service Bus (python-qpid-proton)", "", "")
-
 SERVERS = (POSTGRESQL, MARIADB, RABBITMQ, REDIS, NATS)
 
 MISSING: set[Server] = set()
@@ -87,16 +84,6 @@ def need(server: Server) -> str:
             raise gone(server, note_hanging(server))
         _WORKING[url] = server
     return url
-
-
-def need_proton() -> None:
-    """Skip the test, loudly, without the library of the stand-in for Azure Service Bus.
-
-    Also with CI=true: the library comes as source only, and needs CMake and a compiler.
-    """
-    if find_spec("proton") is None:
-        MISSING.add(SERVICE_BUS)
-        pytest.skip("python-qpid-proton is not installed: the stand-in for Azure Service Bus needs it")
 
 
 def note_hanging(server: Server) -> str:
