@@ -29,7 +29,7 @@ from msgspec import Struct
 from onceonly.adapters.azure.servicebus_link import LOST, Link, close, said
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 STEP_SECONDS = 0.2
 """For how long a read of the connection waits."""
 DRAIN_SECONDS = 5.0
@@ -212,7 +212,7 @@ class Puller:
                 await self._read(link, min(STEP_SECONDS, left))
             await self._drain(link)
         except AMQPException as error:
-            raise self._receiver._amqp_transport.create_servicebus_exception(_LOG, error) from error
+            raise self._receiver._amqp_transport.create_servicebus_exception(_log, error) from error
         finally:
             self._receiver._receive_context.clear()
         got = []
