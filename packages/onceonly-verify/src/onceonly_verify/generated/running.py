@@ -38,7 +38,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """When a mutant has survived: after so many states of one check, or of all checks, or so many seconds of processor time."""
 
     check_states: int = 30_000
-    states: int = 400_000
+    states: int = 2_000_000
     seconds: float = 600.0
 
 

@@ -20,7 +20,7 @@ from onceonly_verify.mutations.scope import DefinitionScope, ScopeNames
 
 SAMPLE = 60
 """Mutants in a sample."""
-REACH_STATES = 1_000
+REACH_STATES = 1_500
 """States of a check in which its reach is recorded. What lies deeper is found by the function that it is in."""
 
 
