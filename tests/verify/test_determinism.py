@@ -42,7 +42,7 @@ RAISES = (
     [
         pytest.param(CHANCE, ("Message(id=",), id="chance"),
         pytest.param(CLOCK, ("due=",), id="clock"),
-        pytest.param(COUNTER, ("forget a", "ack delivery 1.1"), id="counter"),
+        pytest.param(COUNTER, ("forget a", "raised WrongReportError"), id="counter"),
         pytest.param(CACHE, ("begin a", "raised WrongReportError"), id="cache"),
         pytest.param(RAISES, ("begin a", "raised ValueError: once only"), id="raises"),
     ],
