@@ -43,6 +43,12 @@ def test_the_shipping_code_stands_random_schedules() -> None:
     assert walked.steps > 100 * 20
 
 
+def test_a_message_that_waits_for_its_bucket_in_a_unit_that_fails_is_counted_with_that_unit() -> None:
+    """Its bucket is not ready, a message beside it loses a race, and both are released."""
+    world = next(check for check in LARGE if check.name == "large, a ring")
+    assert at_once(Walk(InitialState(world), "1:3219").go()) == ""
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(CAUGHT_SOON)]
 )

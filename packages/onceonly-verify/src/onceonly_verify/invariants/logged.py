@@ -52,6 +52,11 @@ class LoggedMessage:
         self.undecidable: Undecidable | None = None
 
     @property
+    def waits_for_bucket(self) -> bool:
+        """Return whether its last unit found its time bucket not ready. An error of that unit is what counts instead."""
+        return self.undecidable is Undecidable.SLOT_NOT_READY and self.cause is None
+
+    @property
     def first(self) -> Delivery:
         """Return the copy that knows most of its failures."""
         return max(self.deliveries, key=lambda delivery: delivery.attempts)

@@ -15,7 +15,6 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Record
-from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
 from onceonly_verify.invariants.batch_log import DEAD, FINISHED, RETRIED, BatchLog, Observed
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
@@ -105,7 +104,7 @@ def expected(log: BatchLog) -> Counter[str]:
             counts["handled" if logged and logged.committed and logged.deliveries[0] is delivery else "known"] += 1
         else:
             counts.update(_released(delivery, log))
-        counts["slot_not_ready"] += logged is not None and logged.undecidable is Undecidable.SLOT_NOT_READY
+        counts["slot_not_ready"] += logged is not None and logged.waits_for_bucket
     for each in log.messages.values():
         counts["failed"] += each.failed
         if not each.committed and each.deliveries and log.ends[each.deliveries[0].receipt] == FINISHED:
