@@ -24,6 +24,9 @@ MOST_BYTES = 65_000
 _END = b"\r\n"
 _BLANK = b" \t"
 _SERVERS = "nats-"
+_REPEATED = frozenset({"ce-specversion", "ce-source", "ce-type", "content-type"})
+"""The headers whose values are the same in most messages. Their lines are cached."""
+_REPEATED_BYTES = frozenset(name.encode() for name in _REPEATED)
 _plain_value = re.compile(r"(?![ \t])[^\r\n\x00]*(?<![ \t])").fullmatch
 _plain_name = re.compile(r"[!-9;-~]+").fullmatch
 _to_encode = re.compile(rb"[^!#$&-~]")
@@ -32,15 +35,7 @@ _is_safe = re.compile(r"[!#$&-~]*").fullmatch
 
 def write_headers(headers: Headers, *, msg_id: str = "") -> bytes:
     """Return the lines for these headers, with the version and the empty line at the end."""
-    lines = [VERSION]
-    for name, value in headers:
-        known = _kind(name)
-        if known == "attribute":
-            lines.append(_name(name) + _encoded(value))
-        elif known == "plain" and _plain_value(value):
-            lines.append(_name(name) + raw(value))
-        else:
-            lines.append(ESCAPED.encode() + _encoded(name).replace(b":", b"%3A") + b": " + _encoded(value))
+    lines = [VERSION, *[_repeated_line(*header) if header[0] in _REPEATED else _line(*header) for header in headers]]
     if msg_id:
         lines.append(f"{MSG_ID}: {msg_id}".encode())
     return _END.join((*lines, b"", b""))
@@ -63,7 +58,7 @@ def read_headers(given: bytes) -> Headers:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip(_BLANK):
             return _unreadable(given, "a header line has no name and colon")
-        header = _header(_text(name.strip(_BLANK)), _text(value.strip(_BLANK)))
+        header = _repeated_header(name, value) if name in _REPEATED_BYTES else _header(name, value)
         if header is not None:
             found.append(header)
     return tuple(found)
@@ -74,7 +69,20 @@ def is_unreadable(headers: Headers) -> bool:
     return bool(headers) and headers[0][0] == UNREADABLE
 
 
-def _header(name: str, value: str) -> tuple[str, str] | None:
+def _line(name: str, value: str) -> bytes:
+    kind = _kind(name)
+    if kind == "attribute":
+        return _name(name) + _encoded(value)
+    if kind == "plain" and _plain_value(value):
+        return _name(name) + raw(value)
+    return ESCAPED.encode() + _encoded(name).replace(b":", b"%3A") + b": " + _encoded(value)
+
+
+_repeated_line = lru_cache(1000)(_line)
+
+
+def _header(name_bytes: bytes, value_bytes: bytes) -> tuple[str, str] | None:
+    name, value = _text(name_bytes.strip(_BLANK)), _text(value_bytes.strip(_BLANK))
     if name.startswith(ESCAPED):
         return _decoded(name.removeprefix(ESCAPED)), _decoded(value)
     if name == MSG_ID and value.startswith(MOVED):
@@ -84,6 +92,9 @@ def _header(name: str, value: str) -> tuple[str, str] | None:
     decoded = _decoded(value)
     # A producer that does not encode may mean the percent sign itself. Only what an encoder writes is decoded.
     return name, decoded if _encoded(decoded) == raw(value) else value
+
+
+_repeated_header = lru_cache(1000)(_header)
 
 
 def _unreadable(given: bytes, why: str) -> Headers:
