@@ -452,7 +452,7 @@ class BatchLog:
         logged.cause, decision, first = None, logged.decision, logged.first
         wanted = logged.undecidable.value if logged.undecidable else ""
         attempts, history = first.attempts, first.history
-        if decision and logged.decided:
+        if decision and logged.decided and not logged.is_past_retention:
             attempts, history = decision.attempts, decision.history
             last = f"{history[-1].reason}. " if history else ""
             wanted = logged.decided.reason if decision.give_up else f"{last}{NO_COPY}"

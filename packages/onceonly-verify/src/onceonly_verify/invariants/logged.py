@@ -57,6 +57,11 @@ class LoggedMessage:
         return self.undecidable is Undecidable.SLOT_NOT_READY and self.cause is None
 
     @property
+    def is_past_retention(self) -> bool:
+        """Return whether its last unit could not decide, and never can. This outweighs what was decided before that unit."""
+        return self.undecidable not in {None, Undecidable.SLOT_NOT_READY}
+
+    @property
     def first(self) -> Delivery:
         """Return the copy that knows most of its failures."""
         return max(self.deliveries, key=lambda delivery: delivery.attempts)
