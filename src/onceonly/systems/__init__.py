@@ -135,7 +135,7 @@ class TransportService(Protocol):
     def temporary_transport(
         self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
     ) -> AbstractAsyncContextManager[None]:
-        """Declare these queues, and delete them with their messages at the end. Used by `onceonly demo` and by tests."""
+        """Delete these queues with their messages at the end of a block. It may declare them. For `onceonly demo` and tests."""
 
 
 class System(Struct, frozen=True, kw_only=True, eq=False):

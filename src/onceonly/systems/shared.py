@@ -1,11 +1,14 @@
 """Connections that several endpoints of a process share. The first user opens one, the last user closes it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Shared"]
+from onceonly.ports.environment import Clock, RandomSource
+from onceonly.ports.transport import Topology, Transport
+
+__all__ = ["BrokerConnection", "OpensQueue", "RemovableTransport", "Shared", "SharedQueues"]
 
 _Opened = TypeVar("_Opened")
 
@@ -51,3 +54,75 @@ class _Entry(Generic[_Opened]):
             if self.opened is None:
                 self.opened = await make()
             return self.opened
+
+
+class BrokerConnection(Protocol):
+    """A connection to a broker, or a client of one. It may connect at its first use."""
+
+    async def close(self) -> None:
+        """Close it. It is not used afterwards."""
+
+
+class RemovableTransport(Transport, Protocol):
+    """A transport that can delete queues, as `SharedQueues` needs it."""
+
+    async def remove(self, topologies: Sequence[Topology]) -> None:
+        """Delete these queues, their messages and their subscriptions. Called by demos and tests only."""
+
+    async def close(self) -> None:
+        """End what the transport does in the background. The connection stays open."""
+
+
+_Connection = TypeVar("_Connection", bound=BrokerConnection)
+_Connection_contra = TypeVar("_Connection_contra", contravariant=True)
+
+
+class OpensQueue(Protocol[_Connection_contra]):
+    """Makes the transport of one endpoint on an open connection, typically a class. It does no I/O."""
+
+    def __call__(self, connection: _Connection_contra, endpoint: str, /, *, clock: Clock) -> RemovableTransport:
+        """Return the transport of an endpoint. A broker with a clock of its own does not need `clock`."""
+
+
+class SharedQueues(Generic[_Connection]):
+    """Opens the queues of a broker. The endpoints of a process that have the same URL share one connection.
+
+    It is the `TransportService` of a system. Make one for each system, at module level.
+    """
+
+    def __init__(self, connect: Callable[[str, RandomSource], Awaitable[_Connection]], queue: OpensQueue[_Connection]) -> None:
+        """Use `connect` to open the connection of a URL, and `queue` to make the transport of an endpoint on it."""
+        self._connect = connect
+        self._queue = queue
+        self._connections: Shared[_Connection] = Shared(_close)
+
+    @asynccontextmanager
+    async def open_transport(
+        self, url: str, endpoint: str, *, clock: Clock, chance: RandomSource
+    ) -> AsyncIterator[RemovableTransport]:
+        """Open the queue of one endpoint, for a block. Raises what `connect` raises."""
+
+        async def make() -> _Connection:
+            return await self._connect(url, chance)
+
+        async with self._connections.use(url, make) as connection:
+            transport = self._queue(connection, endpoint, clock=clock)
+            try:
+                yield transport
+            finally:
+                await transport.close()
+
+    @asynccontextmanager
+    async def temporary_transport(
+        self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
+    ) -> AsyncIterator[None]:
+        """Delete these queues at the end of a block. The endpoints declare them."""
+        async with self.open_transport(url, "", clock=clock, chance=chance) as transport:
+            try:
+                yield
+            finally:
+                await transport.remove(topologies)
+
+
+async def _close(connection: BrokerConnection) -> None:
+    await connection.close()

@@ -24,7 +24,7 @@ def _artifacts() -> ArtifactService:
 def _sqs() -> TransportService:
     from onceonly.adapters.aws import sqs  # noqa: PLC0415 - imports the driver
 
-    return sqs
+    return sqs.QUEUES
 
 
 def _dynamodb_address(url: str) -> object:

@@ -24,13 +24,13 @@ def _artifacts() -> ArtifactService:
 def _queue() -> TransportService:
     from onceonly.adapters.azure import queue_opening  # noqa: PLC0415 - imports the driver
 
-    return queue_opening
+    return queue_opening.QUEUES
 
 
 def _servicebus() -> TransportService:
     from onceonly.adapters.azure import servicebus_opening  # noqa: PLC0415 - imports the driver
 
-    return servicebus_opening
+    return servicebus_opening.QUEUES
 
 
 def _table_address(url: str) -> object:

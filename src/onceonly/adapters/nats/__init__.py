@@ -6,7 +6,7 @@ from onceonly.systems import Driver, System, TransportService
 def _transport() -> TransportService:
     from onceonly.adapters.nats import opening  # noqa: PLC0415 - imports the driver
 
-    return opening
+    return opening.QUEUES
 
 
 def _address(url: str) -> object:

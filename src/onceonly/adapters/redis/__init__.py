@@ -12,7 +12,7 @@ def _documents() -> DocumentService:
 def _transport() -> TransportService:
     from onceonly.adapters.redis import opening  # noqa: PLC0415 - imports the driver
 
-    return opening
+    return opening.QUEUES
 
 
 def _address(url: str) -> object:
