@@ -16,8 +16,7 @@ from onceonly.adapters.rabbitmq.link import Channel, shielded
 from onceonly.adapters.rabbitmq.names import TopologyNames, command
 from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.model.errors import RetryableError, SetupError
-from onceonly.model.message import Delivery
+from onceonly.model.errors import RetryableError
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth
 
@@ -56,19 +55,6 @@ def drops_what_is_due_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(topology, "_AT_LEAST_ONCE", {})
     patch.setattr(topology, "_declare_inbox", declare_inbox)
-
-
-def takes_a_missing_queue_for_an_empty_one(patch: pytest.MonkeyPatch) -> None:
-    """Receive nothing from a queue that does not exist."""
-    receive = RabbitMQTransport.receive
-
-    async def patient(transport: RabbitMQTransport, limit: int, wait: float) -> tuple[Delivery, ...]:
-        try:
-            return await receive(transport, limit, wait)
-        except SetupError:
-            return ()
-
-    patch.setattr(RabbitMQTransport, "receive", patient)
 
 
 def takes_what_is_returned(patch: pytest.MonkeyPatch) -> None:

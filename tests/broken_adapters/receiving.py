@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from onceonly.conformance.suite import ENDPOINT
 from onceonly.conformance.transport_suite import TransportSubject
-from onceonly.model.errors import CommitFailed
+from onceonly.model.errors import CommitFailed, QueueMissing
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Transport
 from tests.broken_adapters.wrapped_transports import WrappedTransport, WrappedTransports
@@ -22,6 +23,16 @@ class EndlessTransport(WrappedTransports):
     async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Ignore the wait."""
         return await inner.receive(limit, AGES)
+
+
+class TolerantTransport(WrappedTransports):
+    """Receives nothing from a queue that does not exist."""
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Take a missing queue for an empty one."""
+        with suppress(QueueMissing):
+            return await inner.receive(limit, wait)
+        return ()
 
 
 class FillingTransport(WrappedTransports):

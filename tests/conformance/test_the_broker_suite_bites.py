@@ -21,7 +21,6 @@ BROKERS: dict[brokers.Break, list[str]] = {
         "a_delivery_that_a_full_queue_refuses_back_is_not_lost",
         "a_release_into_a_deleted_queue_fails",
     ],
-    brokers.takes_a_missing_queue_for_an_empty_one: ["receiving_from_an_unknown_queue_is_a_setup_error"],
     brokers.takes_what_is_returned: ["a_command_to_a_deleted_queue_is_refused"],
     brokers.trusts_its_consumer: ["a_receiver_works_on_when_its_queue_is_declared_again"],
     brokers.drops_what_is_due_for_nobody: ["what_is_due_while_its_queue_is_deleted_arrives_when_it_is_declared_again"],

@@ -168,6 +168,7 @@ TRANSPORTS = {
     receiving.StrictTransport: ["a_late_ack_is_harmless", "acking_twice_is_harmless"],
     receiving.SuspiciousTransport: ["a_first_delivery_is_no_suspect"],
     sending.SwallowingTransport: ["a_command_that_cannot_be_routed_is_refused"],
+    receiving.TolerantTransport: ["receiving_from_an_unknown_queue_is_a_setup_error"],
     receiving.TextTransport: ["a_message_arrives_as_it_was_sent"],
     sending.TightTransport: ["a_body_of_the_greatest_size_arrives"],
     sending.TruncatingTransport: ["a_body_over_the_greatest_size_is_refused"],

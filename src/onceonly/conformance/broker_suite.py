@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.conformance.samples import message
-from onceonly.conformance.suite import ENDPOINT, Suite, raises
+from onceonly.conformance.suite import ENDPOINT, Suite
 from onceonly.conformance.transport_suite import EVENT, MANY, TransportSubject, ids_of, steps
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Send
@@ -74,13 +74,6 @@ class BrokerSuite(Suite):
             await subject.pass_time(DELETED_MS)
             await transport.declare([topology])
             assert await self._received(subject, ["command", "event"]) == {"command", "event"}
-
-    async def test_receiving_from_an_unknown_queue_is_a_setup_error(self) -> None:
-        """`receive` raises SetupError without the queue. Waiting would look like an idle endpoint."""
-        async with self.open_broker() as subject:
-            await (await subject.transport()).declare([Topology(endpoint=ENDPOINT)])
-            async with raises(SetupError), asyncio.timeout(self.patience):
-                await (await subject.transport("nobody")).receive(1, 0)
 
     async def test_a_command_to_a_deleted_queue_is_refused(self) -> None:
         """A sender that has sent to the queue before notices that it is deleted, and that it is declared again."""

@@ -819,6 +819,13 @@ class TransportSuite(Suite):
             await subject.pass_time(1)
             assert await (await subject.transport()).depth(ENDPOINT) == Depth(waiting=3, held=0, delayed=0)
 
+    async def test_receiving_from_an_unknown_queue_is_a_setup_error(self) -> None:
+        """The first `receive` raises SetupError without the queue. Waiting would look like an idle endpoint."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            async with raises(SetupError), asyncio.timeout(self.patience):
+                await (await subject.transport("nobody")).receive(1, 0)
+
     async def test_the_depth_of_an_unknown_queue_is_a_setup_error(self) -> None:
         """`depth` raises SetupError for an unknown queue. Zero would look like success."""
         async with self.open_transport() as subject:

@@ -100,7 +100,8 @@ class Transport(Protocol):
 
         A delivery is kept from other receivers until it is acked or released. When its lease or the connection ends before,
         it is delivered again and marked as `suspect`. A cancelled call loses nothing. A message that cannot be decoded is a
-        delivery too, with its raw bytes. Raises RetryableError if the broker does not answer, SetupError without the queue.
+        delivery too, with its raw bytes. Raises RetryableError if the broker does not answer, and SetupError without the queue:
+        at the first call, and within a minute after the queue was deleted.
         """
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:

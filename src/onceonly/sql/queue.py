@@ -37,6 +37,8 @@ AS_STORED = "onceonly-headers"
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _GROWTH = 0.005, 0.1, 1.5  # between two looks at an empty queue
 POLL_SECONDS = 5.0
 """Seconds between two looks at an empty queue while notifications are received: a lost one delays a message by this much."""
+CHECK_SECONDS = 60.0
+"""Seconds between two looks at whether the queue exists. Only a receive that found nothing looks, the first one always."""
 DISTRUST_SECONDS = 60.0
 """Seconds for which a queue is polled as without notifications, after a look found a message that nobody had announced."""
 _Part = TypeVar("_Part")
@@ -76,7 +78,7 @@ class SqlTransport:
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
         self._heard: int | None = None
-        self._look_at = self._trusts_from = 0.0
+        self._look_at = self._trusts_from = self._check_at = 0.0
         self._due: float | None = None
         """Seconds until the next message is due, as far as a look has asked for it."""
 
@@ -90,7 +92,10 @@ class SqlTransport:
         return None if not dialect.notifies else "notifications" if dialect.listens else "polling"
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits; see the port. Cancelled, it gives back what it has just taken."""
+        """Take what waits; see the port. Cancelled, it gives back what it has just taken.
+
+        A queue that is deleted later raises QueueMissing within `CHECK_SECONDS`.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         with self._notifications.waiting(self._endpoint, remote=self._clock is None) as rung:
@@ -104,6 +109,9 @@ class SqlTransport:
                             self._trusts_from = clock() + DISTRUST_SECONDS
                         self._pause, self._heard = _SHORTEST_PAUSE_SECONDS, None
                         return taken
+                    if clock() >= self._check_at:
+                        await self._require_queue()
+                        self._check_at = clock() + CHECK_SECONDS
                     self._heard, self._look_at = heard, clock() + self._rest()
                 if (left := end - clock()) <= 0:
                     return ()
@@ -181,10 +189,14 @@ class SqlTransport:
         async with self._database.reading() as connection:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
-            raise QueueMissing(
-                f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
-            )
+            raise _missing(endpoint)
         return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
+
+    async def _require_queue(self) -> None:
+        async with self._database.reading() as connection:
+            found = await connection.execute(self._sql.known, {"names": [self._endpoint], **self._moved()})
+            if found.first() is None:
+                raise _missing(self._endpoint)
 
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
         """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
@@ -334,6 +346,12 @@ def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]
     for token, numbers in groups.items():
         for part in _chunks(numbers):
             yield token, part
+
+
+def _missing(endpoint: str) -> QueueMissing:
+    return QueueMissing(
+        f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
+    )
 
 
 def _chunks(items: Sequence[_Part]) -> Iterator[list[_Part]]:

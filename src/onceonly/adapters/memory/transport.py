@@ -124,6 +124,8 @@ def send(world: BrokerWorld, sends: tuple[Send, ...], rules: BrokerRules) -> Ste
 
 def receive(world: BrokerWorld, queue: str, limit: int, lease: Lease) -> Step | None:
     """Hand out what is due and free, oldest first; waits while there is nothing."""
+    if missing := _missing(world, queue):
+        return world, missing
     world = lapse(world, lease.now)
     free = [e for e in world.entries if e.queue == queue and not e.held_until and e.due <= lease.now][:limit]
     if not free:
@@ -171,12 +173,18 @@ def extend(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], lease: Lease
 
 def depth(world: BrokerWorld, queue: str, now: int) -> Step:
     """Count one queue."""
-    if queue not in world.queues:
-        return world, Raises(QueueMissing, f"queue {queue!r} does not exist: start its endpoint first")
+    if missing := _missing(world, queue):
+        return world, missing
     mine = [entry for entry in lapse(world, now).entries if entry.queue == queue]
     held = sum(1 for entry in mine if entry.held_until)
     delayed = sum(1 for entry in mine if not entry.held_until and entry.due > now)
     return world, Depth(waiting=len(mine) - held - delayed, held=held, delayed=delayed)
+
+
+def _missing(world: BrokerWorld, queue: str) -> Raises | None:
+    if queue in world.queues:
+        return None
+    return Raises(QueueMissing, f"queue {queue!r} does not exist: start its endpoint first")
 
 
 def _targets(world: BrokerWorld, one: Send) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class ToyTransport:
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what is due; see the port. Nothing is taken by a call that is cancelled."""
+        self._require(self._endpoint)
         try:
             async with asyncio.timeout(wait):
                 while not (taken := self._take(limit)):  # noqa: ASYNC110 - leases and delays end by the clock
@@ -94,13 +95,16 @@ class ToyTransport:
 
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count; see the port. Raises QueueMissing."""
-        if endpoint not in self._broker.queues:
-            raise QueueMissing(f"queue {endpoint!r} does not exist: start the endpoint, or run `onceonly topology create`")
+        self._require(endpoint)
         self._end_leases()
         mine = [copy for copy in self._broker.copies if copy.queue == endpoint]
         held = sum(copy.receipt is not None for copy in mine)
         delayed = sum(copy.receipt is None and copy.due > self._clock.now() for copy in mine)
         return Depth(waiting=len(mine) - held - delayed, held=held, delayed=delayed)
+
+    def _require(self, endpoint: str) -> None:
+        if endpoint not in self._broker.queues:
+            raise QueueMissing(f"queue {endpoint!r} does not exist: start the endpoint, or run `onceonly topology create`")
 
     def _take(self, limit: int) -> tuple[Delivery, ...]:
         self._end_leases()
