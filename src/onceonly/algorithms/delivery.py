@@ -317,7 +317,7 @@ async def _find(
         return _nobodys(others, error) + _locked(suspect, error)
     # a lost race: the others are released, and the next batch is half as large
     ran = _nobodys(others, error) if isinstance(error, ConflictError) else await _run(others, ports, isolated=True)
-    return await _each_alone([suspect], ran, ports)
+    return _nobodys([suspect], error) + ran if ran.unknown else await _each_alone([suspect], ran, ports)
 
 
 async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, ports: Ports, *, seen: bool) -> RunResult:
