@@ -9,6 +9,9 @@ from pathlib import Path
 
 from griffe import Alias, Class, Expr, ExprName, Function, GriffeLoader, Module, Object, Parameter, ParameterKind, Parser
 
+from onceonly.config.location import read_url
+from onceonly.model.durations import in_words
+from onceonly.ports.transport import Traits
 from onceonly.runtime.observe.crash import CRASH_POINTS
 
 HERE = Path(__file__).parent
@@ -74,6 +77,43 @@ Written by `make docs`.
 | the process dies | what happens then |
 |---|---|
 """
+BROKERS = {
+    "[NATS JetStream](nats.md)": "nats://localhost",
+    "RabbitMQ": "amqp://localhost",
+    "[Redis Streams](redis.md)": "redis://localhost",
+    "[SQS](sqs.md), standard": "sqs://eu-central-1",
+    "[SQS](sqs.md), `fifo=true`": "sqs://eu-central-1?fifo=true",
+    "[Azure Service Bus](service-bus.md)": "servicebus://name.servicebus.windows.net",
+    "[Azure Service Bus](service-bus.md), `sessions=true`": "servicebus://name.servicebus.windows.net?sessions=true",
+    "[Azure Storage Queues](azure-queues.md)": "azure-queue://account",
+    "[SQL databases](databases.md)": "postgresql://localhost/shop",
+    "memory, for tests": "memory://shop",
+}
+"""The rows of the comparison of brokers: a URL with the options that change what the broker can do, and else the defaults."""
+BROKERS_HEAD = """\
+# Brokers compared
+
+What each broker does with messages, with the default options of its URL. Every transport keeps the same promises, and the
+conformance suite checks the values that it can. The values are the `traits` of each [system](systems.md): see
+[`Traits`](reference/onceonly.ports.transport.md#traits).
+Written by `make docs`.
+
+| broker | body | lease | delay | order | receive | send | copies | late subscribers |
+|---|---|---|---|---|---|---|---|---|
+"""
+BROKERS_FOOT = """
+* *Body*: the longest one. A handler that sends a longer one fails before its commit. `max_body=` in the URL changes the limit
+  of most brokers.
+* *Lease*: a delivery of a silent process comes again after this time. A worker extends its leases.
+* *Delay*: the longest one of the broker itself. A message that must wait for longer is put off again by receivers of the
+  endpoint. Where there is none, they move messages to the queue when they are due. So the messages of an endpoint that does not
+  run become due when it starts.
+* *Order*: whether messages with the same `key=` are delivered in order. See [messages](messages.md#key).
+* *Receive*, *send*: messages in one request. A transport makes several requests for a larger batch.
+* *Copies*: what makes the copies of an event for its subscribers.
+* *Late subscribers*: whether a delayed event goes to the endpoints that subscribe when it is due, or to those that subscribe
+  when it is sent.
+"""
 INDEX_HEAD = """\
 # Reference
 
@@ -87,10 +127,30 @@ def pages() -> dict[str, str]:
     """Give every generated page by its file name."""
     rows = (f"| `{name}` | {story} |\n" for name, story in CRASH_POINTS.items())
     return {
+        "brokers.md": BROKERS_HEAD + "".join(_broker(*each) for each in BROKERS.items()) + BROKERS_FOOT,
         "crash-points.md": CRASH_POINTS_HEAD + "".join(rows),
         "reference/index.md": INDEX_HEAD + "".join(_group(title, modules) for title, modules in GROUPS.items()),
         **{f"reference/{module}.md": page for module, page in _references()},
     }
+
+
+def _broker(label: str, url: str) -> str:
+    """Write the row of one broker."""
+    traits = read_url(url).traits
+    assert isinstance(traits, Traits), url  # noqa: S101 - for the type checker
+    delay = "any" if traits.longest_delay is None else in_words(traits.longest_delay) if traits.longest_delay else "none"
+    cells = (
+        label,
+        f"{traits.max_body / 1024:,.0f} KiB",
+        "until the connection ends" if traits.lease is None else in_words(traits.lease),
+        delay,
+        "by key" if traits.orders_keys else "no",
+        traits.most_received or "any number",
+        traits.most_sent or "any number",
+        traits.fan_out,
+        "yes" if traits.late_subscribers else "no",
+    )
+    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _group(title: str, modules: dict[str, str]) -> str:

@@ -6,14 +6,14 @@ from onceonly.conformance.suite import ENDPOINT
 from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
-from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.ports.transport import Depth, Topology, Traits, Transport
 
 
 class WrappedTransport:
     """A transport whose calls go through a `WrappedTransports`."""
 
     def __init__(self, owner: "WrappedTransports", inner: Transport) -> None:
-        self.traits = inner.traits
+        self.traits = owner.traits(inner)
         self._owner = owner
         self._inner = inner
 
@@ -61,6 +61,10 @@ class WrappedTransports:
         self.given: dict[tuple[object, bytes], Delivery] = {}
         self.declared: set[str] = set()
         self.wanted: set[tuple[str, str]] = set()
+
+    def traits(self, inner: Transport) -> Traits:
+        """Return what it declares."""
+        return inner.traits
 
     async def transport(self, endpoint: str = ENDPOINT) -> Transport:
         """Open a transport."""

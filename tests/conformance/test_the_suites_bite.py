@@ -16,6 +16,7 @@ from tests.broken_adapters import (
     claims,
     commits,
     dead_letters,
+    declaring,
     document_contents,
     document_writes,
     receiving,
@@ -102,6 +103,12 @@ PENDING = {
 }
 
 TRANSPORTS = {
+    declaring.NegativeTransport: ["the_traits_are_possible_and_the_same_for_every_endpoint"],
+    declaring.UnequalTransport: ["the_traits_are_possible_and_the_same_for_every_endpoint"],
+    declaring.DisorderedTransport: ["keys_keep_their_order_if_that_is_declared"],
+    declaring.CompetingTransport: ["keys_keep_their_order_if_that_is_declared"],
+    declaring.CuttingTransport: ["a_delay_beyond_the_longest_that_is_declared_is_kept"],
+    declaring.PromisingTransport: ["delayed_events_go_to_the_subscribers_that_are_declared"],
     sending.AmnesicTransport: ["a_retry_copy_keeps_what_it_remembers"],
     receiving.AnonymousTransport: ["a_delivery_names_its_queue"],
     receiving.BlamingTransport: ["a_released_delivery_comes_again_at_once_and_is_no_suspect"],
@@ -312,7 +319,7 @@ DOCUMENTS = {
 TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
     (StoreSuite, (claims, commits), WrappedStores, STORES),
     (PendingRecordsSuite, (records,), WrappedStores, PENDING),
-    (TransportSuite, (receiving, sending), WrappedTransports, TRANSPORTS),
+    (TransportSuite, (declaring, receiving, sending), WrappedTransports, TRANSPORTS),
     (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
     (DocumentsSuite, (document_contents, document_writes, wrapped_documents), WrappedDocuments, DOCUMENTS),
 )

@@ -21,8 +21,9 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from onceonly import Endpoint, Off, SetupError
+from onceonly.adapters.memory.transport import MAX_BODY as MEMORY_TAKES
 from onceonly.assembly import open_store
-from onceonly.endpoint.host import MAX_BODY, host_of
+from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidEffect, SchemaMissing
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
@@ -131,7 +132,7 @@ async def test_ids_are_derived_from_records_whose_identity_is_nobodys_message(fi
         (lambda o: o.publish(object(), type="x"), "cannot send x"),
         (lambda o: o.publish(Placed("1"), delay=timedelta(seconds=-1)), "delay must be 0 or more"),
         (lambda o: o.publish(Placed("1"), at=datetime(2100, 1, 1)), "aware datetime"),  # noqa: DTZ001 - that is the mistake
-        (lambda o: o.publish(b"x" * (MAX_BODY + 1), type="x"), f"limit of this transport is {MAX_BODY}"),
+        (lambda o: o.publish(b"x" * (MEMORY_TAKES + 1), type="x"), f"limit of this transport is {MEMORY_TAKES}"),
     ],
 )
 async def test_what_can_never_be_sent_is_refused_at_once(file: str, engine: AsyncEngine, act: Any, complaint: str) -> None:
@@ -145,6 +146,18 @@ async def test_what_can_never_be_sent_is_refused_at_once(file: str, engine: Asyn
     assert len(await kept(shop)) == 1
 
 
+async def test_a_body_that_the_transport_does_not_take_is_refused_also_where_the_endpoint_is_not_open(
+    file: str, engine: AsyncEngine
+) -> None:
+    """The limit is that of its URL. Otherwise the broker would refuse the message after the commit."""
+    shop = Endpoint("shop", store=f"sqlite:///{file}", transport="azure-queue://acme?max_body=1000")
+    async with AsyncSession(engine) as session, session.begin():
+        outgoing = shop.enlist(session)
+        outgoing.publish(b"x" * 1000, type="x")
+        with pytest.raises(InvalidEffect, match=r"1001 bytes long; the limit of this transport is 1000 .azure-queue://acme"):
+            outgoing.publish(b"x" * 1001, type="x")
+
+
 async def test_where_the_endpoint_runs_its_transport_says_what_is_too_large(file: str, engine: AsyncEngine) -> None:
     """Its settings hold as well: a start may name another store than the endpoint does."""
     shop = shop_at("sqlite:///elsewhere.db")
@@ -154,7 +167,7 @@ async def test_where_the_endpoint_runs_its_transport_says_what_is_too_large(file
         outgoing.publish(b"x" * QUEUE_TAKES, type="x")
         with pytest.raises(InvalidEffect, match=f"limit of this transport is {QUEUE_TAKES}"):
             outgoing.publish(b"x" * (QUEUE_TAKES + 1), type="x")
-    assert QUEUE_TAKES > MAX_BODY
+    assert QUEUE_TAKES > MEMORY_TAKES
     with pytest.raises(SetupError, match=r"elsewhere\.db"):
         shop.enlist(session)
 

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.ports.transport import Traits
 from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, schemes, system_of, systems
 
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
@@ -48,6 +49,12 @@ class Location(Struct, frozen=True):
         """What handlers may ask a store there for."""
         connection = frozenset({self.driver.connection}) if self.driver.connection else frozenset[str]()
         return self.system.offer._replace(asynchronous=self.system.offer.asynchronous | connection)
+
+    @property
+    def traits(self) -> Traits | None:
+        """What the broker does with queues there. None for an engine, and if the system does not tell before it is opened."""
+        known = self.system.traits if isinstance(self.setting, str) else None
+        return None if known is None else known(self.setting)
 
     def require_driver(self, role: Role) -> None:
         """Check that the driver is installed. Raises DriverMissing, with the command that installs it."""

@@ -16,11 +16,12 @@ from onceonly.model.headers import MOST_HEADER_BYTES
 from onceonly.model.message import PARTITION_KEY, Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.sizes import MOST_HISTORY, SHORT
-from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.ports.transport import Depth, FanOut, Topology, Traits, Transport
 
 EVENT = message().type
 AGES_SECONDS = 3600.0
 DAY_MS = 24 * 3600 * 1000
+VERY_LONG_MS = 400 * DAY_MS  # a delay for brokers that declare no limit
 LONG_MS = 60_000  # a delay that a slow machine does not reach within a rule
 MANY = 100
 TIMES = 21
@@ -59,6 +60,56 @@ class TransportSuite(Suite):
     def open_transport(self) -> AbstractAsyncContextManager[TransportSubject]:
         """Open a transport without queues for one rule, and clean up afterwards."""
         raise NotImplementedError
+
+    # What the transport declares
+
+    async def test_the_traits_are_possible_and_the_same_for_every_endpoint(self) -> None:
+        """A sender reads those of its own transport, and sends to any endpoint."""
+        async with self.open_transport() as subject:
+            traits = [(await subject.transport(endpoint)).traits for endpoint in (ENDPOINT, OTHER)]
+            assert traits[0] == traits[1]
+            assert _impossible(traits[0]) == []
+
+    async def test_keys_keep_their_order_if_that_is_declared(self) -> None:
+        """With `orders_keys`, messages with one key are received as they were sent, by one receiver at a time."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            transport, other = await subject.transport(), await subject.transport()
+            if not transport.traits.orders_keys:
+                return
+            names = [f"m{number}" for number in range(12)]
+            keyed = [replace(message(name), extensions=((PARTITION_KEY, "A"),)) for name in names]
+            assert await _send(subject, *(Send(message=each, to=ENDPOINT) for each in keyed)) == (Answer.TAKEN,) * len(names)
+            got: list[str] = []
+            while len(got) < len(names):
+                taken = await self._take(transport, 5)
+                assert taken
+                assert await other.receive(MANY, self.quiet) == ()
+                got += ids_of(taken)
+                await transport.ack(taken)
+            assert got == names
+
+    async def test_a_delay_beyond_the_longest_that_is_declared_is_kept(self) -> None:
+        """A delay longer than `longest_delay` is not cut. `None` is no limit."""
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            longest = (await subject.transport()).traits.longest_delay
+            delay = VERY_LONG_MS if longest is None else round(longest * 1000) + LONG_MS
+            sends = [Send(message=message("late"), to=ENDPOINT, due=subject.now() + delay)]
+            assert await _send(subject, *sends) == (Answer.TAKEN,)
+            assert await self._take_none(subject)
+
+    async def test_delayed_events_go_to_the_subscribers_that_are_declared(self) -> None:
+        """With `late_subscribers`, an endpoint that subscribes before the event is due gets it. Otherwise it does not."""
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER))
+            assert await _send(subject, Send(message=message(), due=subject.now() + 2_000)) == (Answer.TAKEN,)
+            await _declare(subject, Topology(endpoint=OTHER, events=(EVENT,)))
+            await subject.pass_time(2_000)
+            is_late = (await subject.transport()).traits.late_subscribers
+            for name, expected in ((ENDPOINT, ["m1"]), (OTHER, ["m1"] if is_late else [])):
+                got = await self._drained(await subject.transport(name), len(expected))
+                assert ids_of(got + await self._take_all(subject, name)) == expected
 
     # What arrives
 
@@ -884,6 +935,22 @@ class TransportSuite(Suite):
             got += ids_of(more)
             await receiver.ack(more)
         return got
+
+
+def _impossible(traits: Traits) -> list[str]:
+    """Name the traits whose values cannot be true."""
+    limits = {
+        "lease": traits.lease,
+        "max_body": traits.max_body,
+        "most_received": traits.most_received,
+        "most_sent": traits.most_sent,
+    }
+    wrong = [name for name, value in limits.items() if value is not None and not value > 0]
+    if traits.longest_delay is not None and traits.longest_delay < 0:
+        wrong.append("longest_delay")
+    if traits.fan_out is not None and traits.fan_out not in FanOut:
+        wrong.append("fan_out")
+    return wrong
 
 
 _SUBSCRIBED = {ENDPOINT: (EVENT,), OTHER: ("shop.other.v1", EVENT), "audit": ("shop.other.v1",), "idle": ()}

@@ -72,6 +72,10 @@ class HandlerRules(NamedTuple):
     """Whether `def` handlers run in threads. Otherwise they run in the event loop."""
     is_limited: bool = True
     """Whether handlers have a time limit."""
+    transport: str = ""
+    """Where messages go, as it may be shown."""
+    orders_keys: bool = True
+    """Whether the transport keeps messages with the same key in order."""
 
 
 class EndpointHandlers:
@@ -96,7 +100,12 @@ class EndpointHandlers:
         self._reach = ContextPorts(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
         self._envelopes = MessageBuilder(
-            rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers, carry_headers=rules.carry_headers
+            rules.endpoint,
+            max_body=rules.max_body,
+            subscribers=rules.subscribers,
+            carry_headers=rules.carry_headers,
+            transport=rules.transport,
+            orders_keys=rules.orders_keys,
         )
         self._limits = TimeLimits(rules.grace)
 

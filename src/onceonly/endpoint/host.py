@@ -40,8 +40,8 @@ from onceonly.runtime.worker.worker import Runner, Worker, run_all
 if TYPE_CHECKING:
     from onceonly.endpoint.endpoint import Endpoint, Lifespan
 
-MAX_BODY = 256 * 1024
-"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
+UNKNOWN = Traits(lease=None, max_body=256 * 1024, orders_keys=True)
+"""What is assumed of a transport that tells nothing before it is opened."""
 _Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
 
 
@@ -49,7 +49,7 @@ class OpenEndpoint(Struct, eq=False):
     """What holds while the endpoint is open in this process, in one event loop; `means` once a transaction has asked."""
 
     settings: Settings
-    max_body: int
+    traits: Traits
     environment: Environment
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
@@ -101,17 +101,17 @@ class Host:
         environment: Environment = LIVE,
         *,
         settings: Settings | None = None,
-        max_body: int = MAX_BODY,
+        traits: Traits | None = None,
         made: Mapping[Any, object] | None = None,
         blobs: ArtifactStore | None = None,
     ) -> EndpointHandlers:
         """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
 
-        `blobs` is the place they read blobs from.
+        `blobs` is the place they read blobs from. `traits` are those of the transport, if it is open.
         """
         chosen = settings or self.settings
         place = None if chosen.blobs is None else BlobPlace(blobs)
-        plans, rules, peers = self._plan(chosen), _rules(chosen, max_body), chosen.all_peers
+        plans, rules, peers = self._plan(chosen), _rules(chosen, traits or _traits(chosen)), chosen.all_peers
         return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers)
 
     @asynccontextmanager
@@ -247,9 +247,9 @@ class Host:
 
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
-        running = self._running[-1] if self._running else OpenEndpoint(self.settings, MAX_BODY, LIVE)
+        running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
         enlisted = enlist(running.settings, session, self.notifier.notify)
-        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.environment.clock)
+        return Outgoing(enlisted, _builder(running.settings, running.traits), running.environment.clock)
 
     @contextmanager
     def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
@@ -258,8 +258,7 @@ class Host:
         Without `settings` they are those under which the endpoint is open already.
         """
         chosen = settings or (self._running[-1].settings if self._running else self.settings)
-        max_body = ports.transport.traits.max_body
-        running = OpenEndpoint(chosen, max_body, environment, ports, asyncio.get_running_loop())
+        running = OpenEndpoint(chosen, ports.transport.traits, environment, ports, asyncio.get_running_loop())
         self._running.append(running)
         try:
             yield
@@ -306,7 +305,8 @@ class Host:
 
     @asynccontextmanager
     async def _own_means(self) -> AsyncIterator[TransactionContext]:
-        chosen = self._running[-1] if self._running else OpenEndpoint(self.settings, MAX_BODY, LIVE)  # of another event loop
+        other = self._running[-1] if self._running else None  # of another event loop
+        chosen = other or OpenEndpoint(self.settings, _traits(self.settings), LIVE)
         has = EndpointTraits(
             handlers=bool(self._registered.handlers),
             entities=any(each.entity is not None for each in self._registered.handlers),
@@ -319,8 +319,7 @@ class Host:
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.places.store)
-        by_token = running.settings.plan.tokens is not None
-        envelopes = MessageBuilder(self.settings.name, max_body=running.max_body, by_token=by_token)
+        envelopes = _builder(running.settings, running.traits)
         return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
@@ -341,7 +340,7 @@ class Host:
             made[provider.kind] = await provider.open(stack, made.__getitem__)
 
         def make(traits: Traits, blobs: ArtifactStore | None = None) -> EndpointHandlers:
-            rules = _rules(chosen, traits.max_body)
+            rules = _rules(chosen, traits)
             place = None if chosen.blobs is None else BlobPlace(blobs)
             return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=chosen.all_peers)
 
@@ -382,13 +381,33 @@ def host_of(endpoint: "Endpoint") -> Host:
     return endpoint._host  # noqa: SLF001 - the two belong together; users see the endpoint alone
 
 
-def _rules(settings: Settings, max_body: int) -> HandlerRules:
+def _traits(settings: Settings) -> Traits:
+    """Return what is known of the transport before it is opened."""
+    return settings.places.transport.traits or UNKNOWN
+
+
+def _builder(settings: Settings, traits: Traits) -> MessageBuilder:
+    """Return what makes the messages that no handler sends."""
+    return MessageBuilder(
+        settings.name,
+        max_body=traits.max_body,
+        by_token=settings.plan.tokens is not None,
+        transport=str(settings.places.transport),
+        orders_keys=traits.orders_keys,
+    )
+
+
+def _rules(settings: Settings, traits: Traits) -> HandlerRules:
     repeats, subscribers = not settings.plan.records, settings.plan.subscribers
-    rules = HandlerRules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
+    rules = HandlerRules(
+        settings.name, settings.retry, settings.timeout, settings.identity, traits.max_body, subscribers, repeats
+    )
     return rules._replace(
         grace=settings.worker.grace,
         max_hops=settings.max_hops,
         carry_headers=tuple(name.lower() for name in settings.carry_headers),
         threads=settings.worker.def_handlers != "loop",
         is_limited=not settings.debug,
+        transport=str(settings.places.transport),
+        orders_keys=traits.orders_keys,
     )

@@ -3,6 +3,7 @@
 Whatever can never be sent is refused here, at once.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from unicodedata import category
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.formats.bodies import BodyError, encode_body, message_kind, type_name
 from onceonly.formats.identity import BY_SENDER, DECIDED
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text
@@ -22,6 +24,9 @@ from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import SHORT, type_problem
 from onceonly.model.wording import an
 
+_log = EventLogger(logging.getLogger("onceonly.transport"))
+_WARNED: set[tuple[str, str]] = set()
+"""Endpoints and transports whose keys this process has logged."""
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
@@ -72,10 +77,10 @@ class MessageBuilder:
     """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued.
 
     `carry_headers` are the names, in lower case, of the headers that handlers pass on. `by_token` says that copies are
-    recognized by their token.
+    recognized by their token. `transport` is where messages go, as it may be shown. `orders_keys` is that of its `Traits`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         self,
         endpoint: str,
         *,
@@ -83,12 +88,16 @@ class MessageBuilder:
         subscribers: Subscribers | None = None,
         carry_headers: Sequence[str] = (),
         by_token: bool = False,
+        transport: str = "",
+        orders_keys: bool = True,
     ) -> None:
         self.endpoint = endpoint
         self._carry_headers = carry_headers
         self._by_token = by_token
         self._subscribers = subscribers
         self._max_body = max_body
+        self._transport = transport
+        self._orders_keys = orders_keys
         self._second = -1
         self._second_text = ""
 
@@ -120,9 +129,13 @@ class MessageBuilder:
         except BodyError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
         if len(encoded) > self._max_body:
+            where = f" ({self._transport})" if self._transport else ""
             raise InvalidEffect(
                 f"cannot send {name}: its body is {len(encoded)} bytes long; the limit of this transport is {self._max_body}"
+                f"{where}. Store the data elsewhere, and send a reference to it"
             )
+        if wish.key is not None and not self._orders_keys:
+            self._warn_of_key()
         options = _options(wish, due, now) if wish.expires is not None or wish.key is not None else ()
         if wish.id is not None:
             id_ = self._own_id(wish.id)
@@ -153,6 +166,13 @@ class MessageBuilder:
         if problem := size_problem(headers):
             raise InvalidEffect(f"cannot send {name}: {problem}")
         return headers
+
+    def _warn_of_key(self) -> None:
+        """Log once in a process that the transport only delivers keys."""
+        known = len(_WARNED)
+        _WARNED.add((self.endpoint, self._transport))
+        if len(_WARNED) > known:
+            _log.warning("message key has no effect", extra={"endpoint": self.endpoint, "place": self._transport})
 
     def _own_id(self, id_: str) -> str:
         """Check an id of the user's. A message with it has no instant: every copy must be claimed in the same place."""

@@ -14,10 +14,10 @@ from onceonly.ports.environment import Clock
 class Outgoing(SendingOutside):
     """Sends messages in one open transaction of one session. Valid until it is committed, rolled back or closed."""
 
-    def __init__(self, endpoint: str, enlisted: EnlistedTransaction, *, max_body: int, clock: Clock) -> None:
-        self._endpoint = endpoint
+    def __init__(self, enlisted: EnlistedTransaction, builder: MessageBuilder, clock: Clock) -> None:
+        self._endpoint = builder.endpoint
         self._enlisted = enlisted
-        self._envelopes = MessageBuilder(endpoint, max_body=max_body)
+        self._envelopes = builder
         self._clock = clock
         self._attempt = uuid4().hex
         self._written = 0

@@ -27,7 +27,7 @@ class Sending(ABC):
         * `delay` (a timedelta, or a number of seconds from now) or `at` (an aware datetime) delays it.
         * `headers`: names and texts that the message carries, 16 KiB at most. See docs/messages.md for the names.
         * `expires`: a timedelta from now, or an aware datetime. If the message is not handled before, it becomes a dead letter.
-        * `key`: the message's group or partition, for brokers that have one.
+        * `key`: the message's group or partition, for brokers that have one. Others only deliver it.
 
         Raises InvalidEffect for a message that cannot be sent: too large, not serializable, without a type, with invalid
         options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.

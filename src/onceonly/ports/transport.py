@@ -1,6 +1,7 @@
 """The protocol of brokers: a queue of messages for each endpoint."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ __all__ = [
     "ChecksBroker",
     "CollectsUnsubscribed",
     "Depth",
+    "FanOut",
     "ListsSubscriptions",
     "Topology",
     "Traits",
@@ -21,15 +23,42 @@ __all__ = [
 ]
 
 
+class FanOut(StrEnum):
+    """What copies an event to the queues of its subscribers."""
+
+    BROKER = "broker"
+    """The sender sends an event once."""
+    SENDER = "sender"
+    """The sender sends a copy to each subscriber. Events with many subscribers take more requests."""
+
+
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a broker can do.
+    """What a broker does with the queues of a URL. It is the same for all endpoints, and known before anything is opened.
+
+    The defaults promise nothing.
 
     * `lease`: seconds for which a received delivery is kept from other receivers. None: until the connection ends.
     * `max_body`: the longest body, in bytes. `Transport.send` refuses longer ones.
+    * `orders_keys`: whether messages with the same partition key are received in the order in which they were sent, and by one
+      receiver at a time. Delays, releases, retries and ended leases change the order. False: the key is delivered, and
+      changes nothing.
+    * `longest_delay`: seconds for which the broker itself keeps a message until it is due. The transport takes care of longer
+      delays: receivers of the endpoint put the message off again. None: no limit. 0: the broker delays nothing.
+    * `most_received`, `most_sent`: messages in one request to the broker. The transport makes as many requests as a call needs.
+      None: no limit.
+    * `fan_out`: what copies events. None: unknown.
+    * `late_subscribers`: whether a delayed event goes to the endpoints that subscribe when it is due. False: to those that
+      subscribe when it is sent.
     """
 
     lease: float | None
     max_body: int
+    orders_keys: bool = False
+    longest_delay: float | None = 0.0
+    most_received: int | None = None
+    most_sent: int | None = None
+    fan_out: FanOut | None = None
+    late_subscribers: bool = False
 
 
 class Topology(Struct, frozen=True, kw_only=True):

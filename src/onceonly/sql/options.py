@@ -7,9 +7,12 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
-__all__ = ["SqlOptions", "read_url_options"]
+__all__ = ["SqlOptions", "queue_traits", "read_url_options", "read_url_traits"]
 
+LEASE_SECONDS = 30.0
+MAX_BODY = 1024 * 1024
 DEFAULT_PREFIX = "onceonly_"
 POOLED = "pgbouncer"
 _WITHOUT_SCHEMAS = frozenset({"mysql", "mariadb", "sqlite"})
@@ -38,7 +41,7 @@ class SqlOptions(Struct, frozen=True, kw_only=True):
     isolation: str | None = None
     create: bool = True
     timeout: float = 5.0
-    lease: float = 30.0
+    lease: float = LEASE_SECONDS
     pgbouncer: bool | None = None
 
 
@@ -53,6 +56,16 @@ def read_url_options(url: str) -> SqlOptions:
     if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
         raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
     return read_options(parse_qsl(query, keep_blank_values=True), scheme.partition("+")[0].lower())
+
+
+def read_url_traits(url: str) -> Traits:
+    """Return what queues in the database of a URL are like. Use it as the `traits` of a `System` with a dialect."""
+    return queue_traits(lease=read_url_options(url).lease)
+
+
+def queue_traits(*, lease: float = LEASE_SECONDS, max_body: int = MAX_BODY) -> Traits:
+    """Return what queues in a SQL database are like, for a lease in seconds and a longest body in bytes."""
+    return Traits(lease=lease, max_body=max_body, longest_delay=None, fan_out=FanOut.SENDER)
 
 
 def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:

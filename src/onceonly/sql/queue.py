@@ -22,15 +22,14 @@ from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.ports.transport import Depth, Topology
 from onceonly.sql.database import Database
+from onceonly.sql.options import LEASE_SECONDS, MAX_BODY, queue_traits
 from onceonly.sql.queue_tables import SCHEMA, Statements
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["MAX_BODY", "SCHEMA", "QueueReceipt", "SqlTransport"]
 
-LEASE_SECONDS = 30.0
-MAX_BODY = 1024 * 1024
 AS_STORED = "onceonly-headers"
 """The header that keeps, as text, what was stored as a message's headers and could not be read."""
 
@@ -68,7 +67,7 @@ class SqlTransport:
         max_body: int = MAX_BODY,
         clock: Clock | None = None,
     ) -> None:
-        self.traits = Traits(lease=lease, max_body=max_body)
+        self.traits = queue_traits(lease=lease, max_body=max_body)
         self._database = database
         self._endpoint = endpoint
         self.unsubscribed = UnsubscribedEvents(endpoint)

@@ -19,7 +19,7 @@ from onceonly.model.wording import an
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.environment import Clock, RandomSource
-from onceonly.ports.transport import Topology, Transport
+from onceonly.ports.transport import Topology, Traits, Transport
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -155,6 +155,8 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     time of expiry, so that a worker has to delete them. `parts` is how one place is divided among several users: by the
     option `prefix` of its URL, by a longer path, or not at all.
     `address` reads a URL when an endpoint is defined, and raises SetupError for one that cannot be used. It needs no driver.
+    `traits` returns what the broker does with the queues of a URL. It needs no driver, and connects to nothing. The transport
+    of the URL has the same `traits`. None: they are known when the transport is open.
     """
 
     name: str
@@ -168,6 +170,7 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     drops_expired: bool = True
     parts: Literal["prefix", "path", ""] = ""
     address: Callable[[str], object] | None = None
+    traits: Callable[[str], Traits] | None = None
 
     @property
     def offer(self) -> Offer:

@@ -1,5 +1,6 @@
 """DynamoDB, S3 and SQS, through aiobotocore."""
 
+from onceonly.ports.transport import Traits
 from onceonly.systems import ArtifactService, DocumentService, Driver, System, TransportService
 
 
@@ -45,6 +46,12 @@ def _sqs_address(url: str) -> object:
     return read_sqs(url)
 
 
+def _sqs_traits(url: str) -> Traits:
+    from onceonly.adapters.aws.sqs_address import read_sqs  # noqa: PLC0415 - the same
+
+    return read_sqs(url).traits
+
+
 DYNAMODB = System(
     name="DynamoDB",
     address=_dynamodb_address,
@@ -64,6 +71,7 @@ S3 = System(
 SQS = System(
     name="SQS",
     address=_sqs_address,
+    traits=_sqs_traits,
     drivers={"": Driver(("aiobotocore",), "onceonly[sqs]")},
     transport=_sqs,
 )

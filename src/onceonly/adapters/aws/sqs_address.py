@@ -8,9 +8,14 @@ from msgspec import Struct
 from onceonly.adapters.aws.address import Access, read_access, split_url
 from onceonly.documents.clients import read_truth
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 MOST_BYTES = 1024 * 1024
 """What SQS takes in one message, and in one batch: body, names, types and values of attributes."""
+MOST_ENTRIES = 10
+"""Messages in one request."""
+LONGEST_DELAY_SECONDS = 900
+"""What SQS offers for one message. A FIFO queue delays none."""
 HEADER_BYTES = 64 * 1024
 """The part of a message that is left for headers."""
 DEFAULT_MAX_BODY = (MOST_BYTES - HEADER_BYTES) // 4 * 3
@@ -33,6 +38,19 @@ class SqsAddress(Struct, frozen=True, kw_only=True):
     lease: int = DEFAULT_LEASE_SECONDS
     fifo: bool = False
     max_body: int = DEFAULT_MAX_BODY
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(
+            lease=float(self.lease),
+            max_body=self.max_body,
+            orders_keys=self.fifo,
+            longest_delay=0.0 if self.fifo else LONGEST_DELAY_SECONDS,
+            most_received=MOST_ENTRIES,
+            most_sent=MOST_ENTRIES,
+            fan_out=FanOut.BROKER,
+        )
 
     @property
     def place(self) -> str:

@@ -13,12 +13,11 @@ from uuid import uuid4
 from msgspec import Struct
 
 from onceonly.adapters.aws.client import ServiceError
-from onceonly.adapters.aws.sqs_address import MOST_BYTES
+from onceonly.adapters.aws.sqs_address import MOST_BYTES, MOST_ENTRIES
 from onceonly.adapters.aws.sqs_client import DEFINITE, MISSING_QUEUE, MISSING_TOPIC, REFUSED, Link, reason_of
 from onceonly.adapters.aws.sqs_wire import Content
 from onceonly.model.errors import OnceOnlyError, OutcomeUnknown
 
-MOST_ENTRIES = 10
 MOST_TOPIC_BYTES = 256 * 1024
 """What SNS takes in one message, and in one batch."""
 _OF_ONE = REFUSED | {"BatchRequestTooLong"}

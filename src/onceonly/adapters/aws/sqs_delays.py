@@ -12,15 +12,14 @@ import asyncio
 from collections.abc import Sequence
 
 from onceonly.adapters.aws.client import ServiceError
-from onceonly.adapters.aws.sqs_batches import MOST_ENTRIES, Outcome, Outgoing, Target, on_deliveries, send_all
+from onceonly.adapters.aws.sqs_address import LONGEST_DELAY_SECONDS, MOST_ENTRIES
+from onceonly.adapters.aws.sqs_batches import Outcome, Outgoing, Target, on_deliveries, send_all
 from onceonly.adapters.aws.sqs_client import MISSING_QUEUE, Link, missing, reason_of
 from onceonly.adapters.aws.sqs_inbox import SYSTEM_ATTRIBUTES
 from onceonly.adapters.aws.sqs_wire import Arrival, read, write
 from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError
 from onceonly.ports.environment import Clock
 
-LONGEST_DELAY_SECONDS = 900
-"""What SQS offers for one message."""
 LOOK_SECONDS = 5
 """For which one request waits at the queue of delayed messages."""
 PAUSE_SECONDS = 1.0

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec import Struct
 
 from onceonly.adapters.aws.client import ServiceError
-from onceonly.adapters.aws.sqs_batches import MOST_ENTRIES, portions
+from onceonly.adapters.aws.sqs_address import MOST_ENTRIES
+from onceonly.adapters.aws.sqs_batches import portions
 from onceonly.adapters.aws.sqs_client import LONGEST_POLL_SECONDS, MISSING_QUEUE, Link, missing, reason_of
 from onceonly.adapters.aws.sqs_wire import Arrival, read
 from onceonly.model.errors import RetryableError, SetupError

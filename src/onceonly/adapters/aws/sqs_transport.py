@@ -36,7 +36,7 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, R
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import BrokerReport, Depth, Topology, Traits
+from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["SqsTransport"]
@@ -73,7 +73,7 @@ class SqsTransport:
 
     def __init__(self, link: Link, endpoint: str, *, clock: Clock) -> None:
         """Use these clients; sends nothing."""
-        self.traits = Traits(lease=float(link.address.lease), max_body=link.address.max_body)
+        self.traits = link.address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint

@@ -1,5 +1,6 @@
 """Azure Table, Blob and Queue Storage and Azure Service Bus, through the Azure SDK."""
 
+from onceonly.ports.transport import Traits
 from onceonly.systems import ArtifactService, DocumentService, Driver, System, TransportService
 
 
@@ -51,10 +52,22 @@ def _queue_address(url: str) -> object:
     return read_queue(url)
 
 
+def _queue_traits(url: str) -> Traits:
+    from onceonly.adapters.azure.queue_address import read_queue  # noqa: PLC0415 - the same
+
+    return read_queue(url).traits
+
+
 def _servicebus_address(url: str) -> object:
     from onceonly.adapters.azure.servicebus_address import read_servicebus  # noqa: PLC0415 - only for a URL of this system
 
     return read_servicebus(url)
+
+
+def _servicebus_traits(url: str) -> Traits:
+    from onceonly.adapters.azure.servicebus_address import read_servicebus  # noqa: PLC0415 - the same
+
+    return read_servicebus(url).traits
 
 
 TABLE = System(
@@ -76,6 +89,7 @@ BLOB = System(
 QUEUE = System(
     name="Azure Queue Storage",
     address=_queue_address,
+    traits=_queue_traits,
     drivers={"": Driver(("azure.storage.queue", "aiohttp"), "onceonly[azure-queue]")},
     transport=_queue,
     parts="prefix",
@@ -83,6 +97,7 @@ QUEUE = System(
 SERVICE_BUS = System(
     name="Azure Service Bus",
     address=_servicebus_address,
+    traits=_servicebus_traits,
     drivers={"": Driver(("azure.servicebus", "aiohttp"), "onceonly[servicebus]")},
     transport=_servicebus,
 )

@@ -8,12 +8,17 @@ from msgspec import Struct
 from onceonly.adapters.azure.address import AzureAddress, read_address
 from onceonly.documents.clients import read_options, read_seconds
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 DEFAULT_PREFIX = "onceonly"
 LONGEST_PREFIX = 20
 DEFAULT_MAX_BODY = 28 * 1024
 """With it, 16 KiB of headers fit into a message of 64 KiB, whatever they and the body consist of."""
 GREATEST_MAX_BODY = 44 * 1024
+MOST_RECEIVED = 32
+"""Messages that one request receives or peeks at."""
+LONGEST_HIDDEN_SECONDS = 7 * 24 * 3600
+"""How long Azure hides a message."""
 LONGEST_LEASE = 7 * 24 * 3600
 _OPTIONS = ("endpoint", "prefix", "lease", "max_body", "poll", "timeout")
 _PREFIX = re.compile(r"[a-z0-9_]+")
@@ -32,6 +37,18 @@ class AzureQueueAddress(Struct, frozen=True, kw_only=True):
     max_body: int = DEFAULT_MAX_BODY
     poll: float = 1.0
     timeout: float = 10.0
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(
+            lease=float(self.lease),
+            max_body=self.max_body,
+            longest_delay=LONGEST_HIDDEN_SECONDS,
+            most_received=MOST_RECEIVED,
+            most_sent=1,
+            fan_out=FanOut.SENDER,
+        )
 
     @property
     def place(self) -> str:

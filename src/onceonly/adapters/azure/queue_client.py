@@ -12,12 +12,9 @@ from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from onceonly.adapters.azure.client import BROKEN, code_of, connected, no_entry, outage, set_up
-from onceonly.adapters.azure.queue_address import AzureQueueAddress
+from onceonly.adapters.azure.queue_address import MOST_RECEIVED, AzureQueueAddress
 from onceonly.model.errors import OnceOnlyError, OutcomeUnknown
 
-MOST_RECEIVED = 32
-"""Messages that one request receives or peeks at."""
-LONGEST_HIDDEN_SECONDS = 7 * 24 * 3600
 AT_ONCE = 32
 """Requests of one process that are under way at the same time."""
 FOR_EVER = -1

@@ -11,9 +11,8 @@ import asyncio
 
 from azure.storage.queue import QueueMessage
 
+from onceonly.adapters.azure.queue_address import LONGEST_HIDDEN_SECONDS, MOST_RECEIVED
 from onceonly.adapters.azure.queue_client import (
-    LONGEST_HIDDEN_SECONDS,
-    MOST_RECEIVED,
     LeaseLost,
     MessageRefused,
     QueueLink,

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from azure.storage.queue import QueueMessage
 from msgspec import Struct
 
-from onceonly.adapters.azure.queue_client import MOST_RECEIVED, Background, LeaseLost, MessageRefused, QueueLink, QueueNotFound
+from onceonly.adapters.azure.queue_address import MOST_RECEIVED
+from onceonly.adapters.azure.queue_client import Background, LeaseLost, MessageRefused, QueueLink, QueueNotFound
 from onceonly.adapters.azure.queue_wire import marked, read, unmarked
 from onceonly.formats.cloudevents import arrival
 from onceonly.model.errors import OnceOnlyError, QueueMissing

@@ -24,7 +24,7 @@ from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import BrokerReport, Depth, Topology, Traits
+from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["AzureQueueReceipt", "AzureQueueTransport"]
@@ -53,7 +53,7 @@ class AzureQueueTransport:
 
     def __init__(self, link: QueueLink, endpoint: str, *, clock: Clock) -> None:
         """Use this connection; sends nothing."""
-        self.traits = Traits(lease=float(link.address.lease), max_body=link.address.max_body)
+        self.traits = link.address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._clock = clock

@@ -26,7 +26,7 @@ from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
-from onceonly.ports.transport import BrokerReport, Depth, Topology, Traits
+from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["ServiceBusTransport"]
@@ -43,7 +43,7 @@ class ServiceBusTransport:
     def __init__(self, link: Link, endpoint: str) -> None:
         """Use these connections; opens nothing."""
         address = link.address
-        self.traits = Traits(lease=float(address.lease), max_body=address.max_body)
+        self.traits = address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint

@@ -7,12 +7,15 @@ from msgspec import Struct
 
 from onceonly.documents.clients import read_options, read_seconds, read_truth, split_url
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 HEADER_BYTES = 64 * 1024
 """The part of a message that the service allows for its properties."""
 DEFAULT_MAX_BODY = 256 * 1024 - HEADER_BYTES
 GREATEST_MAX_BODY = 100 * 1024 * 1024 - HEADER_BYTES
 SHORTEST_LEASE, LONGEST_LEASE = 5, 300
+MOST_IN_A_BATCH = 1000
+"""Messages in one batch that is sent."""
 EMULATOR_MANAGEMENT_PORT = 5300
 _EXAMPLE = "servicebus://KEYNAME:KEY@NAMESPACE.servicebus.windows.net"
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "sessions", "manage", "emulator", "management_port")
@@ -40,6 +43,19 @@ class ServiceBusAddress(Struct, frozen=True, kw_only=True):
     manages: bool = True
     emulator: bool = False
     management_port: int = EMULATOR_MANAGEMENT_PORT
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(
+            lease=float(self.lease),
+            max_body=self.max_body,
+            orders_keys=self.sessions,
+            longest_delay=None,
+            most_sent=MOST_IN_A_BATCH,
+            fan_out=FanOut.BROKER,
+            late_subscribers=True,
+        )
 
     @property
     def place(self) -> str:

@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from onceonly.adapters.azure.servicebus_address import ServiceBusAddress
+from onceonly.adapters.azure.servicebus_address import MOST_IN_A_BATCH, ServiceBusAddress
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.record import Answer
@@ -34,7 +34,6 @@ from onceonly.model.record import Answer
 LOST: tuple[type[Exception], ...] = (AzureError, AMQPException, *DRIVER_FAULTS)
 MOST_SENDERS = 50
 """Entities that are sent to without a new connection. The SDK opens one for each."""
-MOST_IN_A_BATCH = 1000
 CLOSE_SECONDS = 5.0
 _NOT_STORED = (
     ServiceBusAuthenticationError,

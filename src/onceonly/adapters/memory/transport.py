@@ -15,10 +15,11 @@ from onceonly.model.errors import QueueMissing
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.ports.transport import Depth, FanOut, Topology, Traits
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 MAX_BODY = 256 * 1024
+LEASE_SECONDS = 30.0
 NEVER = 2**62
 """An instant that does not come: the end of a lease that only an event ends."""
 _POLL_SECONDS = 0.02  # between looks at the clock, while something waits for an instant of it
@@ -78,6 +79,11 @@ class Lease(Struct, frozen=True):
 
 
 PLACE = WorldPart("broker", BrokerWorld())
+
+
+def traits_of(*, lease: float = LEASE_SECONDS, max_body: int = MAX_BODY) -> Traits:
+    """Return what queues in memory are like."""
+    return Traits(lease=lease, max_body=max_body, longest_delay=None, fan_out=FanOut.BROKER)
 
 
 class BrokerRules(Struct, frozen=True):
@@ -221,12 +227,12 @@ class MemoryTransport:
         queue: str,
         *,
         clock: Clock | None = None,
-        lease: float = 30.0,
+        lease: float = LEASE_SECONDS,
         rules: BrokerRules | None = None,
     ) -> None:
         """Use the part of the driver's world that is the broker; `lease` is in seconds."""
         self.rules = rules or BrokerRules()
-        self.traits = Traits(lease=lease, max_body=self.rules.max_body)
+        self.traits = traits_of(lease=lease, max_body=self.rules.max_body)
         self._driver = driver
         self._queue = queue
         self.unsubscribed = UnsubscribedEvents(queue)

@@ -1,5 +1,6 @@
 """NATS JetStream, through nats-py."""
 
+from onceonly.ports.transport import Traits
 from onceonly.systems import Driver, System, TransportService
 
 
@@ -15,5 +16,13 @@ def _address(url: str) -> object:
     return read_address(url)
 
 
+def _traits(url: str) -> Traits:
+    from onceonly.adapters.nats.address import read_address  # noqa: PLC0415 - the same
+
+    return read_address(url).traits
+
+
 _DRIVER = Driver(("nats",), "onceonly[nats]")
-SYSTEM = System(name="NATS JetStream", address=_address, drivers={"": _DRIVER, "tls": _DRIVER}, transport=_transport)
+SYSTEM = System(
+    name="NATS JetStream", address=_address, traits=_traits, drivers={"": _DRIVER, "tls": _DRIVER}, transport=_transport
+)

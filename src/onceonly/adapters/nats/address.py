@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 HEADER_BYTES = 64 * 1024
 """The part of a server's `max_payload` that is left for headers. JetStream stores no more of them."""
@@ -45,6 +46,11 @@ class NatsAddress(Struct, frozen=True, kw_only=True):
     certfile: str = ""
     keyfile: str = ""
     verifies: bool = True
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(lease=self.lease, max_body=self.max_body, fan_out=FanOut.SENDER)
 
 
 def read_address(url: str) -> NatsAddress:

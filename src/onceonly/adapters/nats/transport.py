@@ -26,7 +26,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, Re
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import BrokerReport, Depth, Topology, Traits
+from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["NatsTransport"]
@@ -51,7 +51,7 @@ class NatsTransport:
 
     def __init__(self, link: Link, endpoint: str, *, clock: Clock) -> None:
         """Use this connection; opens nothing."""
-        self.traits = Traits(lease=link.address.lease, max_body=link.address.max_body)
+        self.traits = link.address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint

@@ -1,5 +1,6 @@
 """RabbitMQ, through aiormq."""
 
+from onceonly.ports.transport import Traits
 from onceonly.systems import Driver, System, TransportService
 
 
@@ -15,6 +16,16 @@ def _address(url: str) -> object:
     return read_address(url)
 
 
+def _traits(url: str) -> Traits:
+    from onceonly.adapters.rabbitmq.address import read_address  # noqa: PLC0415 - the same
+
+    return read_address(url).traits
+
+
 SYSTEM = System(
-    name="RabbitMQ", address=_address, drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")}, transport=_transport
+    name="RabbitMQ",
+    address=_address,
+    traits=_traits,
+    drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")},
+    transport=_transport,
 )

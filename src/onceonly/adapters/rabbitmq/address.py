@@ -6,9 +6,13 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Struct
 
+from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 DEFAULT_MAX_BODY = 1024 * 1024
+LONGEST_DELAY_SECONDS = (2**LEVELS - 1) * TICK_MS / 1000
+"""What a message waits that passes through all levels of delay once, a second at the lowest."""
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
@@ -46,6 +50,17 @@ class RabbitMQAddress(Struct, frozen=True, kw_only=True):
     max_body: int = DEFAULT_MAX_BODY
     timeout: float = 30.0
     management: str = ""
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(
+            lease=None,
+            max_body=self.max_body,
+            longest_delay=LONGEST_DELAY_SECONDS,
+            fan_out=FanOut.BROKER,
+            late_subscribers=True,
+        )
 
 
 def read_address(url: str) -> RabbitMQAddress:

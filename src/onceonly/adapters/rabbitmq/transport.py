@@ -37,7 +37,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, Re
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.ports.transport import Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RabbitMQTransport"]
@@ -66,7 +66,7 @@ class RabbitMQTransport:
         linger: float = LINGER_AT_WORK_SECONDS,
     ) -> None:
         """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
-        self.traits = Traits(lease=None, max_body=link.address.max_body)
+        self.traits = link.address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint

@@ -1,5 +1,6 @@
 """Redis, through redis-py."""
 
+from onceonly.ports.transport import Traits
 from onceonly.systems import DocumentService, Driver, System, TransportService
 
 
@@ -21,9 +22,16 @@ def _address(url: str) -> object:
     return read_address(url)
 
 
+def _traits(url: str) -> Traits:
+    from onceonly.adapters.redis.address import read_address  # noqa: PLC0415 - the same
+
+    return read_address(url).traits
+
+
 SYSTEM = System(
     name="Redis",
     address=_address,
+    traits=_traits,
     drivers={"": Driver(("redis",), "onceonly[redis]")},
     documents=_documents,
     transport=_transport,

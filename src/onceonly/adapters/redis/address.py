@@ -7,11 +7,14 @@ from msgspec import Struct
 
 from onceonly.documents.clients import read_options, read_seconds, split_url
 from onceonly.model.errors import SetupError
+from onceonly.ports.transport import FanOut, Traits
 
 DEFAULT_PREFIX = "onceonly:"
 DEFAULT_LEASE_SECONDS = 30.0
 DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024
+MOST_SENT = 500
+"""Messages in one script, and deliveries: the server does nothing else meanwhile."""
 MOST_REPLICAS = 99
 _OPTIONS = ("prefix", "timeout", "cafile", "lease", "max_body", "replicas")
 _EXAMPLE = "redis://localhost:6379/0"
@@ -37,6 +40,11 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     lease: float = DEFAULT_LEASE_SECONDS
     max_body: int = DEFAULT_MAX_BODY
     replicas: int = 0
+
+    @property
+    def traits(self) -> Traits:
+        """What queues at this address are like."""
+        return Traits(lease=self.lease, max_body=self.max_body, most_sent=MOST_SENT, fan_out=FanOut.BROKER)
 
     @property
     def place(self) -> str:

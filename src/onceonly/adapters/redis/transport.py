@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from onceonly.adapters.redis import durability, scripts
+from onceonly.adapters.redis.address import MOST_SENT
 from onceonly.adapters.redis.client import script_hash
 from onceonly.adapters.redis.entries import from_entry, headers_of, to_entry
 from onceonly.adapters.redis.keys import GROUP, Keys
@@ -30,7 +31,7 @@ from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, Q
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.transport import BrokerReport, Depth, Topology, Traits
+from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RedisReceipt", "RedisTransport"]
@@ -44,7 +45,6 @@ LEASE_PARTS = 4
 SHORTEST_PAUSE_SECONDS = 0.001
 FORGET_CONSUMERS_SECONDS = 3600
 """Seconds after which a consumer that holds nothing is deleted: its process has ended without closing its transport."""
-_MANY = 500  # deliveries in one script, and sends in one script
 _BYTES_AT_ONCE = 8 * 1024 * 1024
 _FROM_THE_START = b"0-0"
 _LOSS = "and messages that were sent are lost"
@@ -77,7 +77,7 @@ class RedisTransport:
     def __init__(self, link: Link, endpoint: str, *, clock: Clock | None = None) -> None:
         """Use these connections; sends nothing."""
         address = link.address
-        self.traits = Traits(lease=address.lease, max_body=address.max_body)
+        self.traits = address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint
@@ -264,8 +264,8 @@ class RedisTransport:
         """Name the deliveries of this transport in the arguments of scripts."""
         receipts = [each.receipt for each in deliveries if isinstance(each.receipt, RedisReceipt)]
         mine = [each for each in receipts if each.consumer == self._consumer]
-        for start in range(0, len(mine), _MANY):
-            yield [value for each in mine[start : start + _MANY] for value in (each.id, each.count)]
+        for start in range(0, len(mine), MOST_SENT):
+            yield [value for each in mine[start : start + MOST_SENT] for value in (each.id, each.count)]
 
     # Sending
 
@@ -370,7 +370,7 @@ def _portions(sends: Sequence[Send]) -> Iterator[Sequence[Send]]:
     for send in sends:
         part.append(send)
         size += len(send.message.body)
-        if len(part) >= _MANY or size >= _BYTES_AT_ONCE:
+        if len(part) >= MOST_SENT or size >= _BYTES_AT_ONCE:
             yield part
             part, size = [], 0
     if part:

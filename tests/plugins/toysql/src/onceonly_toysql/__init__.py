@@ -1,6 +1,6 @@
 """toysql:///path/of/file, a system for onceonly: a SQL database."""
 
-from onceonly.sql.options import read_url_options
+from onceonly.sql.options import read_url_options, read_url_traits
 from onceonly.systems import Driver, System
 
 
@@ -13,6 +13,7 @@ def _dialect(_driver: str) -> object:
 SYSTEM = System(
     name="toy SQL",
     address=read_url_options,
+    traits=read_url_traits,
     drivers={"": Driver(("sqlalchemy", "aiosqlite"), requirement="onceonly-toysql")},
     dialect=_dialect,
     parts="prefix",
