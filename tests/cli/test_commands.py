@@ -267,6 +267,28 @@ def test_urls_come_from_the_environment_as_well(onceonly: Terminal, monkeypatch:
     assert not (onceonly.folder / "shop.db").exists()
 
 
+def test_dead_letters_are_grouped_by_failure(onceonly: Terminal) -> None:
+    """The first digits of a group's key select its letters."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}, {"order_id": 3}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    found = onceonly("dead", "groups", "shop:shop", "--json").answer
+    assert found["complete"]
+    assert [(group["count"], group["type"], group["kind"]) for group in found["groups"]] == [
+        (2, "PlaceOrder", "rejected"),
+        (1, "PlaceOrder", "rejected"),
+    ]
+    largest, other = found["groups"]
+    assert largest["place"] == "a total below zero"
+    table = onceonly("dead", "groups", "sqlite:///shop.db").out
+    assert "groups: 2" in table
+    assert largest["group"][:12] in table
+    listed = onceonly("dead", "list", "shop:shop", "--group", largest["group"][:9], "--json").answer
+    assert [letter["id"] for letter in listed] == ["A-1", "A-2"]
+    assert onceonly("dead", "purge", "shop:shop", "--group", other["group"], "--json").answer == {"purged": 1}
+    assert "no group has the key" in onceonly("dead", "list", "shop:shop", "--group", other["group"][:9]).error
+
+
 def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: Terminal) -> None:
     """A rejected message, corrected nowhere, comes back as the same letter when it is retried."""
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])

@@ -9,10 +9,10 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.events import BadItem
 from onceonly.cli.letter_lines import ImportResult, from_line, read_lines, to_line, write_lines
-from onceonly.cli.letters import PAGE, LetterSelection, choose, pages
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.samples import EVERY_BYTE, failures, rich_message
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.operations.letters import PAGE, LetterSelection, choose, pages
 
 RICH = DeadLetter(
     endpoint="shop",

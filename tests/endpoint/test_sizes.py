@@ -8,7 +8,6 @@ from onceonly import Endpoint
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.cli.letters import moment
 from onceonly.cli.sending import SendTally, send_all
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.errors import InvalidEffect
@@ -19,6 +18,7 @@ from onceonly.model.escaped import RAW_HEADER
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.sizes import LONG, LONGEST, MOST_HISTORY, SHORT
+from onceonly.operations.letters import moment
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from tests.endpoint.harness import delivery, endpoint, read, unreadable

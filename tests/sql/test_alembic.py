@@ -120,8 +120,8 @@ class Project:
     async def set_version(self, version: int) -> None:
         """Pretend that the store's tables are of another version, and older by an index."""
         database = await open_database(self.url, clock=LIVE.clock, prefix=self.prefix)
-        index = f"{self.prefix}records_stored_at"
-        on = "" if database.dialect.name != "mysql" else f" ON {self.prefix}records"
+        index = f"{self.prefix}dead_letters_identity"
+        on = "" if database.dialect.name != "mysql" else f" ON {self.prefix}dead_letters"
         async with database.writing() as connection:
             await connection.execute(
                 update(versions_table(database)).where(text("component = 'store'")).values(version=version)

@@ -184,6 +184,7 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
         "sending old records",
         "recycling slots",
         "removing expired claims",
+        "grouping dead letters",
         "removing expired keys",
     ]
     assert ports.maintenance.journals is not None

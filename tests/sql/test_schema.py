@@ -78,7 +78,7 @@ async def test_several_processes_may_create_at_once(file: Path) -> None:
 
     await asyncio.gather(*(start() for _ in range(8)))
     with sqlite3.connect(file) as raw:
-        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", 5)]
+        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", 6)]
     raw.close()
 
 

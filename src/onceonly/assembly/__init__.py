@@ -20,7 +20,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import HTTP
 from onceonly.ports.bundle import Ports, RelayPorts
-from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.dead_letters import DeadLetters, LetterIndex
 from onceonly.ports.effects import ArtifactStore, Register
 from onceonly.ports.environment import Clock
 from onceonly.ports.handlers import Handlers
@@ -125,6 +125,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             with named(settings, "dead_letters", places.dead_letters):
                 letters = open_dead_letters(places.dead_letters, environment=environment)
                 dead_letters = await stack.enter_async_context(letters)
+        letter_index = dead_letters if isinstance(dead_letters, LetterIndex) else None
         deciding = await open_admission(stack, settings, environment)
         blobs = await _open_blobs(stack, settings, register)
         remote = await open_peers(stack, settings, register, environment)
@@ -144,7 +145,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             effects=effects or NoArtifacts(),
             transport=transport,
             dead_letters=dead_letters,
-            maintenance=_maintenance(settings, deciding, effects, opened),
+            maintenance=_maintenance(settings, deciding, effects, opened)._replace(letters=letter_index),
             transactions=transactions,
             controls=controls,
             remote_requests=remote_requests,

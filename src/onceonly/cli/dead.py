@@ -8,13 +8,12 @@ from time import monotonic
 from typing import Annotated, Any, TypeAlias
 
 import typer
+from msgspec.structs import replace
 
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import open_token_issuer
 from onceonly.cli.hints import pasteable
-from onceonly.cli.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, WayBack, choose, find, moment, pages
-from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import (
     CommandTarget,
@@ -35,7 +34,10 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError
 from onceonly.model.message import Failure
 from onceonly.model.token import Token
-from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.operations.groups import complete_group, read_groups
+from onceonly.operations.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, WayBack, choose, find, moment, pages
+from onceonly.operations.letters import retry as retry_letters
+from onceonly.ports.dead_letters import DeadLetters, Filter, GroupCount, GroupCounts
 from onceonly.runtime.environment import LIVE
 
 SHORT_KEY = 12
@@ -55,6 +57,10 @@ EndpointOption: TypeAlias = Annotated[
 TypeOption: TypeAlias = Annotated[str, typer.Option("--type", metavar="TYPE", help="Only messages of this type.")]
 ReasonOption: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Only dead letters whose reason contains this text.")
+]
+GroupOption: TypeAlias = Annotated[
+    str,
+    typer.Option("--group", metavar="KEY", help="Only dead letters of this failure group; the first digits are enough."),
 ]
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 AnywayOption: TypeAlias = Annotated[
@@ -80,13 +86,14 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
     reason: ReasonOption = "",
+    group: GroupOption = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of dead letters.")] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, oldest first."""
     where = place_of(place, UrlOverrides(store))
-    chosen = LetterSelection(filter=filter_of(where, endpoint, type_, reason))
+    chosen = LetterSelection(filter=filter_of(where, endpoint, type_, reason, group))
     found, count = asyncio.run(_list(where, chosen, limit))
     if as_json:
         show_json([_summary(letter) for letter in found])
@@ -106,6 +113,41 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     show_table(f"dead letters: {count}", ("key", "endpoint", "type", "id", "attempts", "at", "reason"), rows)
     if count > len(found):
         say(f"showing the first {len(found)} of {count}; raise --limit to see more")
+
+
+@app.command()
+def groups(
+    place: PlaceArgument,
+    *,
+    endpoint: EndpointOption = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count dead letters with the same failure: message type, exception, and place in the code. The largest group is first.
+
+    --group of the other commands selects the dead letters of a group. In a document store, the newest 1,000 dead letters are
+    counted.
+    """
+    where = place_of(place, UrlOverrides(store))
+    found = asyncio.run(_groups(where, endpoint or where.name))
+    if as_json:
+        show_json({"complete": found.complete, "groups": [_group(count) for count in found.groups]})
+        return
+    rows = [
+        (
+            count.key[:SHORT_KEY] or "-",
+            count.endpoint,
+            count.group.type if count.group else "-",
+            count.count,
+            moment(count.first),
+            moment(count.last),
+            _line(str(count.group or "not grouped yet: maintenance does it")),
+        )
+        for count in found.groups
+    ]
+    show_table(f"groups: {len(rows)}", ("group", "endpoint", "type", "count", "first", "last", "failure"), rows)
+    if not found.complete:
+        say("there are more dead letters than were counted")
 
 
 @app.command("show")
@@ -144,6 +186,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
     reason: ReasonOption = "",
+    group: GroupOption = "",
     all_: AllOption = False,
     anyway: AnywayOption = False,
     store: StoreOption = None,
@@ -164,7 +207,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
         raise SetupError("--anyway requires keys. Check each dead letter, make sure that it was not handled, and name its key")
     where = place_of(place, UrlOverrides(store, transport))
     everything = all_ or (bool(endpoint) and not keys)
-    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=everything)
+    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason, group), everything=everything)
     done = RetryTally()
     try:
         asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
@@ -197,6 +240,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
     reason: ReasonOption = "",
+    group: GroupOption = "",
     all_: AllOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -207,7 +251,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     retries the unsent messages until the broker accepts them.
     """
     where = place_of(place, UrlOverrides(store))
-    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
+    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason, group), everything=all_)
     removed, finish_only = asyncio.run(_purge(where, chosen))
     if as_json:
         show_json({"purged": removed})
@@ -219,7 +263,13 @@ def purge(  # noqa: PLR0913 - one parameter for each option
 
 async def _list(place: CommandTarget, chosen: LetterSelection, limit: int) -> tuple[list[DeadLetter], int]:
     async with _letters(looked_at(place.dead_letters)) as letters:
+        chosen = await completed(letters, chosen)
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
+
+
+async def _groups(place: CommandTarget, endpoint: str) -> GroupCounts:
+    async with _letters(looked_at(place.dead_letters)) as letters:
+        return await read_groups(letters, endpoint)
 
 
 async def _show(place: CommandTarget, key: str) -> DeadLetter:
@@ -231,6 +281,7 @@ async def _retry(place: CommandTarget, chosen: LetterSelection, transport: str, 
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
     opening = open_transport(transport, place.name or "cli")
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
+        chosen = await completed(letters, chosen)
         total = len(chosen.keys) or await letters.count(chosen.filter)
         cut = partial(_cut_of, place.store)
         way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START_SECONDS, anyway=anyway, cut=cut)
@@ -256,7 +307,7 @@ async def _cut_of(store: object) -> BucketClock | None:
 async def _purge(place: CommandTarget, chosen: LetterSelection) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
     async with _letters(place.dead_letters) as letters:
-        found = await choose(letters, chosen)
+        found = await choose(letters, await completed(letters, chosen))
         await _withdraw(place.settings, found)
         return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
 
@@ -276,17 +327,38 @@ def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:
     return reached("dead_letters", setting, open_dead_letters(setting))
 
 
-def filter_of(place: CommandTarget, endpoint: str, type_: str, reason: str) -> Filter:
+def filter_of(place: CommandTarget, endpoint: str, type_: str, reason: str, group: str = "") -> Filter:  # noqa: PLR0917
     """Give what the options of a command choose; an endpoint's place is about that endpoint unless another is named."""
-    return Filter(endpoint=endpoint or place.name, type=type_, reason=reason)
+    return Filter(endpoint=endpoint or place.name, type=type_, reason=reason, failure=group)
+
+
+async def completed(letters: DeadLetters, chosen: LetterSelection) -> LetterSelection:
+    """Return a selection with the whole key of its failure group. Raises SetupError."""
+    return replace(chosen, filter=await complete_group(letters, chosen.filter))
 
 
 def _chosen(keys: Sequence[str], chosen: Filter, *, everything: bool) -> LetterSelection:
-    if not keys and not everything and not chosen.type and not chosen.reason:
-        raise SetupError("no dead letters selected: name keys, --type, --reason or --all")
+    if not keys and not everything and not chosen.type and not chosen.reason and not chosen.failure:
+        raise SetupError("no dead letters selected: name keys, --type, --reason, --group or --all")
     if keys and everything:
         refuse("keys and --all exclude each other: use one of them", 2)
     return LetterSelection(keys=tuple(keys), filter=chosen)
+
+
+def _group(count: GroupCount) -> dict[str, Any]:
+    group = count.group
+    return {
+        "group": count.key or None,
+        "endpoint": count.endpoint,
+        "type": group.type if group else None,
+        "kind": group.kind if group else None,
+        "exception": group.exception if group else None,
+        "place": group.place if group else None,
+        "count": count.count,
+        "first": moment(count.first),
+        "last": moment(count.last),
+        "latest": count.latest,
+    }
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from typing import Annotated, BinaryIO
 import typer
 
 from onceonly.assembly import open_dead_letters
-from onceonly.cli.dead import EndpointOption, PlaceArgument, ReasonOption, TypeOption, filter_of
+from onceonly.cli.dead import EndpointOption, GroupOption, PlaceArgument, ReasonOption, TypeOption, completed, filter_of
 from onceonly.cli.events import BadItem
 from onceonly.cli.files import reading, writing
 from onceonly.cli.letter_lines import ImportResult, read_lines, write_lines
-from onceonly.cli.letters import LetterSelection, pages
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import CommandTarget, JsonOption, StoreOption, UrlOverrides, looked_at, place_of
 from onceonly.cli.reaching import reached
 from onceonly.model.errors import RetryableError, SetupError
+from onceonly.operations.letters import LetterSelection, pages
 
 
 def export(  # noqa: PLR0913 - one parameter for each option
@@ -24,6 +24,7 @@ def export(  # noqa: PLR0913 - one parameter for each option
     endpoint: EndpointOption = "",
     type_: TypeOption = "",
     reason: ReasonOption = "",
+    group: GroupOption = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,7 +35,7 @@ def export(  # noqa: PLR0913 - one parameter for each option
     if as_json and file == "-":
         raise SetupError("--json prints the count to standard output, where the dead letters go: name a FILE")
     where = place_of(place, UrlOverrides(store))
-    count = asyncio.run(_export(where, LetterSelection(filter=filter_of(where, endpoint, type_, reason)), file))
+    count = asyncio.run(_export(where, LetterSelection(filter=filter_of(where, endpoint, type_, reason, group)), file))
     if as_json:
         show_json({"exported": count, "file": file})
     else:
@@ -76,6 +77,7 @@ def import_(
 async def _export(place: CommandTarget, chosen: LetterSelection, file: str) -> int:
     setting = looked_at(place.dead_letters)
     async with reached("dead_letters", setting, open_dead_letters(setting)) as letters:
+        chosen = await completed(letters, chosen)
         total = await letters.count(chosen.filter)
         with writing(file) as stream, progress() as bar:
             task = bar.add_task("exporting", total=total)

@@ -59,8 +59,8 @@ class DocumentDeadLetters:
         letters: list[DeadLetter] = []
         async for heads in self._heads(after):
             for head in heads:
-                if len(letters) < limit and _matches(chosen, head):
-                    letters += [letter] if (letter := await self._whole(head)) is not None else []
+                if len(letters) < limit and (letter := await self._matching(chosen, head)) is not None:
+                    letters.append(letter)
             if len(letters) >= limit:
                 break
         return tuple(letters)
@@ -72,7 +72,21 @@ class DocumentDeadLetters:
 
     async def count(self, chosen: Filter) -> int:
         """Count letters, by reading them."""
+        if chosen.failure:
+            return len([head async for heads in self._heads("") for head in heads if await self._matching(chosen, head)])
         return sum([sum(_matches(chosen, head) for head in heads) async for heads in self._heads("")])
+
+    async def newest(self, chosen: Filter, limit: int) -> tuple[DeadLetter, ...]:
+        """List the newest letters; see the port. Pages of the list are read from its end."""
+        letters: list[DeadLetter] = []
+        root, read = (await self._documents.load([ROOT])).get(ROOT), 0
+        for number in range(_last_page(root), -1, -1):
+            heads = (await self._heads_on(number))[::-1][: limit - read]
+            read += len(heads)
+            letters += [letter for head in heads if (letter := await self._matching(chosen, head)) is not None]
+            if read >= limit:
+                break
+        return tuple(letters)
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters, then their entries; see the port."""
@@ -153,19 +167,30 @@ class DocumentDeadLetters:
         begin = await self._head(_letter(after)) if after else None
         root = (await self._documents.load([ROOT])).get(ROOT)
         for number in range(begin.page if begin else 0, _last_page(root) + 1):
-            name = _page(number)
-            document = (await self._documents.load([name])).get(name)
-            entries = decode_page(name, document.body).entries if document else ()
-            names = [entry.entry for entry in entries]
-            if begin is not None and begin.entry in names:
-                entries = entries[names.index(begin.entry) + 1 :]
-            found = await self._documents.load([entry.letter for entry in entries]) if entries else {}
-            heads = {name: decode_head(name, document.body) for name, document in found.items()}
-            yield [heads[entry.letter] for entry in entries if _is_of(entry, heads)]
+            yield await self._heads_on(number, begin)
+
+    async def _heads_on(self, number: int, begin: Head | None = None) -> Sequence[Head]:
+        """Read the letters of one page, those behind `begin` if that is on the page."""
+        name = _page(number)
+        document = (await self._documents.load([name])).get(name)
+        entries = decode_page(name, document.body).entries if document else ()
+        names = [entry.entry for entry in entries]
+        if begin is not None and begin.entry in names:
+            entries = entries[names.index(begin.entry) + 1 :]
+        found = await self._documents.load([entry.letter for entry in entries]) if entries else {}
+        heads = {name: decode_head(name, document.body) for name, document in found.items()}
+        return [heads[entry.letter] for entry in entries if _is_of(entry, heads)]
 
     async def _head(self, name: str) -> Head | None:
         found = (await self._documents.load([name])).get(name)
         return None if found is None else decode_head(name, found.body)
+
+    async def _matching(self, chosen: Filter, head: Head) -> DeadLetter | None:
+        """Return a whole letter if it is selected. Its failure group is known only from all of it."""
+        if not _matches(chosen, head):
+            return None
+        letter = await self._whole(head)
+        return letter if letter is not None and (not chosen.failure or chosen.matches(letter)) else None
 
     async def _whole(self, head: Head) -> DeadLetter | None:
         """Give a letter with all its parts; None when it is being removed."""

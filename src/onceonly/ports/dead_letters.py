@@ -1,19 +1,31 @@
 """DeadLetters: messages given up on, kept where a person can look, retry and purge."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import FailureGroup, failure_group
+from onceonly.model.identity import Identity
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Which dead letters: by endpoint, message type, and a part of the reason. Empty means all."""
+    """Which dead letters: by endpoint, message type, a part of the reason, and failure group. Empty means all.
+
+    `failure` is the key of a failure group in 32 hexadecimal digits.
+    """
 
     endpoint: str = ""
     type: str = ""
     reason: str = ""
+    failure: str = ""
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Return whether a dead letter is selected."""
+        type_ = letter.message.type if letter.message else ""
+        selected = self.endpoint in {"", letter.endpoint} and self.type in {"", type_} and self.reason in letter.reason
+        return selected and (not self.failure or failure_group(letter).key.hex() == self.failure)
 
 
 class DeadLetters(Protocol):
@@ -33,3 +45,73 @@ class DeadLetters(Protocol):
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters; gives how many there were."""
+
+
+class PlacedLetter(NamedTuple):
+    """A dead letter and its position. A later letter has a higher position, and no position is used twice."""
+
+    position: int
+    letter: DeadLetter
+
+
+class GroupCount(Struct, frozen=True):
+    """The dead letters of one endpoint with the same failure.
+
+    `first` and `last` are when the first and the last of them were stored, in milliseconds since 1970. `latest` is the key of
+    the last one. `group` is None for letters of an earlier version that maintenance has not grouped yet.
+    """
+
+    endpoint: str
+    group: FailureGroup | None
+    count: int
+    first: int
+    last: int
+    latest: str
+
+    @property
+    def key(self) -> str:
+        """The key of the group in 32 hexadecimal digits, as in `Filter.failure`. Empty where there is no group yet."""
+        return self.group.key.hex() if self.group else ""
+
+
+class GroupCounts(NamedTuple):
+    """Groups of dead letters, the largest first. If not `complete`, letters beyond a limit were not counted."""
+
+    groups: tuple[GroupCount, ...]
+    complete: bool = True
+
+
+@runtime_checkable
+class LetterIndex(Protocol):
+    """What dead letters in a database offer beyond `DeadLetters`. Each method reads a limited number of rows, by an index.
+
+    All methods raise CommitFailed, OutcomeUnknown.
+    """
+
+    async def groups(self, endpoint: str = "") -> GroupCounts:
+        """Count the dead letters of one endpoint, or of all, by failure group."""
+
+    async def placed(
+        self, chosen: Filter, *, after: int = 0, upto: int | None = None, limit: int = 100, newest: bool = False
+    ) -> tuple[PlacedLetter, ...]:
+        """List dead letters whose position is above `after` and at most `upto`, in order; with `newest` in reverse order."""
+
+    async def last_position(self, chosen: Filter) -> int:
+        """Return the position of the last dead letter that is selected, or 0."""
+
+    async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
+        """List the dead letters of one message, at most 100: one for each body."""
+
+    async def fill_groups(self, endpoint: str, limit: int = 1000) -> int:
+        """Group dead letters of an earlier version, at most `limit`. Return how many: `limit` if there may be more."""
+
+
+@runtime_checkable
+class ReadsNewest(Protocol):
+    """Dead letters without an index, of which the newest can be read."""
+
+    async def newest(self, chosen: Filter, limit: int) -> tuple[DeadLetter, ...]:
+        """List the last dead letters that were added, the newest first. Not more than `limit` are read.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from onceonly.model.journal import Journal
+from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.ring import Ring
 from onceonly.ports.token_store import TokenStore
 
@@ -88,8 +89,9 @@ class Maintenance(NamedTuple):
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
-    The `ring` holds claims, `keys` those of clients, for `retention` milliseconds at least. A round is due every `interval`
-    seconds; without `leads` it is left to other processes. Where there is no `leader`, several may be at it, which is harmless.
+    In `letters` those of an earlier version are grouped. The `ring` holds claims, `keys` those of clients, for `retention`
+    milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
+    is no `leader`, several may be at it, which is harmless.
     """
 
     after: float = 600.0
@@ -101,6 +103,7 @@ class Maintenance(NamedTuple):
     keys: ClientKeys | None = None
     leader: Leadership | None = None
     journals: Journals | None = None
+    letters: LetterIndex | None = None
     interval: float = 60.0
     retention: int = 0
     leads: bool = True
@@ -108,7 +111,7 @@ class Maintenance(NamedTuple):
     @property
     def has_tasks(self) -> bool:
         """Tell whether there is anything to look after from time to time."""
-        return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys))
+        return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters))
 
 
 NOTHING = Maintenance()

@@ -340,7 +340,7 @@ def _insert_without_returning(
 def _check_lengths(table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     for column in table.c:
         longest = getattr(column.type, "length", None)
-        if longest and any(len(row[column.name]) > longest for row in rows if column.name in row):
+        if longest and any(len(row.get(column.name) or "") > longest for row in rows):
             raise SetupError(
                 f"a value for {table.name}.{column.name} is too long; the limit is {longest} characters. Shorten it"
             )

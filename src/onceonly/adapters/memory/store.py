@@ -367,11 +367,6 @@ def _look(world: LettersWorld) -> Step:
     return world, world.letters
 
 
-def _fits(letter: DeadLetter, chosen: Filter) -> bool:
-    kind = letter.message.type if letter.message else ""
-    return chosen.endpoint in ("", letter.endpoint) and chosen.type in ("", kind) and chosen.reason in letter.reason
-
-
 class MemoryDeadLetters:
     """The dead letters of every endpoint that shares a driver."""
 
@@ -392,7 +387,7 @@ class MemoryDeadLetters:
         letters = await self._all()
         keys = [letter.key for letter in letters]
         start = (keys.index(after) + 1 if after in keys else len(keys)) if after else 0
-        return tuple(letter for letter in letters[start:] if _fits(letter, chosen))[:limit]
+        return tuple(letter for letter in letters[start:] if chosen.matches(letter))[:limit]
 
     async def get(self, key: str) -> DeadLetter | None:
         """Give one letter, or None."""
@@ -400,12 +395,16 @@ class MemoryDeadLetters:
 
     async def count(self, chosen: Filter) -> int:
         """Count letters."""
-        return sum(_fits(letter, chosen) for letter in await self._all())
+        return sum(chosen.matches(letter) for letter in await self._all())
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters; gives how many there were."""
         removed: int = await self._driver.perform(PortOperation("remove", LETTERS, remove, (tuple(keys),)))
         return removed
+
+    async def newest(self, chosen: Filter, limit: int) -> tuple[DeadLetter, ...]:
+        """List the newest letters; see the port."""
+        return tuple(letter for letter in (await self._all())[: -limit - 1 : -1] if chosen.matches(letter))
 
     async def _all(self) -> tuple[DeadLetter, ...]:
         letters: tuple[DeadLetter, ...] = await self._driver.perform(PortOperation("look", LETTERS, _look, ()))

@@ -61,6 +61,8 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
             )
         yield MaintenanceTask("recycling slots", maintenance.interval, buckets.rotate, urgent=True)
         yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
+    if (letters := maintenance.letters) is not None:
+        yield MaintenanceTask("grouping dead letters", maintenance.interval, lambda: letters.fill_groups(ports.endpoint, PAGE))
     if keys is not None:
 
         async def remove_keys() -> int:

@@ -1,17 +1,27 @@
 """Dead letters in a SQL database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, literal, select, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.ports.dead_letters import Filter
+from onceonly.model.failure_group import failure_group
+from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
+from onceonly.ports.dead_letters import Filter, GroupCount, GroupCounts, PlacedLetter
 from onceonly.sql.columns import READABLE
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.tables import tables
+
+COUNTED = 200_000
+"""Dead letters are counted by group up to this number, and not beyond it."""
+MOST_GROUPS = 1000
+"""More groups than this are not described."""
+MOST_BODIES = 100
 
 
 class SqlDeadLetters:
@@ -31,6 +41,8 @@ class SqlDeadLetters:
             "reason": letter.reason,
             "stored_at": stamped.at,
             "letter": encode_letter(stamped),
+            "failure": failure_group(letter).key,
+            "identity": _identity_key(letter),
         }
         async with self._database.writing() as connection:
             await connection.run_sync(self._database.dialect.insert_absent, self._letters, [row], key=["key"])
@@ -68,12 +80,126 @@ class SqlDeadLetters:
         async with self._database.writing() as connection:
             return await connection.run_sync(remove)
 
+    async def groups(self, endpoint: str = "") -> GroupCounts:
+        """Count letters by group, from one index; see the port."""
+        query = self.counting(endpoint)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+            total = sum(row.count for row in rows)
+            largest = sorted(rows, key=lambda row: (-row.count, row.first))[:MOST_GROUPS]
+            shown = await self._at(connection, {position for row in largest for position in (row.first, row.last)})
+        counts = tuple(_count(row, shown) for row in largest if row.first in shown and row.last in shown)
+        return GroupCounts(counts, complete=total <= COUNTED and len(rows) <= MOST_GROUPS)
+
+    def counting(self, endpoint: str = "") -> Select[Any]:
+        """Return the query that counts letters by group."""
+        letters = self._letters.c
+        some = select(letters.endpoint, letters.failure, letters.position)
+        some = some.where(letters.endpoint == endpoint) if endpoint else some
+        limited = some.order_by(letters.endpoint, letters.failure, letters.position).limit(COUNTED + 1).subquery().c
+        columns = (
+            func.count().label("count"),
+            func.min(limited.position).label("first"),
+            func.max(limited.position).label("last"),
+        )
+        return select(limited.endpoint, limited.failure, *columns).group_by(limited.endpoint, limited.failure)
+
+    async def placed(
+        self, chosen: Filter, *, after: int = 0, upto: int | None = None, limit: int = 100, newest: bool = False
+    ) -> tuple[PlacedLetter, ...]:
+        """List letters by position; see the port."""
+        query = self.placing(chosen, after=after, upto=upto, limit=limit, newest=newest)
+        async with self._database.reading() as connection:
+            return tuple(PlacedLetter(row.position, decode_letter(row.letter)) for row in await connection.execute(query))
+
+    def placing(self, chosen: Filter, *, after: int, upto: int | None, limit: int, newest: bool) -> Select[Any]:
+        """Return the query that lists letters by position."""
+        letters = self._letters.c
+        query = select(letters.position, letters.letter).where(self._matching(chosen), letters.position > after)
+        query = query.where(letters.position <= upto) if upto is not None else query
+        return query.order_by(letters.position.desc() if newest else letters.position).limit(limit)
+
+    async def last_position(self, chosen: Filter) -> int:
+        """Return the highest position; see the port."""
+        letters = self._letters.c
+        query = select(letters.position).where(self._matching(chosen)).order_by(letters.position.desc()).limit(1)
+        async with self._database.reading() as connection:
+            return await connection.scalar(query) or 0
+
+    async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
+        """List letters by the hash of their identity; see the port."""
+        async with self._database.reading() as connection:
+            found = await connection.scalars(self.identifying(endpoint, identity))
+            return tuple(decode_letter(stored) for stored in found)
+
+    def identifying(self, endpoint: str, identity: Identity) -> Select[Any]:
+        """Return the query that lists the letters of one message."""
+        letters = self._letters.c
+        query = select(letters.letter).where(letters.identity == claim_key(endpoint, identity))
+        return query.order_by(letters.position).limit(MOST_BODIES)
+
+    async def fill_groups(self, endpoint: str, limit: int = 1000) -> int:
+        """Fill the columns that came with version 6 of the schema; see the port."""
+        letters = self._letters.c
+        query = self.unfilled(endpoint, limit)
+        change = update(self._letters).where(letters.position == bindparam("at"))
+        change = change.values(failure=bindparam("group_key"), identity=bindparam("identity_key"))
+
+        def fill(connection: Connection) -> int:
+            rows = []
+            for row in connection.execute(query):
+                letter = decode_letter(row.letter)
+                key, identity = failure_group(letter).key, _identity_key(letter)
+                rows.append({"at": row.position, "group_key": key, "identity_key": identity})
+            if rows:
+                connection.execute(change, rows)
+            return len(rows)
+
+        async with self._database.reading() as connection:  # most rounds find nothing, and take no write lock
+            if (await connection.execute(self.unfilled(endpoint, 1))).first() is None:
+                return 0
+        async with self._database.writing() as connection:
+            return await connection.run_sync(fill)
+
+    def unfilled(self, endpoint: str, limit: int) -> Select[Any]:
+        """Return the query that lists letters without a group."""
+        letters = self._letters.c
+        query = select(letters.position, letters.letter).where(letters.endpoint == endpoint, letters.failure.is_(None))
+        return query.order_by(letters.position).limit(limit)
+
+    async def _at(self, connection: AsyncConnection, positions: set[int]) -> dict[int, Any]:
+        letters = self._letters.c
+        query = select(letters.position, letters.stored_at, letters.key, letters.letter)
+        query = query.where(self._database.dialect.among(letters.position, "positions"))
+        rows = [row for some in chunks(sorted(positions)) for row in await connection.execute(query, {"positions": some})]
+        return {row.position: row for row in rows}
+
     def _matching(self, chosen: Filter) -> ColumnElement[bool]:
         letters = self._letters.c
         conditions = [
             letters.endpoint == chosen.endpoint if chosen.endpoint else true(),
             letters.type == chosen.type if chosen.type else true(),
+            letters.failure == _failure_key(chosen.failure) if chosen.failure else true(),
             # LIKE ignores case here and not there, and would need escapes; this compares exactly, everywhere
             func.replace(letters.reason, literal(chosen.reason, READABLE), "") != letters.reason if chosen.reason else true(),
         ]
         return and_(*conditions)
+
+
+def _count(row: Any, shown: Mapping[int, Any]) -> GroupCount:
+    first, last = shown[row.first], shown[row.last]
+    group = failure_group(decode_letter(last.letter)) if row.failure is not None else None
+    return GroupCount(row.endpoint, group, row.count, first.stored_at, last.stored_at, last.key)
+
+
+def _identity_key(letter: DeadLetter) -> bytes | None:
+    return claim_key(letter.endpoint, letter.message.identity) if letter.message else None
+
+
+def _failure_key(digits: str) -> bytes:
+    """Return the bytes of a group's key. No group has the key zero, which stands for digits that are not a key."""
+    try:
+        key = bytes.fromhex(digits)
+    except ValueError:
+        key = b""
+    return key if len(key) == CLAIM_KEY_BYTES else bytes(CLAIM_KEY_BYTES)

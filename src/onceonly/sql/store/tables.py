@@ -71,6 +71,12 @@ class Tables(NamedTuple):
     """Runs of handlers that have their own process. A run without an end crashed its process."""
     unsubscribed: Table
     """How many events each endpoint published that had no subscriber, by type."""
+    processes: Table
+    """The processes that run each endpoint, with what they last reported."""
+    actions: Table
+    """What operators did with dead letters."""
+    action_items: Table
+    """What an action did with each dead letter."""
 
 
 @cache
@@ -113,11 +119,17 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         Column("reason", READABLE, nullable=False),
         Column("stored_at", INSTANT, nullable=False),
         Column("letter", DATA, nullable=False),
+        Column("failure", KEY, nullable=True),
+        Column("identity", KEY, nullable=True),
         sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
         **TRANSACTIONAL,
     )
+    Index(f"{prefix}dead_letters_endpoint", dead_letters.c.endpoint, dead_letters.c.position)
+    Index(f"{prefix}dead_letters_failure", dead_letters.c.endpoint, dead_letters.c.failure, dead_letters.c.position)
+    Index(f"{prefix}dead_letters_identity", dead_letters.c.identity)
     second, third = _second(prefix, metadata), _third(prefix, metadata)
-    return Tables(metadata, claims, records, dead_letters, *second, *third, _fourth(prefix, metadata), _fifth(prefix, metadata))
+    later = (_fourth(prefix, metadata), _fifth(prefix, metadata), *_sixth(prefix, metadata))
+    return Tables(metadata, claims, records, dead_letters, *second, *third, *later)
 
 
 def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
@@ -144,6 +156,7 @@ def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table
         **TRANSACTIONAL,
     )
     Index(f"{prefix}register_key", register.c.key)
+    Index(f"{prefix}register_opened_at", register.c.endpoint, register.c.opened_at)
     tokens = Table(f"{prefix}tokens", metadata, Column("key", KEY, primary_key=True), sqlite_with_rowid=False, **TRANSACTIONAL)
     keys = Table(
         f"{prefix}keys",
@@ -215,6 +228,65 @@ def _fifth(prefix: str, metadata: MetaData) -> Table:
     )
 
 
+def _sixth(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
+    """Define the tables that came with version 6."""
+    processes = Table(
+        f"{prefix}processes",
+        metadata,
+        Column("endpoint", NAME, primary_key=True),
+        Column("process", NAME, primary_key=True),
+        Column("host", NAME, nullable=False),
+        Column("pid", BigInteger, nullable=False),
+        Column("version", NAME, nullable=False),
+        Column("seen", INSTANT, nullable=False),
+        Column("counters", DATA, nullable=False),
+        Column("troubles", DATA, nullable=False),
+        **TRANSACTIONAL,
+    )
+    actions = Table(
+        f"{prefix}actions",
+        metadata,
+        Column("position", SEQUENCE, primary_key=True),
+        Column("at", INSTANT, nullable=False),
+        Column("actor", READABLE, nullable=False),
+        Column("method", NAME, nullable=False),
+        Column("action", NAME, nullable=False),
+        Column("endpoint", NAME, nullable=False),
+        Column("scope", DATA, nullable=False),
+        Column("upto", BigInteger, nullable=False),
+        Column("reached", BigInteger, nullable=False),
+        Column("reason", READABLE, nullable=False),
+        Column("state", NAME, nullable=False),
+        Column("total", BigInteger, nullable=False),
+        Column("done", BigInteger, nullable=False),
+        Column("kept", BigInteger, nullable=False),
+        Column("runner", NAME, nullable=False),
+        Column("lease", INSTANT, nullable=False),
+        sqlite_autoincrement=True,
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}actions_state", actions.c.state, actions.c.position)
+    items = Table(
+        f"{prefix}action_items",
+        metadata,
+        Column("action", BigInteger, primary_key=True, autoincrement=False),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("letter", String(KEY_TEXT), nullable=False),
+        Column("identity", KEY, nullable=True),
+        Column("outcome", NAME, nullable=False),
+        Column("detail", READABLE, nullable=False),
+        Column("before", FINGERPRINT, nullable=True),
+        Column("after", FINGERPRINT, nullable=True),
+        Column("stored", DATA, nullable=True),
+        Column("stored_until", INSTANT, nullable=True),
+        Column("at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}action_items_identity", items.c.identity)
+    Index(f"{prefix}action_items_stored_until", items.c.stored_until)
+    return processes, actions, items
+
+
 def _records_by_age(prefix: str) -> str:
     """Name the index that came with version 5."""
     return f"{prefix}records_stored_at"
@@ -274,6 +346,21 @@ def _add_fifth(connection: Connection, metadata: MetaData) -> None:
     metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("unsubscribed")])
 
 
+def _add_sixth(connection: Connection, metadata: MetaData) -> None:
+    """Add the columns, indexes and tables of version 6.
+
+    The new columns are null in existing dead letters. Maintenance fills them, 1,000 at a time.
+    """
+    (letters,) = (table for table in metadata.sorted_tables if table.name.endswith("dead_letters"))
+    own = tables(letters.name.removesuffix("dead_letters"), letters.schema)
+    for column in (own.dead_letters.c.failure, own.dead_letters.c.identity):
+        _add_column(connection, column)
+    for table in (own.dead_letters, own.register):
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            index.create(connection, checkfirst=True)
+    own.metadata.create_all(connection, tables=[own.processes, own.actions, own.action_items])
+
+
 def _add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
     if column.name not in _columns(connection, column.table):
         kind, null = column.type.compile(connection.dialect), "" if column.nullable else " NOT NULL"
@@ -302,7 +389,7 @@ def _alter(connection: Connection, table: Any, change: str) -> None:
 
 SCHEMA = Schema(
     component="store",
-    version=5,
+    version=6,
     tables=metadata,
-    upgrades={1: _add_second, 2: _add_third, 3: _add_fourth, 4: _add_fifth},
+    upgrades={1: _add_second, 2: _add_third, 3: _add_fourth, 4: _add_fifth, 5: _add_sixth},
 )

@@ -10,7 +10,6 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.assembly.opened import BucketClock
-from onceonly.cli.letters import PAGE, LetterSelection, RetryTally, WayBack, choose, find, pages, retry
 from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
@@ -19,6 +18,7 @@ from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import HOPS, PARTITION_KEY, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
+from onceonly.operations.letters import PAGE, LetterSelection, RetryTally, WayBack, choose, find, pages, retry
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 

@@ -1,0 +1,1 @@
+"""Tests of what operators read and do."""

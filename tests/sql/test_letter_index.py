@@ -1,0 +1,167 @@
+"""What dead letters in SQL offer to operators: groups, pages by position, and letters of a message, each by an index."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy import insert, update
+
+from onceonly.conformance.clock import START
+from onceonly.formats.records import encode_letter
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import failure_group
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.ports.dead_letters import Filter, LetterIndex
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlDeadLetters
+from onceonly.sql.store import dead_letters as module
+from onceonly.sql.store.tables import tables
+from tests.sql.every_database import emptied
+from tests.sql.query_plans import analyze, plan_of
+
+
+def letter(number: int, reason: str = "no order", *, endpoint: str = "shop", body: bytes = b"{}") -> DeadLetter:
+    """Make a letter."""
+    message = Message(id=f"m{number}", source="test", type="PlaceOrder", body=body)
+    return DeadLetter(endpoint=endpoint, reason=f"{reason} {number}", headers=(), body=body, message=message, at=START + number)
+
+
+SOME_LETTER = encode_letter(letter(1))
+
+
+def key_of(reason: str) -> str:
+    """Return the key of a group."""
+    return failure_group(letter(1, reason)).key.hex()
+
+
+@asynccontextmanager
+async def stored(place: str, *letters: DeadLetter) -> AsyncIterator[tuple[Database, SqlDeadLetters]]:
+    """Open a database with these letters."""
+    async with emptied(place) as database:
+        found = SqlDeadLetters(database)
+        for each in letters:
+            await found.add(each)
+        yield database, found
+
+
+async def forget_groups(database: Database, letters: Iterable[DeadLetter]) -> None:
+    """Make letters look as those of an earlier version."""
+    table = tables(database.prefix, database.schema).dead_letters
+    old = update(table).where(table.c.key.in_([each.key for each in letters]))
+    async with database.writing() as connection:
+        await connection.execute(old.values(failure=None, identity=None))
+
+
+async def test_groups_are_counted(place: str) -> None:
+    """With the times of their first and last letter, for one endpoint and for all."""
+    given = [letter(1, "gone"), *(letter(number) for number in (2, 3, 4)), letter(5, endpoint="billing")]
+    async with stored(place, *given) as (_, letters):
+        assert isinstance(letters, LetterIndex)
+        found = await letters.groups("shop")
+        assert [(each.count, str(each.group), each.first - START, each.last - START) for each in found.groups] == [
+            (3, "no order …", 2, 4),
+            (1, "gone …", 1, 1),
+        ]
+        assert found.complete
+        assert found.groups[0].latest == given[3].key
+        assert sorted(each.endpoint for each in (await letters.groups()).groups) == ["billing", "shop", "shop"]
+
+
+async def test_letters_beyond_the_limit_are_not_counted(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the answer says so."""
+    async with stored(place, *map(letter, range(5))) as (_, letters):
+        monkeypatch.setattr(module, "COUNTED", 5)
+        assert (await letters.groups("shop")).complete
+        monkeypatch.setattr(module, "COUNTED", 4)
+        assert not (await letters.groups("shop")).complete
+
+
+async def test_a_group_selects_its_letters(place: str) -> None:
+    """On pages, in counts, and by position in both directions."""
+    async with stored(place, letter(1, "gone"), letter(2), letter(3), letter(4, "gone"), letter(5, "gone")) as (_, letters):
+        chosen = Filter(endpoint="shop", failure=key_of("gone"))
+        assert [each.reason for each in await letters.page(chosen)] == ["gone 1", "gone 4", "gone 5"]
+        assert await letters.count(chosen) == 3
+        first, *rest = await letters.placed(chosen, limit=2)
+        assert [each.letter.reason for each in (first, *rest)] == ["gone 1", "gone 4"]
+        last = await letters.last_position(chosen)
+        assert [each.letter.reason for each in await letters.placed(chosen, after=first.position, upto=last - 1)] == ["gone 4"]
+        newest = await letters.placed(chosen, newest=True, limit=2)
+        assert [each.letter.reason for each in newest] == ["gone 5", "gone 4"]
+        for digits in ("", "nonsense", "00" * 16):
+            assert await letters.count(Filter(endpoint="shop", failure=digits)) == (0 if digits else 5)
+        assert await letters.last_position(Filter(endpoint="other")) == 0
+
+
+async def test_letters_of_a_message_are_found(place: str) -> None:
+    """One for each body, of one endpoint."""
+    given = [letter(1, body=b"1"), letter(1, body=b"2"), letter(1, endpoint="billing"), letter(2)]
+    async with stored(place, *given) as (_, letters):
+        found = await letters.of_message("shop", Identity("test", "m1"))
+        assert [each.body for each in found] == [b"1", b"2"]
+        assert await letters.of_message("shop", Identity("other", "m1")) == ()
+
+
+async def test_letters_of_an_earlier_version_are_grouped_in_portions(place: str) -> None:
+    """Until then they are counted together, and their messages cannot be found."""
+    given = [letter(number, "gone" if number == 1 else "no order") for number in range(1, 6)]
+    given.append(DeadLetter(endpoint="shop", reason="no identity", headers=(), body=b"x", at=START))
+    async with stored(place, *given) as (database, letters):
+        await letters.add(letter(9, endpoint="billing"))
+        await forget_groups(database, [*given, letter(9, endpoint="billing")])
+        (together,) = (await letters.groups("shop")).groups
+        assert (together.group, together.key, together.count) == (None, "", 6)
+        assert await letters.of_message("shop", Identity("test", "m1")) == ()
+        assert [await letters.fill_groups("shop", 4) for _ in range(3)] == [4, 2, 0]
+        found = (await letters.groups("shop")).groups
+        assert [(str(each.group), each.count) for each in found] == [("no order …", 4), ("gone …", 1), ("no identity", 1)]
+        assert [each.key for each in await letters.of_message("shop", Identity("test", "m1"))] == [given[0].key]
+        assert (await letters.groups("billing")).groups[0].group is None
+
+
+async def fill(database: Database, count: int) -> None:
+    """Store many rows at once: 20 groups at two endpoints."""
+    table = tables(database.prefix, database.schema).dead_letters
+    groups = [failure_group(letter(1, f"{chr(97 + number)} failed")).key for number in range(20)]
+    rows = [
+        {
+            "key": f"{number:032x}",
+            "endpoint": "billing" if number % 100 else "shop",
+            "type": "PlaceOrder",
+            "reason": "no order",
+            "stored_at": START + number,
+            "letter": SOME_LETTER,
+            "failure": groups[number % 20],
+            "identity": claim_key("shop", Identity("test", f"m{number}")),
+        }
+        for number in range(count)
+    ]
+    async with database.writing() as connection:
+        for start in range(0, count, 2000):
+            await connection.execute(insert(table), rows[start : start + 2000])
+    await analyze(database, "dead_letters")
+
+
+async def test_every_query_uses_an_index(place: str) -> None:
+    """None reads the whole table, and none sorts it."""
+    async with stored(place) as (database, letters):
+        await fill(database, 20_000)
+        index = f"index {database.prefix}dead_letters_"
+        of_endpoint, of_group = (
+            Filter(endpoint="shop"),
+            Filter(endpoint="shop", failure=failure_group(letter(1, "a failed")).key.hex()),
+        )
+        queries = (
+            letters.counting("shop"),
+            letters.counting(),
+            letters.placing(of_endpoint, after=5000, upto=19_000, limit=100, newest=False),
+            letters.placing(of_group, after=5000, upto=19_000, limit=100, newest=False),
+            letters.placing(of_group, after=0, upto=None, limit=100, newest=True),
+            letters.identifying("shop", Identity("test", "m7")),
+            letters.unfilled("shop", 1000),
+        )
+        for query in queries:
+            plan = await plan_of(database, query)
+            assert not plan.scans, (str(query), plan)
+            assert any(step.startswith(index) for step in plan), (str(query), plan)  # servers choose between two of them
