@@ -85,13 +85,14 @@ async def test_a_group_selects_its_letters(place: str) -> None:
         assert await letters.count(chosen) == 3
         first, *rest = await letters.placed(chosen, limit=2)
         assert [each.letter.reason for each in (first, *rest)] == ["gone 1", "gone 4"]
-        last = await letters.last_position(chosen)
+        total, last = await letters.extent(chosen)
+        assert total == 3
         assert [each.letter.reason for each in await letters.placed(chosen, after=first.position, upto=last - 1)] == ["gone 4"]
         newest = await letters.placed(chosen, newest=True, limit=2)
         assert [each.letter.reason for each in newest] == ["gone 5", "gone 4"]
         for digits in ("", "nonsense", "00" * 16):
             assert await letters.count(Filter(endpoint="shop", failure=digits)) == (0 if digits else 5)
-        assert await letters.last_position(Filter(endpoint="other")) == 0
+        assert await letters.extent(Filter(endpoint="other")) == (0, 0)
 
 
 async def test_letters_of_a_message_are_found(place: str) -> None:

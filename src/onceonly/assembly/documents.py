@@ -12,6 +12,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentStarts
 from onceonly.documents.dead_letters import DocumentDeadLetters
+from onceonly.documents.lookup import DocumentLookup
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
@@ -90,6 +91,7 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
             journals=journals,
             starts=starts,
             unsubscribed=DocumentEventCounts(documents, settings.name),
+            lookup=DocumentLookup(store),
         )
 
 

@@ -15,6 +15,7 @@ from onceonly.assembly.opened import OpenedStore
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.documents.bookkeeping import DocumentJournals
+from onceonly.documents.lookup import DocumentLookup
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError
@@ -42,7 +43,8 @@ async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncI
         documents = MemoryDocuments(world)
         store, journals = store_on(documents, settings, clock), DocumentJournals(documents, settings.name)
         letters, starts = MemoryDeadLetters(world, clock=clock), _starts(world, settings, clock)
-        yield OpenedStore(store, store, None, letters, DocumentRegister(store), journals=journals, starts=starts)
+        register, lookup = DocumentRegister(store), DocumentLookup(store)
+        yield OpenedStore(store, store, None, letters, register, journals=journals, starts=starts, lookup=lookup)
 
 
 def _starts(world: Live, settings: Settings, clock: Clock) -> Callable[[float], Starts]:

@@ -7,6 +7,7 @@ from onceonly.model.ring import Bucketing
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
+from onceonly.ports.lookup import Lookup
 from onceonly.ports.maintenance import ClientKeys, Counter, EventCounts, Expires, Journals, Leadership
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
@@ -38,6 +39,8 @@ class OpenedStore(NamedTuple):
     """Makes the record of runs, given for how many seconds a run may last."""
     unsubscribed: EventCounts | None = None
     """Counts events that had no subscriber."""
+    lookup: Lookup | None = None
+    """Reads what is known about messages, for operators."""
 
 
 class BucketClock(NamedTuple):

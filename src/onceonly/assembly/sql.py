@@ -29,6 +29,7 @@ from onceonly.sql.store import (
     SqlEventCounts,
     SqlJournals,
     SqlKeys,
+    SqlLookup,
     SqlRegister,
     SqlRemoteRequests,
     SqlRing,
@@ -103,6 +104,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         expect=database.dialect.expect,
         starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
         unsubscribed=SqlEventCounts(database, settings.name),
+        lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
     )
 
 

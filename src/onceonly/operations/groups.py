@@ -21,13 +21,21 @@ async def read_groups(letters: DeadLetters, endpoint: str = "") -> GroupCounts:
     """
     if isinstance(letters, LetterIndex):
         return await letters.groups(endpoint)
+    newest, are_all = await newest_letters(letters, endpoint)
+    return GroupCounts(_count(reversed(newest)), complete=are_all)
+
+
+async def newest_letters(letters: DeadLetters, endpoint: str = "") -> tuple[tuple[DeadLetter, ...], bool]:
+    """Return the newest dead letters of an endpoint, or of all, and whether these are all. At most 1,000 are read.
+
+    Raises CommitFailed, OutcomeUnknown.
+    """
     chosen = Filter(endpoint=endpoint)
     if isinstance(letters, ReadsNewest):
         found = await letters.newest(Filter(), NEWEST + 1)
-        mine = [letter for letter in found[:NEWEST] if chosen.matches(letter)]
-        return GroupCounts(_count(reversed(mine)), complete=len(found) <= NEWEST)
+        return tuple(letter for letter in found[:NEWEST] if chosen.matches(letter)), len(found) <= NEWEST
     page = await letters.page(chosen, limit=NEWEST + 1)
-    return GroupCounts(_count(page[:NEWEST]), complete=len(page) <= NEWEST)
+    return page[:NEWEST][::-1], len(page) <= NEWEST
 
 
 def _count(letters: Iterable[DeadLetter]) -> tuple[GroupCount, ...]:

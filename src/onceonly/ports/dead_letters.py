@@ -54,11 +54,18 @@ class PlacedLetter(NamedTuple):
     letter: DeadLetter
 
 
+class Extent(NamedTuple):
+    """How many dead letters there are, and the position of the last one: 0 if there are none."""
+
+    total: int
+    last: int
+
+
 class GroupCount(Struct, frozen=True):
     """The dead letters of one endpoint with the same failure.
 
     `first` and `last` are when the first and the last of them were stored, in milliseconds since 1970. `latest` is the key of
-    the last one. `group` is None for letters of an earlier version that maintenance has not grouped yet.
+    the last one. `group` is None for letters of an earlier version, until maintenance groups them.
     """
 
     endpoint: str
@@ -70,7 +77,7 @@ class GroupCount(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The key of the group in 32 hexadecimal digits, as in `Filter.failure`. Empty where there is no group yet."""
+        """The key of the group in 32 hexadecimal digits, as in `Filter.failure`. Empty if `group` is None."""
         return self.group.key.hex() if self.group else ""
 
 
@@ -96,8 +103,8 @@ class LetterIndex(Protocol):
     ) -> tuple[PlacedLetter, ...]:
         """List dead letters whose position is above `after` and at most `upto`, in order; with `newest` in reverse order."""
 
-    async def last_position(self, chosen: Filter) -> int:
-        """Return the position of the last dead letter that is selected, or 0."""
+    async def extent(self, chosen: Filter) -> Extent:
+        """Return how many dead letters are selected now, and the position of the last of them."""
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List the dead letters of one message, at most 100: one for each body."""

@@ -5,6 +5,7 @@ from onceonly.sql.store.dead_letters import SqlDeadLetters
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
 from onceonly.sql.store.journals import SqlJournals, SqlKeys
+from onceonly.sql.store.lookup import SqlLookup
 from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import SqlRemoteRequests
@@ -26,6 +27,7 @@ __all__ = [
     "SqlEventCounts",
     "SqlJournals",
     "SqlKeys",
+    "SqlLookup",
     "SqlRegister",
     "SqlRemoteRequests",
     "SqlRing",

@@ -11,7 +11,7 @@ from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
-from onceonly.ports.dead_letters import Filter, GroupCount, GroupCounts, PlacedLetter
+from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, PlacedLetter
 from onceonly.sql.columns import READABLE
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
@@ -119,12 +119,12 @@ class SqlDeadLetters:
         query = query.where(letters.position <= upto) if upto is not None else query
         return query.order_by(letters.position.desc() if newest else letters.position).limit(limit)
 
-    async def last_position(self, chosen: Filter) -> int:
-        """Return the highest position; see the port."""
-        letters = self._letters.c
-        query = select(letters.position).where(self._matching(chosen)).order_by(letters.position.desc()).limit(1)
+    async def extent(self, chosen: Filter) -> Extent:
+        """Count letters and read the highest position, from one state; see the port."""
+        query = select(func.count(), func.max(self._letters.c.position)).where(self._matching(chosen))
         async with self._database.reading() as connection:
-            return await connection.scalar(query) or 0
+            total, last = (await connection.execute(query)).one()
+            return Extent(total, last or 0)
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List letters by the hash of their identity; see the port."""
