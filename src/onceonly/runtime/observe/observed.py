@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.model.message import Send
+from onceonly.model.message import Delivery, Message, Send, Unreadable
 from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
+from onceonly.ports.handlers import Handlers
 from onceonly.ports.starts import NoStarts
-from onceonly.runtime.observe.observer import Observer, Point, PortCall
+from onceonly.runtime.observe.observer import Observer, Point, PortCall, read_observers
 
 _Port = TypeVar("_Port")
 
@@ -124,7 +125,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         store=watched(ports.store, STORE),
         fence=watched(ports.fence, FENCE),
         pending=None if ports.pending is None else watched(ports.pending, PENDING),
-        handlers=watched(ports.handlers, HANDLERS),
+        handlers=_observed_handlers(ports.handlers, ports.endpoint, observer),
         admission=watched(ports.admission, ADMISSION),
         effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
         transport=watched(ports.transport, TRANSPORT),
@@ -150,6 +151,20 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
         effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
         transport=watched(ports.transport, TRANSPORT),
     )
+
+
+def _observed_handlers(handlers: Handlers, endpoint: str, observer: Observer) -> Handlers:
+    port, observers, read = ObservedPort(handlers, HANDLERS, endpoint, observer), read_observers(observer), handlers.read
+
+    def reading(delivery: Delivery) -> Message | Unreadable:
+        message = read(delivery)
+        for each in observers:
+            each.read(endpoint, delivery, message)
+        return message
+
+    if observers:
+        setattr(port, "read", reading)  # noqa: B010 - as `ObservedPort` sets the others
+    return cast("Handlers", port)
 
 
 def _enclosed(called: tuple[Any, str], watched: ObservedCall, endpoint: str, observer: Observer) -> Callable[..., Any]:

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
-from onceonly.model.message import Message, Send
+from onceonly.model.message import Delivery, Message, Send, Unreadable
 from onceonly.model.record import Record
 from onceonly.model.transaction import TransactionAttempt
 
@@ -93,12 +93,25 @@ class Observer(Protocol):
         """Give what encloses this call. It must not swallow the call's exception."""
 
 
+@runtime_checkable
+class ReadObserver(Protocol):
+    """An observer that also sees which message each delivery brings. It is no port call: it waits for nothing."""
+
+    def read(self, endpoint: str, delivery: Delivery, message: Message | Unreadable) -> None:
+        """Receive what was read. It must not raise."""
+
+
 class Observers:
     """Several observers as one; the first is outermost."""
 
     def __init__(self, *observers: Observer) -> None:
         """Keep them in order."""
         self._observers = observers
+
+    @property
+    def read_observers(self) -> tuple[ReadObserver, ...]:
+        """Those of them that see what is read."""
+        return tuple(found for each in self._observers for found in read_observers(each))
 
     @asynccontextmanager
     async def around(self, call: PortCall) -> AsyncIterator[None]:
@@ -126,6 +139,13 @@ class CallTally:
         except BaseException:
             self.failures[call.point] = self.failures.get(call.point, 0) + 1
             raise
+
+
+def read_observers(observer: Observer) -> tuple[ReadObserver, ...]:
+    """Return the observers of reads among the ones that `observer` consists of."""
+    if isinstance(observer, Observers):
+        return observer.read_observers
+    return (observer,) if isinstance(observer, ReadObserver) else ()
 
 
 def _identity(item: object) -> Identity | None:

@@ -1,0 +1,343 @@
+"""What became of each delivered message, derived from the port calls about it. For traces and metrics.
+
+A message may be in several units before it is settled: its first unit fails and runs again, is split, or ends in a lost race.
+So every call only adds to what is known, and the outcome is decided when the delivery is acked or released.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from enum import StrEnum
+from itertools import count
+from types import TracebackType
+from typing import Protocol
+
+from msgspec import Struct
+
+from onceonly.model.errors import HandlerFailed
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Message, Send, Unreadable
+from onceonly.model.record import Answer
+from onceonly.model.ring import Undecidable
+from onceonly.ports.store import BeginResult
+from onceonly.runtime.observe.observer import Point, PortCall
+
+
+class Outcome(StrEnum):
+    """What became of a delivered message."""
+
+    HANDLED = "handled"
+    """Its handler ran and was committed. What the broker does with the messages it sent changes nothing."""
+    DUPLICATE = "duplicate"
+    """It was handled before, and nothing was left to do. So is each further copy of a message in one batch."""
+    REDISPATCHED = "redispatched"
+    """It was handled before, and the messages of its pending record were sent."""
+    RETRIED = "retried"
+    """A copy of it was sent to its own endpoint: it failed, was postponed, or was interrupted."""
+    DEAD_LETTER = "dead_letter"
+    """It was given up, and is stored as a dead letter."""
+    REFUSED_OLD = "refused_old"
+    """A dead letter, too: it is older than the retention, so it may have been handled already."""
+
+
+class MessageOutcome(Struct, frozen=True, kw_only=True):
+    """What became of one delivery.
+
+    * `message`: None if the delivery could not be read, and has no identity.
+    * `attempt`: 1 for the first, or 1 more than how often the message failed before.
+    * `error`: the class of the error that failed it, with its module, or a word for another reason. Empty without a failure.
+    * `started_at`, `ended_at`: the last run of its handler, in nanoseconds since 1970. 0 if no handler ran.
+    * `batch`, `unit`: numbers in this process. The unit is the last one that it was in; 0 for none.
+    * `is_copy`: whether another delivery in the same batch brought the same message, and has its outcome.
+    """
+
+    endpoint: str
+    outcome: Outcome
+    delivery: Delivery
+    message: Message | None
+    attempt: int
+    error: str = ""
+    started_at: int = 0
+    ended_at: int = 0
+    batch: int = 0
+    unit: int = 0
+    is_copy: bool = False
+
+
+class OutcomeListener(Protocol):
+    """What is called when deliveries are settled. It must not raise."""
+
+    def settled(self, outcome: MessageOutcome) -> None:
+        """Receive the outcome of a delivery, once."""
+
+    def released(self, endpoint: str, message: Message) -> None:
+        """Receive a message that goes back to its queue without an outcome: nothing of it was committed here."""
+
+
+class MessageProgress:
+    """What is known of one message of a batch. Several deliveries may have brought it."""
+
+    __slots__ = (
+        *("attempt", "batch", "ended_at", "error", "is_admitted", "is_dead", "is_handled", "is_pending", "is_reported"),
+        *("is_retried", "message", "refusal", "started_at", "unit", "unit_number"),
+    )
+
+    def __init__(self, message: Message | None, batch: int) -> None:
+        self.message = message
+        self.batch = batch
+        self.attempt = 1
+        self.unit: object = None
+        self.unit_number = 0
+        self.started_at = self.ended_at = 0
+        self.error = ""
+        self.refusal = ""
+        """Why the store did not let it be handled."""
+        self.is_pending = self.is_handled = self.is_retried = self.is_dead = self.is_reported = False
+        self.is_admitted = True
+
+    def outcome(self, *, is_acked: bool) -> Outcome | None:
+        """Return the outcome. None for a message that is released, and comes again as if nothing had happened."""
+        if self.is_handled:
+            return Outcome.HANDLED
+        if self.is_dead:
+            return Outcome.REFUSED_OLD if self.refusal == Undecidable.TOO_OLD.name.lower() else Outcome.DEAD_LETTER
+        if self.is_retried:
+            return Outcome.RETRIED
+        if not is_acked:
+            return None
+        return Outcome.REDISPATCHED if self.is_pending and self.is_admitted else Outcome.DUPLICATE
+
+
+class OutcomeObserver:
+    """An observer that tells its listeners what became of each delivered message.
+
+    It observes the ports of any number of endpoints. Control messages have no outcome. After a crash of the process, what was
+    in progress has none.
+    """
+
+    def __init__(
+        self,
+        *listeners: OutcomeListener,
+        now: Callable[[], int] = time.time_ns,
+        elapsed: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Report to these listeners, in order. `now` and `elapsed` are in nanoseconds: since 1970, and since any instant."""
+        self._listeners = listeners
+        self._now, self._elapsed = now, elapsed
+        self._batches, self._unit_numbers = count(1), count(1)
+        self._deliveries: dict[int, tuple[Delivery, int, MessageProgress | None]] = {}
+        """By `id()`, with the number of the batch. The object is stored too, so that its `id()` stays its own."""
+        self._messages: dict[int, MessageProgress] = {}
+        self._by_identity: dict[tuple[int, Identity], MessageProgress] = {}
+        self._units: dict[int, dict[Identity, MessageProgress]] = {}
+
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
+        """Watch this call."""
+        if call.point is Point.HANDLE:
+            progress = self._messages.get(id(call.items[0]))
+            return _NOTHING if progress is None else _HandlerCall(progress, self._now, self._elapsed)
+        end = _ENDS.get(call.point)
+        return _NOTHING if end is None else _OutcomeCall(self, call, end)
+
+    def read(self, endpoint: str, delivery: Delivery, message: Message | Unreadable) -> None:
+        """Learn which message a delivery has brought."""
+        if (known := self._deliveries.get(id(delivery))) is None:
+            return  # its transport is not observed
+        batch = known[1]
+        if isinstance(message, Unreadable):
+            progress = MessageProgress(message.message, batch)
+            progress.is_dead, progress.error = True, "unreadable"
+        else:
+            progress = self._progress_of(message, batch)
+        progress.attempt = max(progress.attempt, delivery.attempts + 1)
+        self._deliveries[id(delivery)] = delivery, batch, progress
+
+    def _progress_of(self, message: Message, batch: int) -> MessageProgress:
+        """Return the progress of the batch's message with this identity; another body is released, and has its own."""
+        key = batch, message.identity
+        first = self._by_identity.get(key)
+        if first is not None and first.message is not None:
+            is_same = first.message.fingerprint == message.fingerprint
+            return first if is_same else MessageProgress(message, batch)
+        progress = self._by_identity[key] = self._messages[id(message)] = MessageProgress(message, batch)
+        return progress
+
+    def _received(self, call: PortCall, error: BaseException | None) -> None:
+        if error is None and call.result:
+            batch = next(self._batches)
+            self._deliveries.update((id(each), (each, batch, None)) for each in call.result)
+
+    def _begun(self, call: PortCall, error: BaseException | None) -> None:
+        members = {m.identity: p for m in call.items if (p := self._messages.get(id(m))) is not None}
+        number = next(self._unit_numbers)
+        unit = call.result if error is None else None
+        for progress in members.values():
+            self._units.pop(id(progress.unit), None)
+            progress.unit, progress.unit_number = unit, number
+            progress.is_pending, progress.is_admitted, progress.refusal = False, True, ""
+        if unit is None or not members:
+            return
+        self._units[id(unit)] = members
+        found: BeginResult = unit.found
+        for record in found.pending:
+            if record.identity in members:
+                members[record.identity].is_pending = record.is_pending or bool(record.issued)
+        self._refuse(found.mismatched, "payload_mismatch")
+        for undecidable in found.undecidable:
+            self._refuse((undecidable.message,), undecidable.reason.name.lower())
+
+    def _refuse(self, messages: Iterable[Message], reason: str) -> None:
+        for message in messages:
+            if (progress := self._messages.get(id(message))) is not None:
+                progress.refusal = reason
+
+    def _admitted(self, call: PortCall, error: BaseException | None) -> None:
+        if error is not None:
+            return
+        for message in call.items:
+            if (progress := self._messages.get(id(message))) is None:
+                continue
+            is_mismatched = message.identity in call.result.mismatched
+            progress.is_admitted = is_mismatched or message.identity in call.result.messages
+            if is_mismatched and not progress.is_pending:
+                progress.refusal = "payload_mismatch"
+
+    def _committed(self, call: PortCall, error: BaseException | None) -> None:
+        members = self._units.pop(id(call.port), {})
+        for record in call.items:
+            if (progress := members.get(record.identity)) is None:
+                continue
+            if error is None:
+                progress.is_handled, progress.error = True, ""
+            else:
+                progress.error = error_name(error)
+
+    def _copied(self, call: PortCall, error: BaseException | None) -> None:
+        sends: Iterable[Send] = call.items
+        for send, answer in zip(sends, call.result or (), strict=False) if error is None else ():
+            progress = self._messages.get(id(send.message))
+            if progress is not None and answer is Answer.TAKEN:
+                progress.is_retried = True
+                if not progress.error and send.history and send.attempts >= progress.attempt:
+                    progress.error = send.history[-1].kind.value
+
+    def _given_up(self, call: PortCall, error: BaseException | None) -> None:
+        letter = call.items[0]
+        progress = self._messages.get(id(letter.message))
+        if error is not None or progress is None:
+            return
+        progress.is_dead = True
+        if letter.finish_only:
+            progress.error = "refused"
+        elif progress.refusal:
+            progress.error = progress.refusal
+        elif not progress.error:
+            progress.error = letter.history[-1].kind.value if letter.history else "rejected"
+
+    def _acked(self, call: PortCall, error: BaseException | None) -> None:
+        if error is None:  # otherwise they are released later
+            for delivery in call.items:
+                self._settle(call.endpoint, delivery, is_acked=True)
+
+    def _released(self, call: PortCall, error: BaseException | None) -> None:
+        if error is None or isinstance(error, Exception):
+            for delivery in call.items:
+                self._settle(call.endpoint, delivery, is_acked=False)
+
+    def _settle(self, endpoint: str, delivery: Delivery, *, is_acked: bool) -> None:
+        _, batch, progress = self._deliveries.pop(id(delivery), (delivery, 0, None))
+        if progress is None:
+            return
+        if not progress.is_reported:
+            self._forget(progress)
+        outcome = progress.outcome(is_acked=is_acked)
+        is_copy, progress.is_reported = progress.is_reported, True
+        if outcome is None:
+            if progress.message is not None and not is_copy:
+                for listener in self._listeners:
+                    listener.released(endpoint, progress.message)
+            return
+        settled = MessageOutcome(
+            endpoint=endpoint,
+            outcome=Outcome.DUPLICATE if is_copy else outcome,
+            delivery=delivery,
+            message=progress.message,
+            attempt=progress.attempt,
+            error="" if is_copy else progress.error,
+            started_at=0 if is_copy else progress.started_at,
+            ended_at=0 if is_copy else progress.ended_at,
+            batch=batch,
+            unit=progress.unit_number,
+            is_copy=is_copy,
+        )
+        for listener in self._listeners:
+            listener.settled(settled)
+
+    def _forget(self, progress: MessageProgress) -> None:
+        if progress.message is None or self._messages.get(id(progress.message)) is not progress:
+            return
+        self._messages.pop(id(progress.message), None)
+        self._by_identity.pop((progress.batch, progress.message.identity), None)
+        self._units.pop(id(progress.unit), None)
+        progress.unit = None
+
+
+_End = Callable[[OutcomeObserver, PortCall, BaseException | None], None]
+_ENDS: dict[Point, _End] = {
+    Point.RECEIVE: OutcomeObserver._received,  # noqa: SLF001 - a table of this module
+    Point.BEGIN: OutcomeObserver._begun,  # noqa: SLF001 - the same
+    Point.ADMITS: OutcomeObserver._admitted,  # noqa: SLF001 - the same
+    Point.COMMIT: OutcomeObserver._committed,  # noqa: SLF001 - the same
+    Point.RETRY_COPY: OutcomeObserver._copied,  # noqa: SLF001 - the same
+    Point.DEAD_LETTER: OutcomeObserver._given_up,  # noqa: SLF001 - the same
+    Point.ACK: OutcomeObserver._acked,  # noqa: SLF001 - the same
+    Point.RELEASE: OutcomeObserver._released,  # noqa: SLF001 - the same
+}
+_NOTHING = nullcontext()
+
+
+class _OutcomeCall:
+    """Encloses one call, with as little work as can be: this is the hot path."""
+
+    __slots__ = ("_call", "_end", "_observer")
+
+    def __init__(self, observer: OutcomeObserver, call: PortCall, end: _End) -> None:
+        self._observer, self._call, self._end = observer, call, end
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(self._observer, self._call, error)
+
+
+class _HandlerCall:
+    """Encloses one run of a handler."""
+
+    __slots__ = ("_began", "_elapsed", "_now", "_progress")
+
+    def __init__(self, progress: MessageProgress, now: Callable[[], int], elapsed: Callable[[], int]) -> None:
+        self._progress, self._now, self._elapsed, self._began = progress, now, elapsed, 0
+
+    async def __aenter__(self) -> None:
+        self._began = self._elapsed()
+        self._progress.started_at, self._progress.error = self._now(), ""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.ended_at = self._progress.started_at + self._elapsed() - self._began
+        if error is not None:
+            self._progress.error = error_name(error)
+
+
+def error_name(error: BaseException) -> str:
+    """Return the class of an error, with its module unless it is a built-in. For a failed handler: that of its exception."""
+    if isinstance(error, HandlerFailed):
+        if error.__cause__ is None:
+            return error.failure.kind.value
+        return error_name(error.__cause__)
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
