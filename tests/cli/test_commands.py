@@ -289,6 +289,57 @@ def test_dead_letters_are_grouped_by_failure(onceonly: Terminal) -> None:
     assert "no group has the key" in onceonly("dead", "list", "shop:shop", "--group", other["group"][:9]).error
 
 
+def test_a_dead_letter_is_edited_and_retried(onceonly: Terminal) -> None:
+    """It is handled with the new body, and the action says so. Refusals are stored as well."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    (letter,) = onceonly("dead", "list", "shop:shop", "--json").answer
+    fixed, wrong = onceonly.folder / "fixed.json", onceonly.folder / "wrong.json"
+    fixed.write_text('{"order_id": "A-1", "total": 1}')
+    wrong.write_text('{"order_id": "A-1"')
+    edit = ("dead", "edit", "shop:shop", letter["key"][:9])
+    assert "needs a reason" in onceonly(*edit, str(fixed)).error
+    assert "cannot be handled" in onceonly(*edit, str(wrong), "--note", "sign").error
+    assert onceonly(*edit, str(fixed), "--note", "wrong sign", "--json").answer == {"action": 3, "retried": 1, "kept": []}
+    onceonly("run", "shop:shop", "--drain")
+    assert onceonly("dead", "list", "shop:shop", "--json").answer == []
+    actions = onceonly("dead", "actions", "shop:shop", "--json").answer
+    assert [(each["action"], each["kind"], each["state"], each["method"]) for each in actions] == [
+        (3, "edit and retry", "done", "cli"),
+        (2, "edit and retry", "refused", "cli"),
+        (1, "edit and retry", "refused", "cli"),
+    ]
+    assert actions[0]["note"] == "wrong sign"
+    (item,) = onceonly("dead", "actions", "shop:shop", "3", "--json").answer
+    assert (item["key"], item["outcome"]) == (letter["key"], "handled")
+    assert "there is no action 9" in onceonly("dead", "actions", "shop:shop", "9").error
+
+
+def test_purged_dead_letters_are_restored(onceonly: Terminal) -> None:
+    """With the number of the action that deleted them."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    before = onceonly("dead", "list", "shop:shop", "--json").answer
+    assert onceonly("dead", "purge", "shop:shop", "--all", "--note", "noise", "--json").answer == {"purged": 2}
+    (action,) = onceonly("dead", "actions", "shop:shop", "--json").answer
+    assert (action["kind"], action["done"], action["note"]) == ("delete", 2, "noise")
+    one = onceonly("dead", "restore", "shop:shop", str(action["action"]), before[1]["key"][:9], "--json").answer
+    assert one == {"action": 2, "restored": 1}
+    assert onceonly("dead", "list", "shop:shop", "--json").answer == before[1:]
+    assert "2 restored" in onceonly("dead", "restore", "shop:shop", "1").out
+    assert sorted(onceonly("dead", "list", "shop:shop", "--json").answer, key=lambda each: each["id"]) == before
+    table = onceonly("dead", "actions", "shop:shop").out
+    assert "restore" in table
+
+
+def test_a_probe_that_fails_retries_no_more(onceonly: Terminal) -> None:
+    """No worker runs, so its letter is not handled in time; a URL cannot check."""
+    refused = onceonly("dead", "retry", "sqlite:///shop.db", "--transport", "sqlite:///shop.db", "--all", "--probe", "1")
+    assert (refused.code, "--probe checks" in refused.error) == (2, True)
+
+
 def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: Terminal) -> None:
     """A rejected message, corrected nowhere, comes back as the same letter when it is retried."""
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])

@@ -185,6 +185,7 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
         "recycling slots",
         "removing expired claims",
         "grouping dead letters",
+        "removing old actions",
         "removing expired keys",
     ]
     assert ports.maintenance.journals is not None

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, send, status, topology
+from onceonly.cli import dead, dead_actions, dead_files, janitor, plan, relay, run, schema, send, status, topology
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.cli.plugins import add_plugins
@@ -48,6 +48,9 @@ app.command()(send.send)
 app.command()(status.status)
 app.command()(janitor.janitor)
 app.command()(plan.plan)
+dead.app.command()(dead_actions.edit)
+dead.app.command()(dead_actions.restore)
+dead.app.command()(dead_actions.actions)
 dead.app.command("export")(dead_files.export)
 dead.app.command("import")(dead_files.import_)
 app.add_typer(dead.app, name="dead")

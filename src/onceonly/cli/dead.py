@@ -1,19 +1,17 @@
 """`onceonly dead`: inspect, retry and purge dead letters."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from time import monotonic
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from msgspec.structs import replace
 
-from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
-from onceonly.assembly.opened import BucketClock
-from onceonly.assembly.token_issuer import open_token_issuer
+from onceonly.assembly import open_dead_letters
 from onceonly.cli.hints import pasteable
+from onceonly.cli.operating import opened_parts, operator
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import (
     CommandTarget,
@@ -23,22 +21,18 @@ from onceonly.cli.places import (
     UrlOverrides,
     looked_at,
     place_of,
-    transport_of,
 )
-from onceonly.cli.reaching import answering, reached
-from onceonly.config.endpoint import Settings
-from onceonly.config.location import locate
+from onceonly.cli.reaching import reached
 from onceonly.formats.cloudevents import HISTORY, attribute_of
 from onceonly.formats.escaping import escape
+from onceonly.model.action import Action, ActionKind, ActionState
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError
+from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Failure
-from onceonly.model.token import Token
+from onceonly.operations.actions import ActionParts, ActionRunner, confirm
 from onceonly.operations.groups import complete_group, read_groups
-from onceonly.operations.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, WayBack, choose, find, moment, pages
-from onceonly.operations.letters import retry as retry_letters
+from onceonly.operations.letters import HEAD_START_SECONDS, LetterSelection, RetryTally, choose, find, moment
 from onceonly.ports.dead_letters import DeadLetters, Filter, GroupCount, GroupCounts
-from onceonly.runtime.environment import LIVE
 
 SHORT_KEY = 12
 LONGEST_REASON = 200
@@ -61,6 +55,9 @@ ReasonOption: TypeAlias = Annotated[
 GroupOption: TypeAlias = Annotated[
     str,
     typer.Option("--group", metavar="KEY", help="Only dead letters of this failure group; the first digits are enough."),
+]
+NoteOption: TypeAlias = Annotated[
+    str, typer.Option("--note", metavar="TEXT", help="Why, for `onceonly dead actions`.", show_default=False)
 ]
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 AnywayOption: TypeAlias = Annotated[
@@ -189,6 +186,14 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     group: GroupOption = "",
     all_: AllOption = False,
     anyway: AnywayOption = False,
+    rate: Annotated[float, typer.Option(min=0, metavar="NUMBER", help="Messages per second. 0 is no limit.")] = 0,
+    probe: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="NUMBER", help="Retry this number of dead letters first, and the rest only if these are handled."
+        ),
+    ] = 0,
+    note: NoteOption = "",
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
@@ -209,8 +214,9 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     everything = all_ or (bool(endpoint) and not keys)
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason, group), everything=everything)
     done = RetryTally()
+    kind = ActionKind.RETRY_ANYWAY if anyway else ActionKind.RETRY
     try:
-        asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
+        action = asyncio.run(_retry(where, chosen, done, ActionOptions(kind, note, rate, probe)))
     except RetryableError:
         if done.sent:
             say(
@@ -228,7 +234,9 @@ def retry(  # noqa: PLR0913 - one parameter for each option
         say(f"{key[:SHORT_KEY]} retried: {why}")
     for key, why in kept:
         say(f"{key[:SHORT_KEY]} not retried: {why}")
-    if kept:
+    if action.state is ActionState.STOPPED:
+        say("stopped: the messages of the probe were not handled. The other dead letters are not retried")
+    if kept or action.state is ActionState.STOPPED:
         raise typer.Exit(NEGATIVE)
 
 
@@ -242,17 +250,18 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     reason: ReasonOption = "",
     group: GroupOption = "",
     all_: AllOption = False,
+    note: NoteOption = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete dead letters and their messages. This cannot be undone.
+    """Delete dead letters and their messages. In a SQL database, `onceonly dead restore` undoes it for 7 days.
 
     A finish-only dead letter is different: its handler's changes are committed. Its record stays in the store, and the relay
     retries the unsent messages until the broker accepts them.
     """
     where = place_of(place, UrlOverrides(store))
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason, group), everything=all_)
-    removed, finish_only = asyncio.run(_purge(where, chosen))
+    removed, finish_only = asyncio.run(_purge(where, chosen, note))
     if as_json:
         show_json({"purged": removed})
     else:
@@ -262,68 +271,77 @@ def purge(  # noqa: PLR0913 - one parameter for each option
 
 
 async def _list(place: CommandTarget, chosen: LetterSelection, limit: int) -> tuple[list[DeadLetter], int]:
-    async with _letters(looked_at(place.dead_letters)) as letters:
+    async with opened_letters(looked_at(place.dead_letters)) as letters:
         chosen = await completed(letters, chosen)
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
 
 
 async def _groups(place: CommandTarget, endpoint: str) -> GroupCounts:
-    async with _letters(looked_at(place.dead_letters)) as letters:
+    async with opened_letters(looked_at(place.dead_letters)) as letters:
         return await read_groups(letters, endpoint)
 
 
 async def _show(place: CommandTarget, key: str) -> DeadLetter:
-    async with _letters(looked_at(place.dead_letters)) as letters:
+    async with opened_letters(looked_at(place.dead_letters)) as letters:
         return await find(letters, key)
 
 
-async def _retry(place: CommandTarget, chosen: LetterSelection, transport: str, done: RetryTally, *, anyway: bool) -> None:
+async def _retry(place: CommandTarget, chosen: LetterSelection, done: RetryTally, options: "ActionOptions") -> Action:
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
-    opening = open_transport(transport, place.name or "cli")
-    async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
-        chosen = await completed(letters, chosen)
-        total = len(chosen.keys) or await letters.count(chosen.filter)
-        cut = partial(_cut_of, place.store)
-        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START_SECONDS, anyway=anyway, cut=cut)
+    if options.probe and place.settings is None:
+        raise SetupError("--probe checks whether messages are handled, so it requires module:endpoint in place of a URL")
+    async with opened_parts(place, sends=True, knows=bool(options.probe), head_start=HEAD_START_SECONDS) as parts:
+        chosen = await completed(parts.letters, chosen)
         with progress() as bar:
-            task = bar.add_task("retrying", total=total)
-            await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))
-        if done.sent:
+            task = bar.add_task("retrying", total=len(chosen.keys) or await parts.letters.count(chosen.filter))
+
+            def note(runner: ActionRunner, count: int) -> None:
+                done.sent, done.kept, done.early = len(runner.taken), runner.kept, runner.early
+                bar.advance(task, count)
+
+            action, runner = await _act(parts, chosen, options, note)
+        if done.sent and runner.due > monotonic():
             say(f"waiting {HEAD_START_SECONDS:g} s, so that messages are delivered after their dead letters are deleted")
-            await asyncio.sleep(max(0.0, done.due - monotonic()))
+            await asyncio.sleep(max(0.0, runner.due - monotonic()))
+        return action
 
 
-async def _cut_of(store: object) -> BucketClock | None:
-    """Tell how a store cuts time; None where it does not, or cannot be asked now."""
-    if not locate(store, "store").is_sql:
-        return None
+class ActionOptions(NamedTuple):
+    """What the options of a command say about an action."""
+
+    kind: ActionKind
+    note: str = ""
+    rate: float = 0
+    probe: int = 0
+
+
+async def _act(
+    parts: ActionParts,
+    chosen: LetterSelection,
+    options: ActionOptions,
+    tick: Callable[[ActionRunner, int], None] = lambda _runner, _count: None,
+) -> tuple[Action, ActionRunner]:
+    """Store an action and run it. If this process cannot go on, it is stopped: a command that is run again begins a new one."""
+    action = await confirm(parts, operator(), options.kind, chosen, reason=options.note, rate=options.rate, probe=options.probe)
+    runner = ActionRunner(parts, tick=lambda count: tick(runner, count))
     try:
-        async with answering("store", store):
-            return await look_at_ring(looked_at(store))
-    except OnceOnlyError:  # the letters may be elsewhere
-        return None
+        return await runner.run(action.position), runner
+    except BaseException:
+        tick(runner, 0)
+        with suppress(RetryableError):
+            await parts.log.stop(action.position)
+        raise
 
 
-async def _purge(place: CommandTarget, chosen: LetterSelection) -> tuple[int, int]:
+async def _purge(place: CommandTarget, chosen: LetterSelection, note: str) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
-    async with _letters(place.dead_letters) as letters:
-        found = await choose(letters, await completed(letters, chosen))
-        await _withdraw(place.settings, found)
-        return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
+    async with opened_parts(place) as parts:
+        action, runner = await _act(parts, await completed(parts.letters, chosen), ActionOptions(ActionKind.DELETE, note))
+        return action.done, runner.finish_only
 
 
-async def _withdraw(settings: Settings | None, letters: Sequence[DeadLetter]) -> None:
-    """Remove the tokens of an endpoint's messages that are given up for good; those of finish-only letters are needed yet."""
-    if settings is None or settings.plan.tokens is None:
-        return
-    mine = [each for each in letters if each.endpoint == settings.name and not each.finish_only]
-    tokens = [Token(each.message.token, settings.name) for each in mine if each.message and each.message.token]
-    if tokens:
-        async with reached("tokens", settings.plan.tokens, open_token_issuer(settings)) as issuer:
-            await issuer.remove(tokens)
-
-
-def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:
+def opened_letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:
+    """Open the dead letters of a setting."""
     return reached("dead_letters", setting, open_dead_letters(setting))
 
 

@@ -126,6 +126,17 @@ class EndpointHandlers:
             needs_token=rules.subscribers is not None,
         )
 
+    def problem_of(self, message: Message) -> str:
+        """Return why no handler could decode a message, or "". Nothing is run but the user's own validators."""
+        plan = self._plans.handlers.get(message.type)
+        if plan is None:
+            return self._no_handler(message.type)
+        try:
+            _decode(plan, message)
+        except HandlerFailed as error:
+            return error.failure.reason
+        return ""
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:

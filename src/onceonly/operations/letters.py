@@ -1,8 +1,9 @@
 """What can be done with dead letters: choose, send again, remove. No terminal here."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from onceonly.assembly.opened import BucketClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.expiry import EXPIRES
-from onceonly.model.message import HOPS, Send
+from onceonly.model.message import HOPS, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, Undecidable
 from onceonly.ports.dead_letters import DeadLetters, Filter
@@ -22,6 +23,7 @@ PAGE = 100
 UNDECIDABLE = (Undecidable.TOO_OLD, Undecidable.TOO_NEW)
 """The reasons of letters whose store cannot tell whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
+TOO_SLOW = "sent, but too slowly to delete its dead letter safely; retrying it again changes nothing"
 HEAD_START_SECONDS = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
@@ -53,14 +55,17 @@ async def nobody_knows() -> BucketClock | None:
 class WayBack(Struct, frozen=True, kw_only=True):
     """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock.
 
-    With `anyway` also when its store cannot tell whether it was handled before: a person has decided that it was not. `cut`
-    is asked, where it matters, how that store cuts time.
+    With a `rate`, this number of messages is delivered per second. With `anyway` also when its store cannot tell whether it was
+    handled before: a person has decided that it was not. `cut` is asked, where it matters, how that store cuts time. `edited`
+    are messages to send in place of those of letters, by the keys of the letters.
     """
 
     transport: Transport
     clock: Clock
     head_start: float = HEAD_START_SECONDS
     anyway: bool = False
+    rate: float = 0.0
+    edited: Mapping[str, Message] = {}
     cut: Callable[[], Awaitable[BucketClock | None]] = nobody_knows
 
 
@@ -132,42 +137,76 @@ async def retry(
 
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: RetryTally) -> None:
+    sent = await send_page(some, letters, way)
+    tally.kept.extend(sent.kept)
+    tally.early.extend(sent.early)
+    tally.sent += len(sent.taken)
+    tally.due = sent.due or tally.due
+    if not sent.deleted:
+        tally.kept.extend((letter.key, TOO_SLOW) for letter in sent.taken)
+
+
+class SentPage(NamedTuple):
+    """What became of some letters.
+
+    `taken` are those whose messages were sent, `kept` the keys of the others with the reasons. Unless `deleted`, the letters of
+    the messages sent stayed. `early` are keys of messages that may be refused again. `due` is when the last one is delivered,
+    by the monotonic clock; 0 if none was sent.
+    """
+
+    taken: tuple[DeadLetter, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    early: tuple[tuple[str, str], ...] = ()
+    deleted: bool = True
+    due: float = 0.0
+
+
+async def send_page(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack) -> SentPage:
+    """Send the messages of some letters, and delete the letters of those that were taken. Raises CommitFailed, OutcomeUnknown.
+
+    A message that fails again at once becomes the same letter: removing that one would lose it. So it is sent with a head
+    start, and its letter is removed only while that lasts. One that stays is harmless: its message is known.
+    """
     cut = await way.cut() if not way.anyway and any(Undecidable.TOO_NEW.is_reason(letter.reason) for letter in some) else None
     checked = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
-    tally.kept.extend((letter.key, why) for letter, why in checked if why)
+    hopeless = tuple((letter.key, why) for letter, why in checked if why)
     able = [letter for letter, why in checked if not why]
-    tally.early.extend((letter.key, words) for letter in able if not way.anyway and (words := _early(letter, cut)))
+    early = tuple((letter.key, words) for letter in able if not way.anyway and (words := _early(letter, cut)))
     if not able:
-        return
+        return SentPage(kept=hopeless, early=early)
     began = monotonic()
     taken, kept = await _send_back(able, way, way.clock.now() + int(way.head_start * 1000))
-    tally.sent += len(taken)
-    tally.kept.extend(kept)
     if not taken:
-        return
-    tally.due = began + way.head_start
-    # A message that fails again at once becomes the same letter: removing that one would lose it. So it was sent with
-    # a head start, and its letter is removed only while that lasts; one that stays is harmless, its message is known.
-    if monotonic() - began < way.head_start / 2:
+        return SentPage(kept=(*hopeless, *kept), early=early)
+    in_time = monotonic() - began < way.head_start / 2
+    if in_time:
         await letters.remove([letter.key for letter in taken])
-    else:
-        tally.kept.extend(
-            (letter.key, "sent, but too slowly to delete its dead letter safely; retrying it again changes nothing")
-            for letter in taken
-        )
+    lasts = way.head_start + (len(able) / way.rate if way.rate else 0)
+    return SentPage(tuple(taken), (*hopeless, *kept), early, in_time, began + lasts)
 
 
 async def _send_back(
     able: Sequence[DeadLetter], way: WayBack, due: int
 ) -> tuple[list[DeadLetter], tuple[tuple[str, str], ...]]:
     """Send the messages of these letters; gives the letters whose message was taken, and why the others were not."""
+    apart = 1000 / way.rate if way.rate else 0.0
     try:
-        answers = await way.transport.send([send for letter in able if (send := _again(letter, due, anyway=way.anyway))])
+        answers = await way.transport.send(
+            [
+                send
+                for number, letter in enumerate(able)
+                if (send := _again(_as_edited(letter, way), due + int(number * apart), anyway=way.anyway))
+            ]
+        )
     except RetryableError:
         answers = tuple(Answer.UNKNOWN for _ in able)
     checked = list(zip(able, answers, strict=True))
     kept = tuple((letter.key, _why(answer, letter)) for letter, answer in checked if answer is not Answer.TAKEN)
     return [letter for letter, answer in checked if answer is Answer.TAKEN], kept
+
+
+def _as_edited(letter: DeadLetter, way: WayBack) -> DeadLetter:
+    return replace(letter, message=way.edited[letter.key]) if letter.key in way.edited else letter
 
 
 def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:

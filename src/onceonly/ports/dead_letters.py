@@ -8,6 +8,7 @@ from msgspec import Struct
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.identity import Identity
+from onceonly.ports.actions import ActionLog
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -94,6 +95,10 @@ class LetterIndex(Protocol):
 
     All methods raise CommitFailed, OutcomeUnknown.
     """
+
+    @property
+    def actions(self) -> ActionLog:
+        """What operators did with these dead letters."""
 
     async def groups(self, endpoint: str = "") -> GroupCounts:
         """Count the dead letters of one endpoint, or of all, by failure group."""

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
+from onceonly.model.action import ACTIONS_KEPT_MS
 from onceonly.model.errors import RetryableError
 from onceonly.model.journal import LateBucket
 from onceonly.model.wording import counted
 from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.environment import Clock
 from onceonly.ports.ring import Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import PendingRecords
@@ -61,8 +63,8 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
             )
         yield MaintenanceTask("recycling slots", maintenance.interval, buckets.rotate, urgent=True)
         yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
-    if (letters := maintenance.letters) is not None:
-        yield MaintenanceTask("grouping dead letters", maintenance.interval, lambda: letters.fill_groups(ports.endpoint, PAGE))
+    if maintenance.letters is not None:
+        yield from _letter_tasks(maintenance.letters, ports.endpoint, maintenance.interval, clock=clock)
     if keys is not None:
 
         async def remove_keys() -> int:
@@ -76,6 +78,15 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
         yield MaintenanceTask("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
     if marks is not None:
         yield MaintenanceTask("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
+
+
+def _letter_tasks(letters: LetterIndex, endpoint: str, every: float, *, clock: Clock) -> Iterator[MaintenanceTask]:
+    async def remove_actions() -> int:
+        now = clock.now()
+        return await letters.actions.expire(now, actions_before=now - ACTIONS_KEPT_MS, limit=PAGE)
+
+    yield MaintenanceTask("grouping dead letters", every, lambda: letters.fill_groups(endpoint, PAGE))
+    yield MaintenanceTask("removing old actions", every, remove_actions)
 
 
 async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:

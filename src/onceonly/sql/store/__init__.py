@@ -1,6 +1,7 @@
 """The store, what it is asked by other services, its register and tokens, the dead letters and documents in a SQL database."""
 
 from onceonly.config.deduplication import ClaimMode
+from onceonly.sql.store.actions import SqlActionLog
 from onceonly.sql.store.dead_letters import SqlDeadLetters
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
@@ -22,6 +23,7 @@ __all__ = [
     "HTTP_SCHEMA",
     "SCHEMA",
     "ClaimMode",
+    "SqlActionLog",
     "SqlDeadLetters",
     "SqlDocuments",
     "SqlEventCounts",

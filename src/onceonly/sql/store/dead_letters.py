@@ -14,6 +14,7 @@ from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
 from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, PlacedLetter
 from onceonly.sql.columns import READABLE
 from onceonly.sql.database import Database
+from onceonly.sql.store.actions import SqlActionLog
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.tables import tables
 
@@ -30,6 +31,7 @@ class SqlDeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._letters = tables(database.prefix, database.schema).dead_letters
+        self.actions = SqlActionLog(database)
 
     async def add(self, letter: DeadLetter) -> None:
         """Store it, unless one with its key is there. One that was stored elsewhere before keeps its time."""
