@@ -313,7 +313,7 @@ def test_a_dead_letter_is_edited_and_retried(onceonly: Terminal) -> None:
     assert actions[0]["note"] == "wrong sign"
     (item,) = onceonly("dead", "actions", "shop:shop", "3", "--json").answer
     assert (item["key"], item["outcome"]) == (letter["key"], "handled")
-    assert "there is no action 9" in onceonly("dead", "actions", "shop:shop", "9").error
+    assert "action 9 does not exist" in onceonly("dead", "actions", "shop:shop", "9").error
 
 
 def test_purged_dead_letters_are_restored(onceonly: Terminal) -> None:

@@ -186,7 +186,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     group: GroupOption = "",
     all_: AllOption = False,
     anyway: AnywayOption = False,
-    rate: Annotated[float, typer.Option(min=0, metavar="NUMBER", help="Messages per second. 0 is no limit.")] = 0,
+    rate: Annotated[float, typer.Option(min=0, metavar="NUMBER", help="Messages per second. 0 means unlimited.")] = 0,
     probe: Annotated[
         int,
         typer.Option(

@@ -152,7 +152,7 @@ async def _items(place: CommandTarget, number: int, limit: int) -> tuple[ActionI
     async with opened_parts(place, knows=place.settings is not None) as parts:
         action = await parts.log.get(number)
         if action is None:
-            raise SetupError(f"there is no action {number}: `onceonly dead actions module:endpoint` lists them")
+            raise SetupError(f"action {number} does not exist: `onceonly dead actions module:endpoint` lists them")
         return await read_outcomes(parts, action, limit=limit)
 
 

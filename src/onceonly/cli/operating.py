@@ -69,7 +69,7 @@ async def opened_parts(
 
 
 async def cut_of(store: object) -> BucketClock | None:
-    """Tell how a store cuts time; None where it does not, or cannot be asked now."""
+    """Return how a store divides time. None if it does not, or cannot be read now."""
     if not locate(store, "store").is_sql:
         return None
     try:

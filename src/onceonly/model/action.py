@@ -1,4 +1,4 @@
-"""Actions of operators on dead letters, as they are stored: who did what, when, with which letters, and how it ended."""
+"""Actions of operators on dead letters, as they are stored: who did what, when, with which letters, and the outcome."""
 
 from enum import StrEnum
 

@@ -83,7 +83,7 @@ class ActionParts(Struct, frozen=True, kw_only=True):
 
 
 def action_log_of(letters: DeadLetters, environment: Environment = LIVE) -> ActionLog:
-    """Return the stored actions beside dead letters, or a log in memory where these are not in a SQL database."""
+    """Return the stored actions of dead letters, or a log in memory where these are not in a SQL database."""
     return letters.actions if isinstance(letters, LetterIndex) else UnstoredActionLog(environment.clock)
 
 
@@ -159,8 +159,8 @@ class ActionRunner:
     async def run(self, position: int, stop: asyncio.Event | None = None) -> Action:
         """Run an action to its end, or until it is stopped. `stop` ends this runner after a page; another may continue.
 
-        If another process leads the action, or it has ended, return it as it is. Raises SetupError if there is no such action,
-        CommitFailed, OutcomeUnknown.
+        If another process leads the action, or it has ended, return it as it is. Raises SetupError if the action does not
+        exist, CommitFailed, OutcomeUnknown.
         """
         action = await self._parts.log.lead(position, self._name, now=self._now(), until=self._now() + LEASE_MS)
         if action is None:
@@ -340,7 +340,7 @@ class ActionRunner:
     async def _get(self, position: int) -> Action:
         found = await self._parts.log.get(position)
         if found is None:
-            raise SetupError(f"there is no action {position}")
+            raise SetupError(f"action {position} does not exist")
         return found
 
     def _now(self) -> int:

@@ -1,4 +1,7 @@
-"""ActionLog: the stored actions of operators, beside the dead letters. All methods raise CommitFailed, OutcomeUnknown."""
+"""ActionLog: the stored actions of operators, in the database of the dead letters.
+
+All methods raise CommitFailed, OutcomeUnknown.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -57,7 +57,7 @@ class SqlActionLog:
             return tuple(_action(row) for row in await connection.execute(query.order_by(actions.position).limit(limit)))
 
     async def lead(self, position: int, runner: str, *, now: int, until: int) -> Action | None:
-        """Change the row if nobody else leads; see the port."""
+        """Change the row if no other process leads; see the port."""
         actions = self._actions.c
         free = (actions.lease < now) | (actions.runner == runner)
         change = update(self._actions).where(actions.position == position, actions.state == ActionState.RUNNING.value, free)
