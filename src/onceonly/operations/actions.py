@@ -6,7 +6,6 @@ because the claim decides whether a message is handled, and not this code.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import TokenIssuer
-from onceonly.formats.log_events import EventLogger
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
@@ -23,6 +21,7 @@ from onceonly.model.errors import SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.token import Token
+from onceonly.operations.audit import log_ended, log_refused, log_started
 from onceonly.operations.letters import (
     HEAD_START_SECONDS,
     PAGE,
@@ -54,8 +53,6 @@ INTERRUPTED = "the process ended during the action"
 GONE = "letter is gone"
 WITHDRAWN = "token withdrawn"
 FINISH_ONLY = "finish only"
-
-_log = EventLogger(logging.getLogger("onceonly.audit"))
 
 
 class Operator(Struct, frozen=True):
@@ -110,7 +107,7 @@ async def confirm(  # noqa: PLR0913 - one argument for each part of the confirma
         actor=by.name, method=by.method, action=kind, endpoint=own.endpoint, scope=scope, upto=upto, reason=reason, total=total
     )
     stored = await parts.log.begin(action)
-    _log.info("operator action started", extra=action_fields(stored))
+    log_started(stored)
     return stored
 
 
@@ -138,7 +135,7 @@ async def refuse(parts: ActionParts, by: Operator, kind: ActionKind, *, letter: 
         kept=1,
     )
     stored = await parts.log.begin(action)
-    _log.info("operator action refused", extra=action_fields(stored) | {"reason": why})
+    log_refused(stored)
     return SetupError(why)
 
 
@@ -191,7 +188,7 @@ class ActionRunner:
         waiting = [replace(item, outcome=ItemOutcome.WAITING, detail=INTERRUPTED) for item in planned]
         ended = replace(action, state=ActionState.STOPPED, lease=0)
         await self._parts.log.settle(ended, waiting)
-        _log.info("operator action ended", extra=action_fields(ended))
+        log_ended(ended)
         return ended
 
     async def _page(self, action: Action, limit: int) -> list[tuple[int, str, DeadLetter | None]]:
@@ -328,7 +325,7 @@ class ActionRunner:
         gone = max(0, action.total - action.done - action.kept) if state is ActionState.DONE else 0
         ended = replace(action, state=state, kept=action.kept + gone, lease=0, reason=action.reason or why)
         stored = ended if await self._parts.log.settle(ended, ()) else await self._get(action.position)
-        _log.info("operator action ended", extra=action_fields(stored))
+        log_ended(stored)
         return stored
 
     def _item(self, action: Action, number: int, key: str, letter: DeadLetter | None) -> ActionItem:
@@ -430,18 +427,3 @@ async def _letter_again(parts: ActionParts, item: ActionItem, letter: DeadLetter
         return any(each.at > letter.at and each.message and each.message.fingerprint == item.after for each in found)
     again = await parts.letters.get(item.letter)
     return again is not None and again.at > letter.at
-
-
-def action_fields(action: Action) -> dict[str, object]:
-    """Return the fields of an action for the log."""
-    return {
-        "endpoint": action.endpoint,
-        "action": action.position,
-        "kind": action.action.value,
-        "actor": action.actor,
-        "method": action.method,
-        "state": action.state.value,
-        "total": action.total,
-        "done": action.done,
-        "kept": action.kept,
-    }

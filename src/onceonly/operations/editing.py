@@ -4,7 +4,6 @@ An edit keeps source, id, time and token. So the first body that commits is the 
 other body is a payload mismatch.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +14,6 @@ from onceonly.assembly.token_issuer import with_token
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import encode
-from onceonly.formats.log_events import EventLogger
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
@@ -23,13 +21,13 @@ from onceonly.model.errors import SetupError
 from onceonly.model.identity import fingerprint, hash_of
 from onceonly.model.message import Delivery, Headers, Message, Send, Unreadable
 from onceonly.model.token import Token
-from onceonly.operations.actions import WITHDRAWN, ActionParts, Operator, action_fields, item_of, refuse
+from onceonly.operations.actions import WITHDRAWN, ActionParts, Operator, item_of, refuse
+from onceonly.operations.audit import log_ended, log_started
 from onceonly.operations.letters import TOO_SLOW, WayBack, find, send_page
 from onceonly.ports.lookup import ClaimState
 
 EDIT_LIMIT = 1 << 20
 """Bytes of the longest body that can be edited."""
-_log = EventLogger(logging.getLogger("onceonly.audit"))
 
 Check = Callable[[Message], str]
 """Returns what is wrong with a message that is to be sent; empty if its handler can decode it."""
@@ -189,7 +187,7 @@ async def _send_one(
             lease=now() + 30_000,
         )
     )
-    _log.info("operator action started", extra=action_fields(action))
+    log_started(action)
     slim = item_of(action.position, 1, letter, now=now(), whole=True)
     item = replace(slim, after=message.fingerprint)
     if kind is ActionKind.SEND_AS_NEW:
@@ -215,7 +213,7 @@ async def _send_one(
     done = int(bool(sent.taken))
     ended = replace(action, state=ActionState.DONE, done=done, kept=1 - done, lease=0)
     await parts.log.settle(ended, [replace(item, outcome=outcome, detail=detail, at=now())])
-    _log.info("operator action ended", extra=action_fields(ended))
+    log_ended(ended)
     return ended
 
 
@@ -245,7 +243,7 @@ async def restore(parts: ActionParts, by: Operator, position: int, key: str = ""
             lease=now() + 30_000,
         )
     )
-    _log.info("operator action started", extra=action_fields(action))
+    log_started(action)
     restored = []
     for number, item in enumerate(items, 1):
         letter = decode_letter(item.stored)
@@ -258,7 +256,7 @@ async def restore(parts: ActionParts, by: Operator, position: int, key: str = ""
     await parts.log.plan(action, [replace(each, stored_until=0) for each in restored])
     ended = replace(action, state=ActionState.DONE, done=len(restored), lease=0)
     await parts.log.settle(ended, ())
-    _log.info("operator action ended", extra=action_fields(ended))
+    log_ended(ended)
     return ended
 
 
