@@ -91,7 +91,9 @@ def main(
     print(msgspec.json.encode({**found, "load": round(os.getloadavg()[0], 1)}).decode())
 
 
-async def measure(database: str, broker: str, count: int, *, bad: float, waits: float, concurrency: int) -> dict[str, Any]:
+async def measure(  # noqa: PLR0913 - one for each option
+    database: str, broker: str, count: int, *, bad: float, waits: float, concurrency: int, telemetry: Any = None
+) -> dict[str, Any]:
     """Make the tables and queues, and run the endpoint until all is handled."""
     prefix = f"h{uuid4().hex[:8]}_"
     store, transport = f"{database}?prefix={prefix}", f"{broker or database}?prefix={prefix}"
@@ -110,7 +112,8 @@ async def measure(database: str, broker: str, count: int, *, bad: float, waits: 
             await web.send([_sent(place) for place in places[first : first + SENT_AT_ONCE]])
         seen = Seen(Counter())
         worker = WorkerSettings(concurrency=concurrency) if concurrency else WorkerSettings()
-        shop = _shop(Endpoint("shop", store=store, transport=transport, worker=worker), seen, waits)
+        endpoint = Endpoint("shop", store=store, transport=transport, worker=worker, telemetry=telemetry)
+        shop = _shop(endpoint, seen, waits)
         cpu = time.process_time()
         async with shop.running():
             while await _committed(opened) < len(good):  # noqa: ASYNC110 - the server has no event

@@ -23,6 +23,7 @@ GROUPS = {
         "onceonly.types": "types of arguments and results, for annotations",
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.starlette": "the same for Starlette",
+        "onceonly.telemetry": "traces with OpenTelemetry",
         "onceonly.alembic": "onceonly's tables in Alembic migrations",
         "onceonly.sql.store.tables": "the tables, for migration tools",
     },

@@ -16,6 +16,7 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.places import StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.run import LogFormat, LogLevel, LogLevelOption
 from onceonly.config.endpoint import Settings
+from onceonly.endpoint.host import instruments_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.address import Address
 from onceonly.model.health import Pulse
@@ -24,6 +25,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.health_state import HealthObserver, NoLogs
 from onceonly.runtime.observe.logs import log_to_stderr
 from onceonly.runtime.observe.observer import Point
+from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, with_telemetry
 from onceonly.runtime.processes.child import run_here
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
@@ -78,12 +80,15 @@ async def _relay_all(found: Sequence[Settings], stop: asyncio.Event, address: Ad
 async def _relay(settings: Settings, stop: asyncio.Event, health_observer: HealthObserver | None) -> None:
     async with AsyncExitStack() as stack:
         patience = StartupWait(stop, endpoint=settings.name)
-        ports = await patience.enter(stack, partial(open_finishing, settings, observer=health_observer))
+        instruments = None if settings.telemetry is None else instruments_of(settings)
+        observer = with_telemetry(instruments, health_observer)
+        ports = await patience.enter(stack, partial(open_finishing, settings, observer=observer))
         if ports is None:
             return
         if health_observer is not None:
             await stack.enter_async_context(_looked_at(ports.transport))
-        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, notifier=Notifier())
+        spans = instruments or NO_TASK_SPANS
+        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, notifier=Notifier(), spans=spans)
         _log.info("relay started", extra={"endpoint": settings.name})
         await relay.run(stop)
     _log.info("relay stopped", extra={"endpoint": settings.name})

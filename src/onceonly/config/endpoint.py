@@ -69,6 +69,8 @@ class Settings:
     may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
     `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
     `onceonly run` answers how it is. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
+
+    `telemetry` is what makes traces, such as `OpenTelemetry()`.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Settings:
     health: str | None = None
     control: ControlMessages = field(default_factory=ControlMessages)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    telemetry: object = None
     debug: bool = False
 
     @property
@@ -200,6 +203,9 @@ class Settings:
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
+        if self.telemetry is not None and not callable(getattr(self.telemetry, "instrument", None)):
+            kind = an(type(self.telemetry).__name__)
+            yield f"telemetry must be OpenTelemetry(...) of onceonly.telemetry, or None, not {kind}"
         yield from self._maintenance_problems()
         yield from self.retention_problems()
 

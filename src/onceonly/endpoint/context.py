@@ -11,7 +11,7 @@ from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
-from onceonly.model.message import HOPS, MOST_HOPS, Headers, Message
+from onceonly.model.message import HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
 from onceonly.model.sizes import too_long
@@ -132,19 +132,22 @@ class Context(Sending):
 
     def _cause(self, wish: SendOptions) -> Headers:
         incoming = self._message
-        conversation, trace, hops = incoming.id, "", 0
+        conversation, trace, state, hops = incoming.id, "", "", 0
         for name, value in incoming.extensions:
             if name == "conversationid":
                 conversation = value or conversation
-            elif name == "traceparent":
+            elif name == TRACE_PARENT:
                 trace = value
+            elif name == TRACE_STATE:
+                state = value
             elif name == HOPS:
                 hops = incoming.hops
         return (
             ("causationid", incoming.id),
             ("conversationid", conversation),
             ("replyto", self._endpoint if wish.to else ""),
-            ("traceparent", trace),
+            (TRACE_PARENT, trace),
+            (TRACE_STATE, state if trace else ""),
             (HOPS, str(hops + (hops < MOST_HOPS))),
         )
 

@@ -62,6 +62,7 @@ class Endpoint:
 
     * `janitor`: whether workers delete expired data. If not, run `onceonly janitor`. `janitor_interval`: how often.
     * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
+    * `telemetry`: traces, such as `OpenTelemetry()` of `onceonly.telemetry`.
     * `lifespan`: a factory of an async context manager. It is called with the endpoint, entered before providers and worker
       start, and left after they stopped.
 
@@ -94,6 +95,7 @@ class Endpoint:
         lifespan: Lifespan | None = None,
         dead_letters: object = None,
         worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
+        telemetry: object = None,
     ) -> None:
         self.settings = Settings(
             name=name,
@@ -118,6 +120,7 @@ class Endpoint:
             control=control,
             dead_letters=dead_letters,
             worker=worker,
+            telemetry=telemetry,
         )
         self._lifespan = lifespan
         self._registered = Registrations()

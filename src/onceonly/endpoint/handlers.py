@@ -41,6 +41,7 @@ from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import ProcessCrash
+from onceonly.runtime.observe.telemetry import CreationHook
 from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
 
 CANCELLED = "the handler cancelled its own task, or awaited a cancelled task"
@@ -81,7 +82,7 @@ class HandlerRules(NamedTuple):
 class EndpointHandlers:
     """The handlers of one endpoint, with what its providers made for this process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it has from its host, by name
         self,
         plans: Plans,
         rules: HandlerRules,
@@ -90,6 +91,7 @@ class EndpointHandlers:
         *,
         blobs: BlobPlace | None = None,
         peers: Sequence[Peer] = (),
+        creation: CreationHook | None = None,
     ) -> None:
         """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere."""
         self._plans = plans
@@ -106,6 +108,7 @@ class EndpointHandlers:
             carry_headers=rules.carry_headers,
             transport=rules.transport,
             orders_keys=rules.orders_keys,
+            creation=creation,
         )
         self._limits = TimeLimits(rules.grace)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import enlist, units_at_once, wire
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
+from onceonly.config.location import scheme_of
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.handlers import EndpointHandlers, HandlerRules
 from onceonly.endpoint.message_builder import MessageBuilder
@@ -31,6 +32,14 @@ from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.observe.telemetry import (
+    NO_TASK_SPANS,
+    CreationHook,
+    Instruments,
+    Telemetry,
+    TelemetrySubject,
+    with_telemetry,
+)
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
@@ -67,6 +76,7 @@ class Host:
         self._registered = registered
         self._lifespan = lifespan
         self._running: list[OpenEndpoint] = []
+        self._instruments: dict[tuple[str, int], Instruments] = {}
 
     @property
     def name(self) -> str:
@@ -112,7 +122,8 @@ class Host:
         chosen = settings or self.settings
         place = None if chosen.blobs is None else BlobPlace(blobs)
         plans, rules, peers = self._plan(chosen), _rules(chosen, traits or _traits(chosen)), chosen.all_peers
-        return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers)
+        creation = self._instruments_of(chosen)
+        return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers, creation=creation)
 
     @asynccontextmanager
     async def opened(
@@ -164,7 +175,8 @@ class Host:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, maintenance = settings.worker.grace, settings.relay_after, ports.maintenance
         self._use_counters(ports, counters)
-        janitor = MaintenanceLoop(ports, grace=grace, environment=environment) if maintenance.has_tasks else None
+        spans = self._instruments_of(settings) or NO_TASK_SPANS
+        janitor = MaintenanceLoop(ports, grace=grace, environment=environment, spans=spans) if maintenance.has_tasks else None
         ask = janitor.ask if janitor is not None else lambda: None
         most = units_at_once(settings, entities=any(each.entity is not None for each in self._registered.handlers))
         working = Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask, most=most)
@@ -174,7 +186,9 @@ class Host:
             worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
-            runners.append(Relay(searched, after=after, grace=grace, notifier=self.notifier, environment=environment))
+            runners.append(
+                Relay(searched, after=after, grace=grace, notifier=self.notifier, environment=environment, spans=spans)
+            )
         if janitor is not None:
             runners.append(janitor)
         return tuple(runners)
@@ -249,7 +263,8 @@ class Host:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
         running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
         enlisted = enlist(running.settings, session, self.notifier.notify)
-        return Outgoing(enlisted, _builder(running.settings, running.traits), running.environment.clock)
+        creation = self._instruments_of(running.settings)
+        return Outgoing(enlisted, _builder(running.settings, running.traits, creation), running.environment.clock)
 
     @contextmanager
     def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
@@ -319,7 +334,7 @@ class Host:
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.places.store)
-        envelopes = _builder(running.settings, running.traits)
+        envelopes = _builder(running.settings, running.traits, self._instruments_of(running.settings))
         return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
@@ -333,6 +348,8 @@ class Host:
         self, stack: AsyncExitStack, plans: Plans, chosen: Settings, environment: Environment, *, observer: Observer | None
     ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
         """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
+        instruments = self._instruments_of(chosen)
+        observer = with_telemetry(instruments, observer)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan(self._endpoint))
         made: dict[Any, object] = {}
@@ -342,7 +359,8 @@ class Host:
         def make(traits: Traits, blobs: ArtifactStore | None = None) -> EndpointHandlers:
             rules = _rules(chosen, traits)
             place = None if chosen.blobs is None else BlobPlace(blobs)
-            return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=chosen.all_peers)
+            peers = chosen.all_peers
+            return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=peers, creation=instruments)
 
         responders = bool(plans.responders)
         longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
@@ -356,6 +374,15 @@ class Host:
             sends=plans.sends,
         )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
+
+    def _instruments_of(self, settings: Settings) -> Instruments | None:
+        """Return the telemetry of this process for these settings, made once. None if it is off."""
+        if settings.telemetry is None:
+            return None
+        key = settings.transport, id(settings.telemetry)  # the settings keep the object, so its `id()` is its own
+        if key not in self._instruments:
+            self._instruments[key] = instruments_of(settings)
+        return self._instruments[key]
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
         offer, subscribers = settings.places.store.offer, settings.plan.subscribers
@@ -386,7 +413,7 @@ def _traits(settings: Settings) -> Traits:
     return settings.places.transport.traits or UNKNOWN
 
 
-def _builder(settings: Settings, traits: Traits) -> MessageBuilder:
+def _builder(settings: Settings, traits: Traits, creation: CreationHook | None) -> MessageBuilder:
     """Return what makes the messages that no handler sends."""
     return MessageBuilder(
         settings.name,
@@ -394,7 +421,16 @@ def _builder(settings: Settings, traits: Traits) -> MessageBuilder:
         by_token=settings.plan.tokens is not None,
         transport=str(settings.places.transport),
         orders_keys=traits.orders_keys,
+        creation=creation,
     )
+
+
+def instruments_of(settings: Settings) -> Instruments:
+    """Return new telemetry for an endpoint with these settings, which have some."""
+    telemetry = cast("Telemetry", settings.telemetry)
+    deduplication = {"DedupStore": "dedup_store"}.get(kind := type(settings.deduplication).__name__, kind.lower())
+    scheme = scheme_of(settings.transport)
+    return telemetry.instrument(TelemetrySubject(settings.name, scheme, settings.transport, deduplication))
 
 
 def _rules(settings: Settings, traits: Traits) -> HandlerRules:

@@ -19,10 +19,11 @@ from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text
 from onceonly.model.headers import carried, headers_of, size_problem
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import PARTITION_KEY, Headers, Message, Send
+from onceonly.model.message import PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
 from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import SHORT, type_problem
 from onceonly.model.wording import an
+from onceonly.runtime.observe.telemetry import CreationHook, NewMessage
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
 _WARNED: set[tuple[str, str]] = set()
@@ -78,6 +79,7 @@ class MessageBuilder:
 
     `carry_headers` are the names, in lower case, of the headers that handlers pass on. `by_token` says that copies are
     recognized by their token. `transport` is where messages go, as it may be shown. `orders_keys` is that of its `Traits`.
+    `creation` is called for each new message.
     """
 
     def __init__(  # noqa: PLR0913 - all that it must know of an endpoint, by name
@@ -90,8 +92,10 @@ class MessageBuilder:
         by_token: bool = False,
         transport: str = "",
         orders_keys: bool = True,
+        creation: CreationHook | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self._creation = creation
         self._carry_headers = carry_headers
         self._by_token = by_token
         self._subscribers = subscribers
@@ -144,6 +148,9 @@ class MessageBuilder:
             instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
             id_ = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
             claimed = (INSTANT, str(instant or max(due, now)))
+        headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
+        if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
+            cause = _traced(self._creation, NewMessage(name, wish.to, id_, "", len(encoded)), cause)
         message = Message(
             id=id_,
             source=self.endpoint,
@@ -152,7 +159,7 @@ class MessageBuilder:
             time=self._time(now),
             datacontenttype=content_type,
             extensions=tuple([item for item in (*cause, claimed, *options) if item[1]]),
-            headers=self._headers(wish, incoming, name) if wish.headers or self._carry_headers else (),
+            headers=headers,
         )
         return Send(message=message, to=wish.to, due=due)
 
@@ -189,6 +196,13 @@ class MessageBuilder:
         if second != self._second:
             self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
         return f"{self._second_text}.{millisecond:03}Z"
+
+
+def _traced(creation: CreationHook, message: NewMessage, cause: Headers) -> Headers:
+    """Have the message carry its own trace context instead of that of its cause."""
+    conversation = next((value for name, value in cause if name == "conversationid"), "")
+    context = creation.created(message._replace(conversation=conversation))
+    return (*[item for item in cause if item[0] not in TRACE_CONTEXT], *context) if context else cause
 
 
 def command(to: str) -> str:

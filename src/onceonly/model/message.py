@@ -18,6 +18,9 @@ PARTITION_KEY = "partitionkey"
 
 HOPS = "onceonlyhops"
 """The CloudEvents extension attribute with the number of handlers that a chain of messages has passed, in decimal digits."""
+TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
+TRACE_CONTEXT = frozenset({TRACE_PARENT, TRACE_STATE})
+"""The extension attributes with the trace context in which a message was created (CloudEvents, distributed tracing)."""
 MOST_HOPS = 999_999_999
 _MOST_DIGITS = len(str(MOST_HOPS))
 

@@ -374,7 +374,8 @@ def _trap(crash_at: str | None) -> CrashAt | None:
 
 def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
     settings, transport = endpoint.settings, "memory://onceonly-kit"
-    own = replace(settings, worker=msgspec.structs.replace(settings.worker, def_handlers="loop"))  # one thing after another
+    worker = msgspec.structs.replace(settings.worker, def_handlers="loop")  # one thing after another
+    own = replace(settings, worker=worker, telemetry=None)
     if own_store:
         return replace(own, transport=transport, dead_letters=None)
     memory = f"memory://{folder.name}"

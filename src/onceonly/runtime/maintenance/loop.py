@@ -21,6 +21,7 @@ from onceonly.model.journal import RETRY_SECONDS, Journal, LateBucket, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.maintenance.tasks import PAGE, BucketRotation, MaintenanceTask, tasks_of
+from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, TaskSpans
 from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.stoppable import run_until_stopped
 
@@ -37,11 +38,14 @@ class MaintenanceLoop:
     leader dies. An outage makes it wait and try again, for ever; nothing else waits for it.
     """
 
-    def __init__(self, ports: Ports, *, grace: float, environment: Environment = LIVE) -> None:
+    def __init__(
+        self, ports: Ports, *, grace: float, environment: Environment = LIVE, spans: TaskSpans = NO_TASK_SPANS
+    ) -> None:
         """Prepare to run; `grace` is how long, in seconds, a stop waits for what is in work."""
         self._ports = ports
         self._maintenance = ports.maintenance
         self._grace = grace
+        self._spans = spans
         self._surroundings = environment
         self._buckets = BucketRotation(self._maintenance.ring) if self._maintenance.ring is not None else None
         self._tasks = tuple(tasks_of(ports, self._buckets, environment.clock))
@@ -150,10 +154,11 @@ class MaintenanceLoop:
         timer, now = self._surroundings.timer, self._surroundings.clock.now
         began, count = timer.seconds(), 0
         try:
-            count = some = await chore.once()
-            while some >= PAGE:
-                some = await chore.once()
-                count += some
+            with self._spans.task(chore.name):
+                count = some = await chore.once()
+                while some >= PAGE:
+                    some = await chore.once()
+                    count += some
         except Exception as error:  # noqa: BLE001 - an outage or a bug of one chore keeps no other from being done
             since = before.failing_since if before is not None and before.failing_since else now()
             done = TaskRun(at=now(), count=count, failing_since=since, reason=f"{type(error).__name__}: {error}")

@@ -47,25 +47,28 @@ class Instant(int):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each entry: time, level, logger, message, and the entry's own fields."""
+    """One JSON object for each entry: time, level, logger, message, the entry's own fields, and the ids of the active span."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Give one line."""
         entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
         event = event_of(record)
-        entry |= {"message": record.getMessage() if event is None else event} | _fields(record, event)
+        entry |= {"message": record.getMessage() if event is None else event} | _fields(record, event) | _span_ids()
         if trace := _trace(self, record):
             entry[TRACEBACK] = trace
         return escape_json(json.dumps(entry, default=str))
 
 
 class KeyValues(logging.Formatter):
-    """Time, level and message, then the entry's own fields as key=value; a traceback follows on lines of its own."""
+    """Time, level and message, then the entry's own fields and the ids of the active span as key=value.
+
+    A traceback follows on lines of its own.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Give one line, or more with a traceback."""
         event = event_of(record)
-        pairs = [f"{key}={plain(value)}" for key, value in _fields(record, event).items()]
+        pairs = [f"{key}={plain(value)}" for key, value in (_fields(record, event) | _span_ids()).items()]
         message = record.getMessage() if event is None else event
         line = " ".join([_time(record), record.levelname.lower(), message, *pairs])
         trace = _trace(self, record)
@@ -288,6 +291,15 @@ def _fields(record: logging.LogRecord, event: str | None) -> dict[str, object]:
     if event is not None:
         del fields["event"]
     return fields
+
+
+def _span_ids() -> dict[str, object]:
+    """Return the ids of the active OpenTelemetry span. Nothing without one, and where the package is not imported."""
+    tracing = sys.modules.get("opentelemetry.trace")
+    if tracing is None:
+        return {}
+    context = tracing.get_current_span().get_span_context()
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"} if context.is_valid else {}
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

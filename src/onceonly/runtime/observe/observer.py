@@ -1,8 +1,9 @@
 """The one seam around every port call: logs, spans, metrics and crash injection hang here, so adapters contain none of it."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from enum import StrEnum
+from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -113,13 +114,53 @@ class Observers:
         """Those of them that see what is read."""
         return tuple(found for each in self._observers for found in read_observers(each))
 
-    @asynccontextmanager
-    async def around(self, call: PortCall) -> AsyncIterator[None]:
-        """Enclose the call in all of them."""
-        async with AsyncExitStack() as stack:
-            for observer in self._observers:
-                await stack.enter_async_context(observer.around(call))
-            yield
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
+        """Enclose the call in all of them that have something to enclose it in."""
+        each = [observer.around(call) for observer in self._observers]
+        contexts = [context for context in each if context.__class__ is not nullcontext]
+        if len(contexts) == 1:
+            return contexts[0]
+        return _Nested(contexts) if contexts else _NOTHING
+
+
+class _Nested:
+    """Encloses a call in several contexts, none of which swallows its exception. This is on the hot path."""
+
+    __slots__ = ("_contexts", "_entered")
+
+    def __init__(self, contexts: Sequence[AbstractAsyncContextManager[object]]) -> None:
+        self._contexts, self._entered = contexts, 0
+
+    async def __aenter__(self) -> None:
+        try:
+            for context in self._contexts:
+                await context.__aenter__()
+                self._entered += 1
+        except BaseException as error:
+            await self._leave(error)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        raised = await self._leave(error)
+        if raised is not None and raised is not error:
+            raise raised
+
+    async def _leave(self, error: BaseException | None) -> BaseException | None:
+        """Leave what was entered, the innermost first; gives the error by then."""
+        for context in reversed(self._contexts[: self._entered]):
+            try:
+                if error is None:
+                    await context.__aexit__(None, None, None)
+                else:
+                    await context.__aexit__(type(error), error, error.__traceback__)
+            except BaseException as other:  # noqa: BLE001 - the others see it, and it is raised at the end
+                error = other
+        return error
+
+
+_NOTHING = nullcontext()
 
 
 class CallTally:

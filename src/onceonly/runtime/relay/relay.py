@@ -18,6 +18,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
 from onceonly.runtime.environment import LIVE, Environment, pause
+from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, TaskSpans
 from onceonly.runtime.processes.notifier import CommittedRecord, Notifier
 from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.batched_delete import BackgroundDelete
@@ -45,10 +46,18 @@ class Relay:
     """
 
     def __init__(
-        self, ports: RelayPorts, *, after: float, grace: float, notifier: Notifier, environment: Environment = LIVE
+        self,
+        ports: RelayPorts,
+        *,
+        after: float,
+        grace: float,
+        notifier: Notifier,
+        environment: Environment = LIVE,
+        spans: TaskSpans = NO_TASK_SPANS,
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
+        self._spans = spans
         self._later = BackgroundDelete(ports.store, environment.timer, enough=PAGE, failed=self._not_forgotten)
         self._telling = ports._replace(store=self._later)
         self._after = after
@@ -141,7 +150,10 @@ class Relay:
         return relayed
 
     async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> RelayResult:
-        relayed = await relay(records, ports) if records else RelayResult()
+        if not records:
+            return RelayResult()
+        with self._spans.task("relay", count=len(records)):
+            relayed = await relay(records, ports)
         self._remember([record.identity for record in relayed.unknown])
         return relayed
 

@@ -1,0 +1,79 @@
+"""What an endpoint needs of its `telemetry=`: an observer of its port calls, a hook for new messages, and spans for tasks.
+
+This module imports nothing of any telemetry library.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+from onceonly.model.message import Headers
+from onceonly.runtime.observe.observer import Observer, Observers
+
+
+class TelemetrySubject(NamedTuple):
+    """The endpoint that is observed.
+
+    * `scheme`, `transport`: the scheme of its transport's URL, and the URL.
+    * `deduplication`: how copies are recognized: "history", "dedup_store", "tokens" or "off".
+    """
+
+    endpoint: str
+    scheme: str
+    transport: str
+    deduplication: str
+
+
+class NewMessage(NamedTuple):
+    """A message that a handler or a transaction has made. `to` is empty for an event."""
+
+    type: str
+    to: str
+    id: str
+    conversation: str
+    body_bytes: int
+
+
+class CreationHook(Protocol):
+    """What is called for each new message."""
+
+    def created(self, message: NewMessage) -> Headers:
+        """Return the extension attributes that carry the trace of a new message. Empty to leave those of its cause."""
+
+
+class TaskSpans(Protocol):
+    """What encloses tasks in the background."""
+
+    def task(self, name: str, *, count: int = 0) -> AbstractContextManager[object]:
+        """Return what encloses one run of a task: "relay", or one of maintenance. `count` is the number of records."""
+
+
+class Instruments(CreationHook, TaskSpans, Protocol):
+    """The telemetry of one endpoint in one process."""
+
+    observer: Observer
+
+
+class Telemetry(Protocol):
+    """The setting `telemetry=` of an endpoint."""
+
+    def instrument(self, subject: TelemetrySubject) -> Instruments:
+        """Return the telemetry of one endpoint. Called once in a process, before the endpoint opens."""
+
+
+class NoTaskSpans:
+    """Encloses tasks in nothing."""
+
+    def task(self, name: str, *, count: int = 0) -> AbstractContextManager[object]:
+        """Do nothing."""
+        return _NOTHING
+
+
+NO_TASK_SPANS: TaskSpans = NoTaskSpans()
+_NOTHING = nullcontext()
+
+
+def with_telemetry(instruments: Instruments | None, observer: Observer | None) -> Observer | None:
+    """Return an observer that is both. That of telemetry is outermost, so that logs have the ids of its spans."""
+    if instruments is None:
+        return observer
+    return instruments.observer if observer is None else Observers(instruments.observer, observer)

@@ -1,0 +1,51 @@
+"""The context in which a message was created, as it travels: W3C `traceparent` and `tracestate`.
+
+They are CloudEvents extension attributes (the distributed tracing extension), so records, retry copies and dead letters keep
+them. Other senders may write them as plain headers.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext, format_span_id, format_trace_id, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from onceonly.formats.cloudevents import attribute_of
+from onceonly.model.message import Delivery, Headers, Message
+
+PARENT, STATE = "traceparent", "tracestate"
+_NAMES = (PARENT, STATE)
+_propagator = TraceContextTextMapPropagator()
+_EMPTY = Context()
+
+
+def written(span: Span) -> Headers:
+    """Return the attributes that carry a span's context. Empty if it has none."""
+    context = span.get_span_context()
+    if not context.is_valid:
+        return ()
+    parent = f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{context.trace_flags:02x}"
+    return ((PARENT, parent), (STATE, context.trace_state.to_header())) if context.trace_state else ((PARENT, parent),)
+
+
+def creation_of(message: Message) -> Context:
+    """Return the context in which a message was created. Empty if it carries none."""
+    found = _found(message.extensions) or _found(message.headers)
+    return _propagator.extract(found, _EMPTY) if found else _EMPTY
+
+
+def creation_in(delivery: Delivery) -> Context:
+    """Return the same for a delivery, which may be unreadable."""
+    found = _found((attribute_of(name) or "", value) for name, value in delivery.headers) or _found(delivery.headers)
+    return _propagator.extract(found, _EMPTY) if found else _EMPTY
+
+
+def link_to(context: Context) -> SpanContext | None:
+    """Return the span of a context, to link to. None if it has none."""
+    span = get_current_span(context).get_span_context()
+    return span if span.is_valid else None
+
+
+def _found(headers: Iterable[tuple[str, str]]) -> Mapping[str, str] | None:
+    found = {name: value for name, value in headers if name in _NAMES}
+    return found if PARENT in found else None

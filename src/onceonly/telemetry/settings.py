@@ -1,0 +1,73 @@
+"""The setting: from which providers tracers and loggers come, and what a consumer's span has as its parent."""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.runtime.observe.observer import Observers
+from onceonly.runtime.observe.outcomes import OutcomeObserver
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+SCOPE = "onceonly"
+
+
+class OpenTelemetry:
+    """Traces of an endpoint: `Endpoint(..., telemetry=OpenTelemetry())`.
+
+    * `tracer_provider`, `meter_provider`, `logger_provider`: default: the global ones, which `opentelemetry-instrument` sets.
+    * `parent`: with "creation", the span of a handled message continues the trace in which the message was created. With
+      "links", it begins a trace, and links to the other one.
+    * `body_size`: whether spans of messages have the size of the body.
+
+    One object may serve several endpoints. Raises DriverMissing without the OpenTelemetry API, SetupError for another `parent`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: "TracerProvider | None" = None,
+        meter_provider: "MeterProvider | None" = None,
+        logger_provider: "LoggerProvider | None" = None,
+        parent: Literal["creation", "links"] = "creation",
+        body_size: bool = False,
+    ) -> None:
+        try:
+            import opentelemetry.trace  # noqa: F401, PLC0415 - imported only when it is used
+        except ImportError as error:
+            raise DriverMissing(
+                "telemetry=OpenTelemetry() needs the OpenTelemetry API, which is not installed: pip install "
+                "'onceonly[opentelemetry]'"
+            ) from error
+        given: object = parent
+        if given not in ("creation", "links"):
+            raise SetupError(f'OpenTelemetry(parent=...) must be "creation" or "links", not {given!r:.100}')
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
+        self._logger_provider = logger_provider
+        self._continues = parent == "creation"
+        self._body_size = body_size
+
+    def instrument(self, subject: Any) -> Any:
+        """Return the telemetry of one endpoint. The endpoint calls it when it opens."""
+        from opentelemetry._logs import get_logger  # noqa: PLC0415 - when an endpoint opens
+        from opentelemetry.trace import get_tracer  # noqa: PLC0415 - the same
+
+        from onceonly.telemetry.conventions import Names  # noqa: PLC0415 - the same
+        from onceonly.telemetry.tracing import EndpointTracing  # noqa: PLC0415 - the same
+
+        number = version("onceonly")
+        tracing = EndpointTracing(
+            get_tracer(SCOPE, number, self._tracer_provider, SCHEMA_URL),
+            get_logger(SCOPE, number, self._logger_provider, SCHEMA_URL),
+            Names.of(subject),
+            continues=self._continues,
+            body_size=self._body_size,
+        )
+        listeners: tuple[Any, ...] = (tracing,)
+        tracing.observer = Observers(tracing, OutcomeObserver(*listeners))
+        return tracing
