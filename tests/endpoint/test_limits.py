@@ -316,6 +316,39 @@ async def test_handlers_have_a_context_of_their_own() -> None:
     assert (await HandlerRun(limits, LONG)(work("third", waits=False)))[0] == "the caller's"
 
 
+async def test_handlers_share_a_task_while_only_values_of_their_context_change() -> None:
+    """Such as the span of the message. Each sees its caller's value, what it starts too, and no later one changes it."""
+    limits, seen = TimeLimits(), []
+
+    async def work() -> "asyncio.Task[Any]":
+        seen.append((WHOSE.get(), asyncio.create_task(value_of(WHOSE))))
+        return me()
+
+    async def value_of(variable: ContextVar[str]) -> str:
+        await asyncio.sleep(0)
+        return variable.get()
+
+    tasks = []
+    for whose in ("first", "second", "third"):
+        WHOSE.set(whose)
+        tasks.append(await HandlerRun(limits, LONG)(work()))
+    assert len(set(tasks)) == 1
+    assert [(now, await later) for now, later in seen] == [(each, each) for each in ("first", "second", "third")]
+
+
+async def test_a_variable_that_the_caller_no_longer_has_is_not_seen() -> None:
+    """It cannot be taken out of a context, so the next handler gets a new one."""
+    limits, more = TimeLimits(), ContextVar("more", default="none")
+
+    async def work() -> str:
+        return more.get()
+
+    token = more.set("some")
+    assert await HandlerRun(limits, LONG)(work()) == "some"
+    more.reset(token)
+    assert await HandlerRun(limits, LONG)(work()) == "none"
+
+
 async def test_no_handler_runs_in_the_task_of_its_caller() -> None:
     """Nor in that of another handler that is still running."""
 

@@ -269,7 +269,7 @@ def test_a_new_message_has_a_span_that_has_ended(recording: Recording) -> None:
     """Its attributes are those of the message, and its context is what the message carries."""
     made = instruments(recording)
     with recording.request() as request:
-        headers = dict(made.created(NewMessage("order", "billing", "m1", "c1", 7)))
+        headers = dict(made.created(NewMessage("order", "billing", "m1", (("conversationid", "c1"),), 7)))
     span = recording.one("create billing")
     assert headers == {"traceparent": f"00-{request.trace_id:032x}-{id_of(span):016x}-{span.context.trace_flags:02x}"}  # type: ignore[union-attr]
     assert (span.kind, parent_of(span)) == (SpanKind.PRODUCER, request.span_id)

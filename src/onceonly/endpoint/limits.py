@@ -169,7 +169,22 @@ class HandlerTask(Coroutine[Any, Any, None]):
             return False
         if getattr(self.task, "_must_cancel", False):  # `uncancel` of Python 3.11 and 3.12 does not take a cancellation back
             return False
-        return _is_same(self._snapshot, context) and _is_same(self._context, context)
+        if not _is_same(self._context, self._snapshot):
+            return False  # a handler has changed it
+        return _is_same(self._snapshot, context) or self._follow(context)
+
+    def _follow(self, context: Context) -> bool:
+        """Take on the values of a context with the same variables. False if it has others: none can be taken away.
+
+        The span of each message is such a value. No handler is in progress here that could see the change.
+        """
+        if len(context) != len(self._snapshot) or any(name not in context for name in self._snapshot):
+            return False
+        for name, value in context.items():
+            if self._snapshot[name] is not value:
+                self._context.run(name.set, value)
+        self._snapshot = context
+        return True
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Outcome | None:
         """Take the first step of a handler; gives what came of it, None when it waits for something."""

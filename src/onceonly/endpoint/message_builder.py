@@ -150,7 +150,7 @@ class MessageBuilder:
             claimed = (INSTANT, str(instant or max(due, now)))
         headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
         if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
-            cause = _traced(self._creation, NewMessage(name, wish.to, id_, "", len(encoded)), cause)
+            cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded)))
         message = Message(
             id=id_,
             source=self.endpoint,
@@ -198,11 +198,10 @@ class MessageBuilder:
         return f"{self._second_text}.{millisecond:03}Z"
 
 
-def _traced(creation: CreationHook, message: NewMessage, cause: Headers) -> Headers:
-    """Have the message carry its own trace context instead of that of its cause."""
-    conversation = next((value for name, value in cause if name == "conversationid"), "")
-    context = creation.created(message._replace(conversation=conversation))
-    return (*[item for item in cause if item[0] not in TRACE_CONTEXT], *context) if context else cause
+def _traced(creation: CreationHook, message: NewMessage) -> Headers:
+    """Have the message carry its own trace context instead of that of its cause; gives its attributes."""
+    context = creation.created(message)
+    return (*[item for item in message.cause if item[0] not in TRACE_CONTEXT], *context) if context else message.cause
 
 
 def command(to: str) -> str:

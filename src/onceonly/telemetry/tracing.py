@@ -6,6 +6,7 @@
     unit      from `begin` to the end of the commit; it and its process spans link to each other
     send, ack, release, retry, dead_letter: one call of a transport or of the dead letters
 
+A message that is created in a span that is not sampled has no span of its own: the decision was made, and travels on.
 A span that is not recorded costs its start and no more: attributes and links of batches are made for recorded ones only.
 """
 
@@ -26,6 +27,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     Tracer,
+    get_current_span,
     set_span_in_context,
 )
 
@@ -84,6 +86,7 @@ class EndpointTracing:
         self._runs: dict[int, ProcessSpan] = {}
         """The last run of a message's handler, by `id()` of the message."""
         self._errors: set[str] = set()
+        self._process_name = f"process {about.queue}"
         self._process = about.operation("process", "process", about.queue) | {names.DEDUPLICATION: about.deduplication}
         self._created = about.operation("create", "create") | {names.ENDPOINT: about.endpoint}
         self._settle = {point: about.operation(name, "settle", about.queue) for point, name in _SETTLES.items()}
@@ -91,7 +94,10 @@ class EndpointTracing:
     # New messages and tasks
 
     def created(self, message: NewMessage) -> Headers:
-        """Make the span of a new message, and return its context."""
+        """Make the span of a new message, and return its context. In a span that is not sampled, return that one's."""
+        parent = get_current_span().get_span_context()
+        if parent.is_valid and not parent.trace_flags.sampled:
+            return written(parent)
         destination = self._about.destination(message.type, message.to)
         span = self._tracer.start_span(f"create {destination}", kind=SpanKind.PRODUCER, attributes=self._created)
         if span.is_recording():
@@ -99,12 +105,13 @@ class EndpointTracing:
             span.set_attribute(names.MESSAGE_ID, message.id)
             span.set_attribute(names.EVENT_SOURCE, self._about.endpoint)
             span.set_attribute(names.EVENT_TYPE, message.type)
-            if message.conversation:
-                span.set_attribute(names.CONVERSATION, message.conversation)
+            for name, value in message.cause:
+                if name == "conversationid":
+                    span.set_attribute(names.CONVERSATION, value)
             if self._body_size:
                 span.set_attribute(names.BODY_SIZE, message.body_bytes)
             span.end()
-        return written(span)
+        return written(span.get_span_context())
 
     @contextmanager
     def task(self, name: str, *, count: int = 0) -> Iterator[None]:
@@ -141,15 +148,17 @@ class EndpointTracing:
 
     def start_run(self, message: Message) -> Span:
         """Start the span of a run of a message's handler. An earlier run of it was rolled back, and ends."""
-        self._end_run(message)
+        key = id(message)
+        if key in self._runs:
+            self._end_run(message)
         created = creation_of(message)
         span = self._tracer.start_span(
-            f"process {self._about.queue}",
+            self._process_name,
             context=created if self._continues else _ROOT,
             kind=SpanKind.CONSUMER,
             attributes=self._process,
         )
-        self._runs[id(message)] = ProcessSpan(span, message)
+        self._runs[key] = ProcessSpan(span, message)
         if span.is_recording():
             span.set_attributes(self._of(message))
             if not self._continues:
@@ -161,11 +170,11 @@ class EndpointTracing:
 
     def end_run(self, message: Message, error: BaseException | None) -> None:
         """Note that the handler has ended. The span ends when the message is settled, with this time."""
-        now = time.time_ns()
-        if (run := self._runs.get(id(message))) is not None:
-            run.ended_at = now
-        if (unit := self._unit_of.get(id(message))) is not None:
-            unit.active_at = now
+        run = self._runs.get(id(message))
+        if run is not None and run.span.is_recording():
+            run.ended_at = now = time.time_ns()
+            if (unit := self._unit_of.get(id(message))) is not None:
+                unit.active_at = now
         if isinstance(error, Exception) and not isinstance(error, BudgetExceeded | ConflictError):
             self._record_exception(error)
 
@@ -257,7 +266,7 @@ class EndpointTracing:
     def _without_run(self, outcome: MessageOutcome) -> Span:
         created = creation_in(outcome.delivery) if outcome.message is None else creation_of(outcome.message)
         span = self._tracer.start_span(
-            f"process {self._about.queue}",
+            self._process_name,
             context=created if self._continues else _ROOT,
             kind=SpanKind.CONSUMER,
             attributes=self._process,
@@ -322,7 +331,7 @@ class EndpointTracing:
         return error
 
     def _record_exception(self, error: Exception) -> None:
-        """Record what a handler raised as a log event, in the span of its run. Decisions of a handler are no exceptions."""
+        """Record what a handler raised as a log event, in the span of its run. Decisions of a handler are left out."""
         if isinstance(error, HandlerFailed):
             if error.failure.kind in _DECISIONS:
                 return

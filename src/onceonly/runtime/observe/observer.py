@@ -96,7 +96,7 @@ class Observer(Protocol):
 
 @runtime_checkable
 class ReadObserver(Protocol):
-    """An observer that also sees which message each delivery brings. It is no port call: it waits for nothing."""
+    """An observer that also sees which message each delivery brings. Reading is not a port call."""
 
     def read(self, endpoint: str, delivery: Delivery, message: Message | Unreadable) -> None:
         """Receive what was read. It must not raise."""
@@ -107,16 +107,19 @@ class Observers:
 
     def __init__(self, *observers: Observer) -> None:
         """Keep them in order."""
-        self._observers = observers
+        self.flat: tuple[Observer, ...] = tuple(
+            one for each in observers for one in (each.flat if isinstance(each, Observers) else (each,))
+        )
+        """Those that are not several themselves."""
 
     @property
     def read_observers(self) -> tuple[ReadObserver, ...]:
         """Those of them that see what is read."""
-        return tuple(found for each in self._observers for found in read_observers(each))
+        return tuple(found for each in self.flat for found in read_observers(each))
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Enclose the call in all of them that have something to enclose it in."""
-        each = [observer.around(call) for observer in self._observers]
+        each = [observer.around(call) for observer in self.flat]
         contexts = [context for context in each if context.__class__ is not nullcontext]
         if len(contexts) == 1:
             return contexts[0]

@@ -24,12 +24,12 @@ class TelemetrySubject(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message that a handler or a transaction has made. `to` is empty for an event."""
+    """A message that a handler or a transaction has made. `to` is empty for an event, `cause` are its other attributes."""
 
     type: str
     to: str
     id: str
-    conversation: str
+    cause: Headers
     body_bytes: int
 
 
