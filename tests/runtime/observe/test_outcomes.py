@@ -453,6 +453,18 @@ async def test_a_lost_ack_reports_nothing_twice(first: str) -> None:
     assert tracked.has_forgotten_all()
 
 
+async def test_a_duplicate_whose_ack_is_lost_has_no_outcome_before_its_next_delivery() -> None:
+    """It is released, and comes again as a duplicate: one delivery was settled, and one outcome is reported."""
+    tracked = await track("a")
+    await tracked.work()
+    broker = LosesAcks(tracked.simulated.driver, SHOP, clock=tracked.simulated.clock)
+    tracked.simulated.ports = tracked.simulated.ports._replace(transport=broker)
+    await tracked.simulated.send("a")
+    await tracked.work()
+    assert tracked.log.seen == [("a", "handled"), ("a", "duplicate")]
+    assert tracked.log.back == ["a"]
+
+
 async def test_batches_that_overlap_do_not_mix() -> None:
     """Copies of one message are in the hands of two loops at once."""
     tracked = await track(*["a", "b"] * 20)
