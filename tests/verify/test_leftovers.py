@@ -29,8 +29,8 @@ def artifact(attempt: str, mark: str) -> ArtifactsWorld:
 def test_a_message_whose_token_is_not_live_would_be_dropped() -> None:
     """In every state: it was made live before the message was sent, and the sink consumes nothing."""
     sent = BrokerPart(None, tokens=frozenset([Token("t", SINK)]))
-    assert not [*dead_tokens(CARRIED, {TOKENS: TokensWorld(live=frozenset([Token("t", SINK)]))}, sent)]
-    (words,) = dead_tokens(CARRIED, {TOKENS: TokensWorld()}, sent)
+    assert not [*dead_tokens(CARRIED, {TOKENS: TokensWorld(live=frozenset([Token("t", SINK)]))}, sent.tokens)]
+    (words,) = dead_tokens(CARRIED, {TOKENS: TokensWorld()}, sent.tokens)
     assert words == "dead token: a message was sent with token 't', which is not live: its receiver drops it"
 
 

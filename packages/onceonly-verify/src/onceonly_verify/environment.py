@@ -1,6 +1,6 @@
 """Everything that may happen next: which worker moves, what its call comes to, which process dies, which lease ends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class CheckEnvironment:
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
         self.views = Views(workload, programs)
-        self.parts = fresh_parts(workload, bounds, programs=programs, cast=cast)
+        self.parts = Parts(*first_parts(workload, bounds, programs=programs, cast=cast))
         self.time = TimeKeeper(workload.timing, self.parts, self.views) if workload.timing else None
         self._ring_ticks = ring_ticks(self.parts.stores(self.parts.first[STORE])) if workload.timing else ()
         self._now = 0
@@ -363,7 +363,15 @@ def _point(node: Node) -> str:
     return str(call.point)
 
 
-def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> Parts:
+class FirstParts(NamedTuple):
+    """What the first state of a world is made of; the arguments of `Parts`."""
+
+    stores: Mapping[str, Any]
+    labels: Mapping[str, str]
+    others: tuple[BrokerPart, Any, Ledger]
+
+
+def first_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> FirstParts:
     """Set up queues with the workload's arrivals in them, and one empty store for each endpoint."""
     transports = programs.transports
     names = (*(role.queue for role in cast.roles), *sorted(SINKS))
@@ -377,12 +385,12 @@ def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
     labels: dict[str, str] = {}
     for role in cast.roles:
         labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it
-    first = (
+    others = (
         BrokerPart(world),
         programs.stores.LettersWorld(),
         Ledger(bounds, overtaken=bool(bounds.sweeps or workload.timing)),
     )
-    return Parts(first_worlds(workload, programs), labels, first)
+    return FirstParts(first_worlds(workload, programs), labels, others)
 
 
 def _unnamed(entry: Any) -> Any:

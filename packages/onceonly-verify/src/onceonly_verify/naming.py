@@ -1,9 +1,10 @@
 """The names of messages and attempts in the texts that handlers write, send and fail with."""
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
-from onceonly.model.identity import Identity
+from onceonly.model.identity import Identity, fingerprint
 from onceonly_verify.programs import Programs
 from onceonly_verify.workload import HOPELESS, SOURCE, Workload
 
@@ -31,6 +32,12 @@ def blamed_in(reason: str) -> str:
 def name_of(text: str) -> str:
     """Tell what a message is, whichever attempt sent it."""
     return text.partition(BY)[0]
+
+
+@lru_cache(maxsize=10_000)
+def fingerprint_of(text: str) -> bytes:
+    """Return the fingerprint of the message with this body."""
+    return fingerprint(text.encode())
 
 
 def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:

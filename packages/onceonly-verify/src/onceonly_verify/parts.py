@@ -26,13 +26,17 @@ class Parts:
         self.places = {"broker": BROKER, "dead letters": LETTERS}
         self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
         self.known: tuple[Numbering[Any], ...] = tuple(Numbering() for _ in range(FIRST_STORE + len(stores)))
+        self._store_names = tuple(stores)
         self.busy: set[int] = set()
         """Ledgers with something under way."""
         self._labels = labels
-        worlds = zip(self.known[FIRST_STORE:], stores.values(), strict=True)
-        each = tuple(known.number(in_order(world)) for known, world in worlds)
+        self._stores = self.known[FIRST_STORE:]
+        ordered = {name: in_order(world) for name, world in stores.items()}
+        each = tuple(known.number(world) for known, world in zip(self._stores, ordered.values(), strict=True))
         rest = (known.number(part) for known, part in zip(self.known[BROKER:], first, strict=False))
         self.first: tuple[int, ...] = (self.known[STORE].number(each), *rest)
+        self._shown: tuple[int, Mapping[str, Any]] = (self.first[STORE], ordered)
+        """The latest answer of `stores`, and the number that it is for: one state is looked at many times in a row."""
         self._held: dict[int, tuple[Any, ...]] = {}
         self._put: dict[tuple[int, int, int], int] = {}
         self._marked: dict[tuple[Marks, int], int] = {}
@@ -76,11 +80,13 @@ class Parts:
             found = self._put[key] = self.known[STORE].number(tuple(each))
         numbers[STORE] = found
 
-    def stores(self, number: int) -> dict[str, Any]:
+    def stores(self, number: int) -> Mapping[str, Any]:
         """Give every store and what is beside them, by their places' names, for a state's number at STORE."""
-        each: tuple[int, ...] = self.known[STORE].values[number]
-        worlds = (known.values[at] for known, at in zip(self.known[FIRST_STORE:], each, strict=True))
-        return dict(zip(list(self.places)[2:], worlds, strict=True))
+        if self._shown[0] != number:
+            each: tuple[int, ...] = self.known[STORE].values[number]
+            worlds = [known.values[at] for known, at in zip(self._stores, each, strict=True)]
+            self._shown = number, dict(zip(self._store_names, worlds, strict=True))
+        return self._shown[1]
 
     def bare(self, place: int, number: int) -> Any:
         """Give a part as its operations see it."""

@@ -10,7 +10,6 @@ from onceonly_verify.driver import Call, HandlerChoice
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
 from onceonly_verify.workload import End
-from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import State
 from onceonly_verify.world_player import Ends, InitialState, Option, WorldPlayer
 
@@ -83,7 +82,7 @@ class Simulation:
         self.player = WorldPlayer(opening)
         self.workers: list[ProgramRun | None] = [None] * len(self.player.roles)
         self.parts = self.player.parts
-        self.views = Views(opening.check.workload, opening.programs)
+        self.views = opening.views
         self._opening = opening
         self._run = run
         self._auditor = Auditor(self, opening.check.workload, opening.check.patience)

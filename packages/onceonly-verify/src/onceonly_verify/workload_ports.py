@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from onceonly.adapters.memory.world import WorldDriver, WorldPart
 from onceonly.documents.dedup import Mark
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
-from onceonly.model.identity import Identity, claim_key, fingerprint
+from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.model.transaction import IdempotencyEntry, key_of
@@ -26,7 +27,7 @@ from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.expiry import ExpiringDriver, ExpiringWorld
 from onceonly_verify.invariants.cleanups import CleanupLog, WatchedArtifacts, WatchedEffects, WatchedRegister, WatchedRequests
-from onceonly_verify.naming import identities_of, mark_text, name_of
+from onceonly_verify.naming import fingerprint_of, identities_of, mark_text, name_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld
 from onceonly_verify.time_steps import START as BEGINNING
@@ -315,6 +316,8 @@ def marked(dedup: Any) -> dict[bytes, bytes]:
     }
 
 
+_document = lru_cache(maxsize=10_000)(decode_entity)
+"""Decodes a document once, however many states it is in. Nothing here changes what it returns."""
 _decode_any = msgspec.json.Decoder().decode
 _decode_mark = msgspec.json.Decoder(Mark).decode
 
@@ -339,10 +342,17 @@ class Views:
         attempts = [Identity(first, attempt) for attempt in (*workload.attempts, *workload.strays)]
         self._attempts = {claim_key(identity.source, identity): identity for identity in attempts}
         self._keys = {key_of(first, client.key).hex(): client.key for client in workload.clients if client.key}
+        self._clients = workload.attempts
+        self._by_key = {
+            endpoint: {claim_key(endpoint, identity): identity for identity in names} for endpoint, names in self._names.items()
+        }
+        several = [each for each in workload.arrivals if each.name in workload.mismatched()]
+        self._mismatched = [(each.name, each.message().identity, workload.entity(each.name)) for each in several]
+        self._view = self._view_of(workload.deduplication)
 
     def stores(self, worlds: Mapping[str, Any]) -> dict[str, StoreWorld]:
         """Show the store of each endpoint; `worlds` are by their places' names."""
-        return {endpoint: self._view(endpoint)(worlds, endpoint) for endpoint in self._workload.endpoints}
+        return {endpoint: self._view(worlds, endpoint) for endpoint in self._workload.endpoints}
 
     def name_of(self, text: str) -> str:
         """Return what a message is, whichever attempt sent it."""
@@ -353,10 +363,10 @@ class Views:
         opened: frozenset[str] = worlds[ANSWERS].opened if ANSWERS in worlds else frozenset()
         return opened
 
-    def _view(self, _endpoint: str) -> Callable[[Mapping[str, Any], str], StoreWorld]:
+    def _view_of(self, deduplication: DeduplicationMode) -> Callable[[Mapping[str, Any], str], StoreWorld]:
         plain = dict.fromkeys((DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE), self._plain)
         views = {**plain, DeduplicationMode.RING: self._ring, DeduplicationMode.DATABASE: self._database}
-        return views.get(self._workload.deduplication, self._documents)
+        return views.get(deduplication, self._documents)
 
     def _plain(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         store: StoreWorld = worlds[self._places[endpoint]]
@@ -366,7 +376,7 @@ class Views:
         """What was handled counts as claimed, also when it is forgotten: what matters is that it is not handled again."""
         world = worlds[self._places[endpoint]]
         claims = {claim for held in world.buckets for claim in held.claims} | {claim for claim, _ in world.arrivals}
-        bodies = {name_of(text): fingerprint(text.encode()) for text, _ in world.notes}
+        bodies = {name_of(text): fingerprint_of(text) for text, _ in world.notes}
         claims |= {(identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies}
         records = tuple(StoredRecord(each.record, each.at) for each in world.records)
         return StoreWorld(frozenset(claims), records, world.notes, tuple(world.open))
@@ -377,7 +387,7 @@ class Views:
         notes = tuple((key, value) for owner, key, value in world.notes if owner == endpoint)
         mine = [each for each in world.records if each.endpoint == endpoint]
         records = tuple(StoredRecord(each.record, 0) for each in mine)
-        bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
+        bodies = {name_of(text): fingerprint_of(text) for text, _ in notes}
         names = self._names[endpoint]
         without_row = [each.record.identity for each in mine if names.get(each.record.identity, "") not in bodies]
         claims = frozenset((identity, bodies[name]) for identity, name in names.items() if name in bodies)
@@ -386,7 +396,7 @@ class Views:
         return StoreWorld(claims, records, notes, tuple(world.open), keys)
 
     def _documents(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
-        names = {claim_key(endpoint, identity): identity for identity in self._names[endpoint]}
+        names = self._by_key[endpoint]
         keys: list[tuple[str, IdempotencyEntry]] = []
         claims: set[tuple[Identity, bytes]] = set()
         notes: list[tuple[str, str]] = []
@@ -395,12 +405,12 @@ class Views:
         for each in worlds[self._places[endpoint]].written:
             if each.body is None or each.key == SPOILED or each.key.startswith(LISTED):
                 continue
-            document = decode_entity(each.key, each.body)
+            document = _document(each.key, each.body)
             notes += decode_rows(document.state)
             committed = [(self._keys[name], found.entry(each.key)) for name, found in document.keys.items()]
             keys += committed
             if each.key == document.leads_to:  # nothing else is committed with a key of its own document
-                notes += [(self._workload.attempts[kept.attempt].name, kept.attempt) for _, kept in committed]
+                notes += [(self._clients[kept.attempt].name, kept.attempt) for _, kept in committed]
             for key, kept in document.records.items():
                 identity = self._attempts.get(bytes.fromhex(key)) or names[bytes.fromhex(key)]
                 if identity in self._attempts.values():
@@ -413,7 +423,7 @@ class Views:
                 if record.is_pending or self._workload.deduplication is not DeduplicationMode.HISTORY:
                     records.append(StoredRecord(record, 0))
         recorded = {identity for identity, _ in claims}
-        bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
+        bodies = {name_of(text): fingerprint_of(text) for text, _ in notes}
         for identity, name in self._names[endpoint].items():
             if identity not in recorded and self._is_done_elsewhere(worlds, endpoint, identity, name in bodies):
                 claims.add((identity, self._marked(worlds, endpoint, identity) or bodies.get(name, b"")))
@@ -427,12 +437,12 @@ class Views:
 
     def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
         """Give the claims of messages under one id that are about several entities: a mark is about one of them."""
-        several = [each for each in self._workload.arrivals if each.name in self._workload.mismatched() & bodies.keys()]
-        entities = {self._workload.entity(each.name) for each in several}
-        if self._workload.deduplication is not DeduplicationMode.DEDUP or len(entities) < 2:  # noqa: PLR2004
+        if self._workload.deduplication is not DeduplicationMode.DEDUP:
             return set()
-        marked = {each.message().identity for each in several if self._marked(worlds, endpoint, each.message().identity)}
-        return {(each.message().identity, bodies[each.name]) for each in several if each.message().identity in marked}
+        several = [each for each in self._mismatched if each[0] in bodies]
+        if len({entity for *_, entity in several}) < 2:  # noqa: PLR2004
+            return set()
+        return {(identity, bodies[name]) for name, identity, _ in several if self._marked(worlds, endpoint, identity)}
 
     def _is_done_elsewhere(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity, has_row: bool) -> bool:  # noqa: FBT001
         if self._workload.deduplication is DeduplicationMode.DEDUP:

@@ -13,7 +13,7 @@ from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly_verify.check import Check
 from onceonly_verify.clock import ring_ticks
-from onceonly_verify.environment import fresh_parts
+from onceonly_verify.environment import first_parts
 from onceonly_verify.explorer import Step
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
@@ -22,7 +22,7 @@ from onceonly_verify.naming import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.reductions import makes_no_difference
-from onceonly_verify.roles import Batch, Cast
+from onceonly_verify.roles import Batch, Begun, Cast, Role
 from onceonly_verify.time_steps import TICK, TICKS, TimeKeeper, tick
 from onceonly_verify.wording import about, batch_text, receipt_text
 from onceonly_verify.workload import BLAMED, End
@@ -49,10 +49,12 @@ class InitialState:
         self.programs = programs or shipped()
         self.cast = Cast(check.workload, self.programs, check.roles)
         self.names = names_of(check.workload, self.programs)
+        self.views = Views(check.workload, self.programs)
+        self._first = first_parts(check.workload, check.bounds, programs=self.programs, cast=self.cast)
 
     def parts(self) -> Parts:
         """Give a world as it is at the beginning."""
-        return fresh_parts(self.check.workload, self.check.bounds, programs=self.programs, cast=self.cast)
+        return Parts(*self._first)
 
 
 class Option(NamedTuple):
@@ -105,11 +107,12 @@ class WorldPlayer:
         self.called: dict[int, int] = {}
         """When the run of each worker began, and when it made its call, where time passes."""
         if opening.check.workload.timing:
-            views = Views(opening.check.workload, opening.programs)
-            self.time = TimeKeeper(opening.check.workload.timing, self.parts, views)
+            self.time = TimeKeeper(opening.check.workload.timing, self.parts, opening.views)
         self._opening = opening
         self._check = opening.check
         self._transports = opening.programs.transports
+        self._begun: dict[str, tuple[int, list[Begun]]] = {}
+        """By role, the broker that was looked at last, and what may set its workers going."""
 
     @property
     def ledger(self) -> Ledger:
@@ -151,13 +154,22 @@ class WorldPlayer:
         spends = "sweeps" if role.sweeps and not self.time and (busy or self.ledger.pending or self.entries) else ""
         if role.sweeps and not self.parts.has_pending(self.numbers, (), role.sweeps):
             return
-        for world, batch in role.begins(before, role, self._transports):
+        for world, batch in self._beginnings(role):
             if role.waits and role.waits(self.parts.stores(self.numbers[STORE]), before, batch):
                 continue
             if not lost:
                 yield Option(who, role.label + role.point, batch, BROKER, CallOutcome(APPLIED, world, batch), spends)
             elif world != before:
                 yield Option(who, role.label + role.point, batch, BROKER, CallOutcome(ANSWER_LOST, world, None), "failures")
+
+    def _beginnings(self, role: Role) -> list[Begun]:
+        """List what the broker has for a role: one look for as long as the broker does not change."""
+        number = self.numbers[BROKER]
+        latest, found = self._begun.get(role.queue, (-1, []))
+        if latest != number:
+            found = list(role.begins(self.part(BROKER), role, self._transports))
+            self._begun[role.queue] = number, found
+        return found
 
     def applied(self, who: int, call: PortOperation) -> list[Option]:
         """Let a call succeed; nothing while it has to wait."""
@@ -216,7 +228,22 @@ class WorldPlayer:
 
     def happen(self, option: Option, batch: Batch = ()) -> None:
         """Change the world as the option says; `batch` is what its worker works on. Raises OutOfBounds."""
-        ledger: Ledger | None = self.ledger
+        before = self.ledger
+        ledger = self._ledger_after(option, before, batch)
+        if ledger is not before:
+            self.put(LEDGER, ledger)
+        self.put(option.place, option.form.part)
+        if self.time:
+            if option.point == TICKS:
+                self.parts.mark(ring_ticks(self.parts.stores(self.numbers[STORE])), self.numbers)
+            self.numbers[STORE] = self.time.observe(self.numbers[STORE])
+            self.called[option.who] = self.now
+            if option.begins:
+                self.begun[option.who] = self.now
+
+    def _ledger_after(self, option: Option, before: Ledger, batch: Batch) -> Ledger:
+        """Note what an option spends, puts under way and settles. Raises OutOfBounds."""
+        ledger: Ledger | None = before
         if ledger and option.spends:
             point = option.subject.point if isinstance(option.subject, PortOperation) else ""
             ledger = ledger.failed(point) if option.spends == "failures" else ledger.spend(option.spends)
@@ -231,15 +258,7 @@ class WorldPlayer:
         if option.who != WORLD and isinstance(option.subject, PortOperation):
             ledger = ledger.checked(wrong_copy(option.subject, batch))
             ledger = ledger.excuse(*refused_for(option.subject, option.form.outcome))
-        self.put(LEDGER, ledger)
-        self.put(option.place, option.form.part)
-        if self.time:
-            if option.point == TICKS:
-                self.parts.mark(ring_ticks(self.parts.stores(self.numbers[STORE])), self.numbers)
-            self.numbers[STORE] = self.time.observe(self.numbers[STORE])
-            self.called[option.who] = self.now
-            if option.begins:
-                self.begun[option.who] = self.now
+        return ledger
 
     def ended(self, name: str, end: End) -> None:
         """Note how a handler ended: a whim is spent, a failure may be counted. Raises OutOfBounds."""

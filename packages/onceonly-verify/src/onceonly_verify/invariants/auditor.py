@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
 from onceonly.adapters.memory.store import StoreWorld
 from onceonly.algorithms.delivery import NO_COPY
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.identity import Identity, claim_key, fingerprint
+from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
 from onceonly_verify.invariants.batch_log import BrokenOracleError
@@ -38,12 +39,12 @@ from onceonly_verify.invariants.retention import (
     lost_answers,
     retention_over,
 )
-from onceonly_verify.naming import BY, effect_text, name_of
+from onceonly_verify.naming import BY, effect_text, fingerprint_of, name_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.step_limit import EndlessStep
 from onceonly_verify.workload import FLAWS, HOPELESS, Behaviour, Flaw, Workload, unreadable
 from onceonly_verify.workload_ports import STARTS, Views
-from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, State
+from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Numbering, State
 
 
 class AuditedWorld(Protocol):
@@ -57,6 +58,17 @@ class AuditedWorld(Protocol):
 
     def name_of(self, identity: Identity) -> str:
         """Give the name that steps use for a message."""
+
+
+class SentMessages(NamedTuple):
+    """All messages that were ever sent, as far as the broker shows it: what a delivery changes is left out.
+
+    `sunk` and `waiting` are (id, body, queue): what reached a sink, and what waits for an endpoint. `tokens` reached a sink.
+    """
+
+    sunk: AbstractSet[tuple[str, str, str]]
+    tokens: AbstractSet[Token]
+    waiting: AbstractSet[tuple[str, str, str]]
 
 
 class Auditor:
@@ -77,12 +89,18 @@ class Auditor:
         self._starts = self._parts.places[STARTS]
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
+        self._targets = {endpoint: frozenset(workload.targets(endpoint)) for endpoint in workload.endpoints}
+        self._receiving = frozenset().union(*self._targets.values()) & set(workload.endpoints)
+        """The endpoints to which others send."""
+        self._decided = cache(workload.decided)
+        self._sent: Numbering[SentMessages] = Numbering()
+        self._sent_by_broker: dict[int, int] = {}
 
     def violation(self, state: State) -> str:
         """Say what is wrong with this state; empty when nothing is."""
         return (
             self._look((0, state[STORE]), self._whole)
-            or self._look((1, state[STORE], state[BROKER]), self._safe)
+            or self._look((1, state[STORE], self._sent_in(state[BROKER])), self._safe)
             or self._look((2, self._parts.at(state, self._starts), state[BROKER], state[LEDGER]), self._settling)
             or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
             or self._escape(state)
@@ -114,6 +132,16 @@ class Auditor:
             found = self._viewed[number] = self._environment.views.stores(self._parts.stores(number))
         return found
 
+    def _sent_in(self, broker: int) -> int:
+        """Give the number of what a broker shows as sent."""
+        found = self._sent_by_broker.get(broker)
+        if found is None:
+            part = self._parts.known[BROKER].values[broker]
+            waiting = (entry for entry in part.broker.entries if entry.queue in self._receiving)
+            sent = frozenset((_id(entry), entry.body.decode(), entry.queue) for entry in waiting)
+            found = self._sent_by_broker[broker] = self._sent.number(SentMessages(part.sunk, part.tokens, sent))
+        return found
+
     def _whole(self, store: int) -> Iterator[str]:
         """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
         for endpoint, world in self._stores(store).items():
@@ -140,9 +168,9 @@ class Auditor:
     def _torn(self, endpoint: str, world: Any, over: AbstractSet[tuple[str, str]]) -> Iterator[str]:
         """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
         claimed = {body for _, body in world.claims}
-        written = {fingerprint(text.encode()) for text, _ in world.notes}
+        written = {fingerprint_of(text) for text, _ in world.notes}
         for text, mark in world.notes:
-            if fingerprint(text.encode()) in claimed or text in self._workload.unclaimed or (text, mark) in over:
+            if fingerprint_of(text) in claimed or text in self._workload.unclaimed or (text, mark) in over:
                 continue
             if self._workload.timing:
                 yield f"forgotten: {name_of(text)!r} is unknown{self._where(endpoint)}, and its retention is not over"
@@ -153,21 +181,20 @@ class Auditor:
                 name = self._environment.name_of(identity)
                 yield f"torn: {name!r} is claimed{self._where(endpoint)}, but no row was committed"
 
-    def _safe(self, store: int, broker: int) -> Iterator[str]:
+    def _safe(self, store: int, number: int) -> Iterator[str]:
         """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
-        part = self._parts.known[BROKER].values[broker]
+        every = self._sent.values[number]
         stores = self._stores(store)
         for endpoint, world in stores.items():
             rows = _attempts(committed_rows(self._parts.stores(store), endpoint, world))
-            sent, handled = part.sunk, set[tuple[str, str]]()
-            if targets := stores.keys() & set(self._workload.targets(endpoint)):
-                waiting = [entry for entry in part.broker.entries if entry.queue in targets]
-                sent = {(_id(entry), entry.body.decode(), entry.queue) for entry in waiting}
+            sent, handled = every.sunk, set[tuple[str, str]]()
+            if targets := self._targets[endpoint] & self._receiving:
+                sent = {each for each in every.waiting if each[2] in targets}
                 handled = {(text, target) for target in targets for text, _ in stores[target].notes}
             yield from self._ghosts(endpoint, {(text, queue) for _, text, queue in sent} | handled, rows)
             yield from _fresh_ids(sent)
-        yield from dead_tokens(self._workload, self._parts.stores(store), part)
-        yield from unanswered(self._workload, self._parts.stores(store), part)
+        yield from dead_tokens(self._workload, self._parts.stores(store), every.tokens)
+        yield from unanswered(self._workload, self._parts.stores(store), every.sunk)
 
     def _ghosts(self, endpoint: str, sent: AbstractSet[tuple[str, str]], rows: Mapping[str, AbstractSet[str]]) -> Iterator[str]:
         for text, queue in sorted(sent):
@@ -176,7 +203,7 @@ class Auditor:
             if mark not in rows.get(parent, ()):
                 yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
                 continue
-            decided = self._workload.decided(endpoint, mark)[int(index) :][:1]
+            decided = self._decided(endpoint, mark)[int(index) :][:1]
             if queue not in (self._workload.subscribers if decided == ("",) else decided):
                 yield f"ghost: {name!r} was sent to {queue}, and the committed attempt {mark} did not decide that"
 
@@ -195,17 +222,23 @@ class Auditor:
             if entry.times > 1 and name_of(entry.body.decode()) in self._workload.prompt:
                 yield f"held up: {entry.body.decode()!r} was released because of another message"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
-            died = deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0
+            if not count:
+                continue
+            died = deaths.get(claim_key(entry.queue, _identity(entry)), 0)
             name = name_of(entry.body.decode())
             own = known.excuses_of(name) + died + self._workload.failed_before(name)
             if count > own:
                 yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {own} of its own"
 
     def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
+        if kept := self._parts.known[LETTERS].values[letters].letters:
+            yield from self._fairly_given_up(kept, store, ledger)
+
+    def _fairly_given_up(self, kept: tuple[DeadLetter, ...], store: int, ledger: int) -> Iterator[str]:
         handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
         known = self._parts.known[LEDGER].values[ledger]
         deaths = dict(self._parts.stores(store)[STARTS].deaths)
-        for letter in _of_messages(self._parts.known[LETTERS].values[letters].letters, self._workload):
+        for letter in _of_messages(kept, self._workload):
             text = letter.body.decode()
             name, excuses = name_of(text), known.excuses_of(name_of(text)) + self._workload.failed_before(name_of(text))
             lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
@@ -264,9 +297,7 @@ class Auditor:
             pending = sorted(stored - set(waiting.values()))
             yield from (f"leak: the record of {id_!r} is still there" for id_ in pending)
             for text, mark in committed:
-                targets = (
-                    self._workload.decided(endpoint, mark) if waiting.get(text) not in stored and text not in silent else ()
-                )
+                targets = self._decided(endpoint, mark) if waiting.get(text) not in stored and text not in silent else ()
                 for index, target in enumerate(targets):
                     for queue in (target,) if target else self._workload.subscribers:
                         expected.setdefault(queue, set()).add(effect_text(name_of(text), index, mark))

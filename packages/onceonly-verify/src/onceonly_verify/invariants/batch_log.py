@@ -1,8 +1,8 @@
 """What the ports of one batch saw of each of its messages: what its copies, dead letters and report must agree with."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
+from types import TracebackType
 from typing import Any
 
 from onceonly.algorithms.delivery import KILLED, MOST_HELD, NO_COPY, ROTATION_SECONDS
@@ -106,21 +106,23 @@ class BatchLog:
     async def _call(self, point: str, function: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
         if point == "begin" and "isolated" not in options:
             point = "look"  # it runs no handler
-        before, after = getattr(self, f"_before_{point}", None), getattr(self, f"_after_{point}", None)
+        before, after = (getattr(self, name, None) for name in _rules(point))
         if before:
-            with _of_the_log():
+            with _OF_THE_LOG:
                 before(*arguments, **options)
         try:
             answer = await function(*arguments, **options)
         except (WrongReportError, BrokenOracleError):
             raise
         except Exception as error:
-            with _of_the_log():
+            with _OF_THE_LOG:
                 self._error = self._error if point in {"add", "fence", "ack", "release"} else error
                 self._raised(point, error, arguments)
             raise
-        with _of_the_log():
-            changed = after(answer, *arguments, **options) if after else None
+        if after is None:
+            return answer
+        with _OF_THE_LOG:
+            changed = after(answer, *arguments, **options)
         return answer if changed is None else changed
 
     def _logged(self, identity: Identity, done: str) -> LoggedMessage:
@@ -147,7 +149,7 @@ class BatchLog:
 
     def _verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         logged = self._logged(message.identity, "is decided on")
-        with _of_the_log():
+        with _OF_THE_LOG:
             self._check_decision(logged, failure, attempts, history)
             own = failure == logged.failure
             logged.decided, logged.failed = failure, logged.failed or (own and failure.kind not in _PUT_OFF)
@@ -539,15 +541,23 @@ class BatchLog:
         return delivery.receipt in self._other_bodies
 
 
-@contextmanager
-def _of_the_log() -> Iterator[None]:
-    """Tell an error of the log from one that a program lets escape. Raises WrongReportError, BrokenOracleError."""
-    try:
-        yield
-    except (WrongReportError, BrokenOracleError):
-        raise
-    except Exception as error:
-        raise BrokenOracleError(f"the log of a batch raised {error!r}") from error
+@cache
+def _rules(point: str) -> tuple[str, str]:
+    """Name what `BatchLog` does before a call and after it."""
+    return f"_before_{point}", f"_after_{point}"
+
+
+class _OfTheLog:
+    """Tells an error of the log from one that a program lets escape. Raises WrongReportError, BrokenOracleError."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, WrongReportError | BrokenOracleError):
+            raise BrokenOracleError(f"the log of a batch raised {error!r}") from error
+
+
+_OF_THE_LOG = _OfTheLog()
 
 
 class _NoAnswer(Exception):

@@ -97,19 +97,19 @@ def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[
         yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"
 
 
-def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator[str]:
+def dead_tokens(workload: Workload, worlds: Worlds, arrived: AbstractSet[Token]) -> Iterator[str]:
     """Look, in every state, for messages that came to the sink with a token that is not live: it would drop them."""
     if workload.deduplication in WITH_TOKENS:
         live = _live(workload, worlds)
-        for token in sorted(part.tokens - live):
+        for token in sorted(arrived - live):
             yield f"dead token: a message was sent with token {token.id!r}, which is not live: its receiver drops it"
 
 
-def unanswered(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator[str]:
+def unanswered(workload: Workload, worlds: Worlds, sunk: AbstractSet[tuple[str, str, str]]) -> Iterator[str]:
     """Look, in every state, for messages that came to the sink before the other service executed what they follow up."""
     if workload.requests and len(workload.endpoints) == 1:
         executed = {body.decode() for body in worlds[REMOTE].executed}
-        for text in sorted(text for _, text, _ in part.sunk):
+        for text in sorted(text for _, text, _ in sunk):
             if int(name_of(text).rpartition(".")[2]) < workload.requests and text not in executed:
                 yield f"unanswered: {text!r} was sent before the other service executed what it follows up"
 
