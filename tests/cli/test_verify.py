@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from onceonly.cli.output import SETUP
 from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
 from onceonly_verify.checks.larger import DEEP
+from onceonly_verify.command import INTERRUPTED
 from onceonly_verify.explorer import Step
 from onceonly_verify.generated import replayed
 from onceonly_verify.generated.reach import CheckReach, Reach
@@ -309,6 +311,42 @@ def test_somebody_else_may_need_a_core(onceonly: Terminal, monkeypatch: pytest.M
     assert asked == [3, cores()]
 
 
+def test_an_interrupted_run_of_schedules_names_the_command_that_continues_it(
+    onceonly: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For people and for programs. What was walked is a gapless row, so the rest is one as well."""
+
+    def walk(wanted: int, *, seed: int, first: int, **_rest: Any) -> WalkResult:
+        return WalkResult(seed=seed, first=first, schedules=20, steps=900, seconds=1.0, wanted=wanted - first)
+
+    monkeypatch.setattr(command, "walk_in_processes", walk)
+    done = onceonly("verify", "--schedules", "50", "--first", "100", "--seed", "4")
+    assert done.code == INTERRUPTED
+    assert done.out.startswith("20 of 50 random schedules (seed 4, from number 100), ")
+    rest = "onceonly verify --schedules 30 --first 120 --seed 4"
+    assert f"To continue: {rest}\n" in done.out
+    told = onceonly("verify", "--schedules", "50", "--first", "100", "--seed", "4", "--json").answer["schedules"]
+    assert (told["first"], told["schedules"], told["continue"]) == (100, 20, rest)
+
+
+def test_a_run_of_schedules_begins_where_it_is_told_to(onceonly: Terminal) -> None:
+    """The schedules of two runs are those of one."""
+
+    def steps(*options: str) -> int:
+        answer = onceonly("verify", *options, "--json").answer["schedules"]
+        assert answer["continue"] is None
+        return int(answer["steps"])
+
+    assert steps("--schedules", "4") + steps("--schedules", "3", "--first", "4") == steps("--schedules", "7")
+
+
+def test_a_first_schedule_without_schedules_is_refused(onceonly: Terminal) -> None:
+    """Nothing would be walked."""
+    done = onceonly("verify", "--first", "5")
+    assert done.code == SETUP
+    assert "--first 5 has no effect without --schedules" in done.error
+
+
 def test_results_are_told_in_the_order_of_the_checks(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever process ends first."""
     second = replace(FINE, algorithm="the second")
@@ -361,11 +399,13 @@ def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: Terminal, mon
     assert [each["complete"] for each in answer["deep"]] == [False] * len(DEEP)
     assert answer["schedules"] == {
         "seed": 0,
+        "first": 0,
         "schedules": 1_000_000,
         "steps": 40_000_000,
         "seconds": 1000.0,
         "violation": "",
         "number": None,
+        "continue": None,
     }
 
 

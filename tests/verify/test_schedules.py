@@ -116,6 +116,9 @@ def test_several_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
     alone = walk_schedules(50, seed=3)
     assert (shared.schedules, shared.steps, shared.violation) == (alone.schedules, alone.steps, "")
     assert [tick.schedules for tick in ticks] == [20, 40, 50]
+    later = walk_in_processes(50, seed=3, first=5, processes=2)
+    assert (later.first, later.schedules, later.left) == (5, 45, 0)
+    assert later.steps == alone.steps - walk_schedules(5, seed=3).steps
 
 
 def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
@@ -128,6 +131,7 @@ def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
     walked = walk_schedules(10_000, tick=interrupt)
     assert walked.passed
     assert 0 < walked.schedules < walked.wanted
+    assert walked.schedules + walked.left == walked.wanted
 
 
 def test_a_walk_that_never_rests_is_stuck() -> None:

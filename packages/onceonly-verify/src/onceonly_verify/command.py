@@ -25,6 +25,7 @@ from onceonly_verify.invariants.kinds import unreported
 from onceonly_verify.limits import NOT_COVERED
 from onceonly_verify.output import (
     check_json,
+    command_to_continue,
     mutant_json,
     show_checks,
     show_mutants,
@@ -53,6 +54,8 @@ class VerifyPlan(Struct, frozen=True, kw_only=True):
     deep: Sequence[Check] = ()
     budget: Budget = Budget()
     schedules: int = 0
+    first: int = 0
+    """The number of the first of them."""
     seed: int = 0
     jobs: int = 0
     save: str | None = None
@@ -113,6 +116,9 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     schedules: Annotated[
         int | None, typer.Option(min=0, help="Number of random schedules. Skips all other checks unless --deep is given.")
     ] = None,
+    first: Annotated[
+        int, typer.Option(min=0, help="Number of the first random schedule, to continue a run that was interrupted.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random schedules and of the sample.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one for each core.")] = 0,
     as_json: JsonOption = False,
@@ -130,6 +136,8 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         return
     if coverage:
         _refuse_with_coverage(mutant=mutant, generated=generated, deep=deep, schedules=schedules is not None, replay=replay)
+    if first and schedules is None and not deep:
+        refuse(f"--first {first} has no effect without --schedules: add the number of schedules to run", SETUP)
     if replay is not None:
         replay_file(replay, as_json=as_json)
     whole = not (check or mutant or generated or (schedules is not None and not deep))
@@ -146,6 +154,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
             deep=DEEP if deep else (),
             budget=Budget(minutes * 60, int(gigabytes * 2**30)),
             schedules=schedules if schedules is not None else MILLION * deep,
+            first=first,
             seed=seed,
             jobs=jobs,
             save=save,
@@ -284,8 +293,10 @@ def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
             watch.reach(walked.schedules)
             watch.now(f"{walked.steps:,} steps")
 
-        found.walked = walk_in_processes(plan.schedules, seed=plan.seed, processes=plan.jobs or cores(), tick=tick)
-    found.interrupted = found.walked.passed and found.walked.schedules < plan.schedules
+        found.walked = walk_in_processes(
+            plan.first + plan.schedules, seed=plan.seed, first=plan.first, processes=plan.jobs or cores(), tick=tick
+        )
+    found.interrupted = found.walked.left > 0
 
 
 def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
@@ -319,6 +330,8 @@ def _tell_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
 
 def _tell_walked(walked: WalkResult) -> None:
     show(walked_text(walked))
+    if walked.left:
+        show(f"To continue: {command_to_continue(walked)}")
     if walked.history:
         where = f"schedule {walked.number} of seed {walked.seed}"
         show(f"Counterexample in check {walked.history.check!r}, {where}:")

@@ -109,7 +109,15 @@ def walked_text(walked: WalkResult) -> str:
     pace = f"{_rate(walked.schedules, walked)} schedules/s, {_rate(walked.steps, walked)} steps/s"
     of = "" if walked.schedules >= walked.wanted or walked.violation else f" of {walked.wanted:,}"
     wrong = count(int(bool(walked.violation)), "violation", "violations")
-    return f"{walked.schedules:,}{of} random schedules (seed {walked.seed}), {walked.steps:,} steps, {wrong}; {pace}"
+    begin = f", from number {walked.first:,}" if walked.first else ""
+    return f"{walked.schedules:,}{of} random schedules (seed {walked.seed}{begin}), {walked.steps:,} steps, {wrong}; {pace}"
+
+
+def command_to_continue(walked: WalkResult) -> str:
+    """Write the command that runs the schedules which an interrupted run has not run; empty if there are none."""
+    if not walked.left:
+        return ""
+    return f"onceonly verify --schedules {walked.left} --first {walked.first + walked.schedules} --seed {walked.seed}"
 
 
 def check_json(each: CheckResult) -> dict[str, Any]:
@@ -125,9 +133,10 @@ def mutant_json(each: MutantResult) -> dict[str, Any]:
 
 
 def walked_json(walked: WalkResult) -> dict[str, Any]:
-    """Give random schedules for programs; `number` is that of the one with the violation."""
-    done = {"seed": walked.seed, "schedules": walked.schedules, "steps": walked.steps, "seconds": round(walked.seconds, 2)}
-    return done | {"violation": walked.violation, "number": walked.number if walked.violation else None}
+    """Give random schedules for programs; `number` is that of the one with the violation, `continue` a command."""
+    done = {"seed": walked.seed, "first": walked.first, "schedules": walked.schedules, "steps": walked.steps}
+    found = {"violation": walked.violation, "number": walked.number if walked.violation else None}
+    return done | {"seconds": round(walked.seconds, 2)} | found | {"continue": command_to_continue(walked) or None}
 
 
 def _rate(number: int, walked: WalkResult) -> str:

@@ -12,16 +12,22 @@ from onceonly_verify.schedules import Tick, WalkResult, walk_schedules
 CHUNK = 200
 
 
-def walk_in_processes(wanted: int, *, seed: int = 0, processes: int = 1, tick: Tick | None = None) -> WalkResult:
-    """Walk a seed's first schedules over the shipping code, or until one ends badly, or until a KeyboardInterrupt."""
-    if processes < 2 or wanted <= CHUNK:  # noqa: PLR2004 - one process needs no other
-        return walk_schedules(wanted, seed=seed, tick=tick)
+def walk_in_processes(
+    wanted: int, *, seed: int = 0, first: int = 0, processes: int = 1, tick: Tick | None = None
+) -> WalkResult:
+    """Walk schedules `first` to `wanted` - 1 of a seed over the shipping code.
+
+    Ends early when a schedule ends badly, and at a KeyboardInterrupt. What it returns is a gapless row of schedules.
+    """
+    if processes < 2 or wanted - first <= CHUNK:  # noqa: PLR2004 - one process needs no other
+        return walk_schedules(wanted, seed=seed, first=first, tick=tick)
     began = time.perf_counter()
-    so_far = WalkResult(seed=seed, schedules=0, steps=0, seconds=0.0, wanted=wanted)
+    so_far = WalkResult(seed=seed, first=first, schedules=0, steps=0, seconds=0.0, wanted=wanted - first)
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
     try:
         parts = [
-            pool.submit(walk_schedules, min(first + CHUNK, wanted), seed=seed, first=first) for first in range(0, wanted, CHUNK)
+            pool.submit(walk_schedules, min(begin + CHUNK, wanted), seed=seed, first=begin)
+            for begin in range(first, wanted, CHUNK)
         ]
         for part in parts:
             so_far = _together(so_far, part, time.perf_counter() - began)
@@ -40,6 +46,7 @@ def _together(so_far: WalkResult, part: "Future[WalkResult]", seconds: float) ->
     found = part.result()
     return replace(
         found,
+        first=so_far.first,
         schedules=so_far.schedules + found.schedules,
         steps=so_far.steps + found.steps,
         seconds=seconds,

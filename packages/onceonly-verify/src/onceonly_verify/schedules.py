@@ -30,9 +30,13 @@ Tick = Callable[["WalkResult"], None]
 
 
 class WalkResult(Struct, frozen=True, kw_only=True):
-    """How far random schedules went; `number` is that of the one with the violation, counted from 0 in its seed."""
+    """How far random schedules went; `number` is that of the one with the violation, counted from 0 in its seed.
+
+    `wanted` of them were to be walked, from number `first` on, and `schedules` were.
+    """
 
     seed: int
+    first: int = 0
     schedules: int
     steps: int
     seconds: float
@@ -45,6 +49,11 @@ class WalkResult(Struct, frozen=True, kw_only=True):
     def passed(self) -> bool:
         """Tell whether nothing was wrong; fewer schedules than wanted are no failure."""
         return not self.violation
+
+    @property
+    def left(self) -> int:
+        """How many schedules are still to be walked, from number `first` + `schedules` on; 0 after a violation."""
+        return 0 if self.violation else self.wanted - self.schedules
 
 
 def walk_schedules(
@@ -65,6 +74,7 @@ def walk_schedules(
         done = number - first + bool(violation)
         return WalkResult(
             seed=seed,
+            first=first,
             schedules=done,
             steps=steps,
             seconds=spent,
