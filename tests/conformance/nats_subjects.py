@@ -29,11 +29,11 @@ class NatsSubject:
     With `runs` the leases are short and end by themselves, and time that passes is real.
     """
 
-    def __init__(self, *, lease: float = 3600.0, runs: bool = False) -> None:
+    def __init__(self, *, server: str = "", lease: float = 3600.0, runs: bool = False) -> None:
         self.clock = ManualClock()
         self._prefix = f"t{uuid4().hex[:10]}."
         self.names = TopologyNames(self._prefix)
-        self.url = f"{need(NATS)}?prefix={self._prefix}&lease={lease:g}&timeout=10"
+        self.url = f"{server or need(NATS)}?prefix={self._prefix}&lease={lease:g}&timeout=10"
         self._lease = lease
         self._runs = runs
         self._clocks = [self.clock]
@@ -48,12 +48,17 @@ class NatsSubject:
         try:
             yield subject
         finally:
-            for transport in subject._transports:
-                with suppress(OnceOnlyError):
-                    await transport.close()
-            await topology.remove(await subject._admin(), subject.names, [Topology(endpoint=name) for name in QUEUES])
-            for link in subject._links:
-                await link.close()
+            await subject.close(removes=True)
+
+    async def close(self, *, removes: bool) -> None:
+        """Close every connection, and delete what was made if `removes`."""
+        for transport in self._transports:
+            with suppress(OnceOnlyError):
+                await transport.close()
+        if removes:
+            await topology.remove(await self._admin(), self.names, [Topology(endpoint=name) for name in QUEUES])
+        for link in self._links:
+            await link.close()
 
     async def transport(self, endpoint: str = ENDPOINT) -> NatsTransport:
         """Open a transport on a connection of its own."""
@@ -103,7 +108,10 @@ class NatsSubject:
                     await asyncio.sleep(TICK_SECONDS)
 
     async def _open(self, endpoint: str, clock: ManualClock) -> NatsTransport:
-        self._links.append(Link(read_address(self.url), SystemRandomSource()))
+        return self._opened(self.url, endpoint, clock)
+
+    def _opened(self, url: str, endpoint: str, clock: ManualClock) -> NatsTransport:
+        self._links.append(Link(read_address(url), SystemRandomSource()))
         self._transports.append(NatsTransport(self._links[-1], endpoint, clock=clock))
         return self._transports[-1]
 

@@ -1,7 +1,7 @@
 """Redis as a subject of the suites: each transport has connections of its own, and keys that nobody else has."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ from onceonly.adapters.redis.link import Link
 from onceonly.adapters.redis.transport import RedisTransport
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.suite import ENDPOINT
+from onceonly.model.errors import OnceOnlyError
 from tests.servers.available import REDIS, need
 
 DATABASE = 11
@@ -42,16 +43,24 @@ class RedisSubject:
             try:
                 yield subject
             finally:
-                for transport in subject._transports:
-                    await transport.close()
-                for link in subject._links:
-                    await link.close()
+                await subject.close()
                 async for key in client.scan_iter(match=f"{{{prefix}}}*", count=1000):
                     await client.delete(key)
 
+    async def close(self) -> None:
+        """Close every connection."""
+        for transport in self._transports:
+            with suppress(OnceOnlyError):
+                await transport.close()
+        for link in self._links:
+            await link.close()
+
     async def transport(self, endpoint: str = ENDPOINT) -> RedisTransport:
         """Open a transport on connections of its own."""
-        self._links.append(Link(read_address(self.url)))
+        return self._opened(self.url, endpoint)
+
+    def _opened(self, url: str, endpoint: str) -> RedisTransport:
+        self._links.append(Link(read_address(url)))
         self._transports.append(RedisTransport(self._links[-1], endpoint, clock=self.clock))
         return self._transports[-1]
 

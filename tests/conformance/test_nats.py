@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.fault_suite import FaultSuite
 from onceonly.conformance.transport_suite import TransportSuite
+from tests.conformance.faulty_subjects import FaultyNats
 from tests.conformance.nats_subjects import NatsSubject
 
 COUNTED_AS_HELD = "JetStream counts a message whose lease has ended as held until it is delivered again"
@@ -47,4 +49,16 @@ class TestNatsAsABroker(BrokerSuite):
     async def open_broker(self) -> AsyncIterator[NatsSubject]:
         """Open a prefix of its own."""
         async with NatsSubject.open() as subject:
+            yield subject
+
+
+class TestNatsWithFaults(FaultSuite):
+    """Connections that break, and a server that is killed."""
+
+    quiet: ClassVar[float] = 0.4
+
+    @asynccontextmanager
+    async def open_faulty(self) -> AsyncIterator[FaultyNats]:
+        """Start a server of its own."""
+        async with FaultyNats.run() as subject:
             yield subject

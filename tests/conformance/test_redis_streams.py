@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from onceonly.conformance.broker_suite import BrokerSuite
+from onceonly.conformance.fault_suite import FaultSuite
 from onceonly.conformance.transport_suite import TransportSuite
+from tests.conformance.faulty_subjects import FaultyRedis
 from tests.conformance.redis_subjects import RedisSubject
 
 NO_LIMIT = "Redis does not limit the length of a stream; tests/adapters/redis/test_servers.py has a server without memory"
@@ -35,4 +37,16 @@ class TestRedisStreamsAsABroker(BrokerSuite):
     async def open_broker(self) -> AsyncIterator[RedisSubject]:
         """Open a prefix of its own."""
         async with RedisSubject.open() as subject:
+            yield subject
+
+
+class TestRedisStreamsWithFaults(FaultSuite):
+    """Connections that break, and a server that is killed."""
+
+    quiet: ClassVar[float] = 0.05
+
+    @asynccontextmanager
+    async def open_faulty(self) -> AsyncIterator[FaultyRedis]:
+        """Start a server of its own."""
+        async with FaultyRedis.run() as subject:
             yield subject

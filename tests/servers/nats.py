@@ -39,6 +39,12 @@ class OwnNats:
             assert self._process.poll() is None, log.read_text() if log.exists() else "nats-server ended"
             time.sleep(0.02)
 
+    def reset(self) -> None:
+        """Kill it, and start it without data."""
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self._folder / "data", ignore_errors=True)
+        self.start()
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop it, or kill it."""
         if self._process is not None:

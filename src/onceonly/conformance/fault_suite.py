@@ -104,7 +104,10 @@ class FaultSuite(Suite):
             await self._receive(await subject.transport(), taken)
 
     async def test_a_delivery_whose_connection_breaks_is_delivered_again(self) -> None:
-        """`receive`, `release` and `ack` raise a RetryableError, or they work. Others get what was not acked at once."""
+        """`receive`, `release` and `ack` raise a RetryableError, or they work. Others get what was not acked.
+
+        They get it at once, or when its lease has ended.
+        """
         async with self.open_faulty() as subject:
             await (await subject.transport()).declare([Topology(endpoint=ENDPOINT)])
             for arrives in (False, True):
@@ -117,6 +120,8 @@ class FaultSuite(Suite):
                         await transport.ack(held)
                     with suppress(RetryableError):
                         await transport.release(await transport.receive(1, self.patience))
+                    if transport.traits.lease is not None:
+                        await subject.lapse()
                     await self._receive(other, left)
 
     async def test_a_message_that_comes_too_early_survives_a_connection_that_breaks(self) -> None:

@@ -90,7 +90,7 @@ class TransportSuite(Suite):
             assert got == names
 
     async def test_a_delay_beyond_the_longest_that_is_declared_is_kept(self) -> None:
-        """A delay longer than `longest_delay` is not cut. `None` is no limit."""
+        """A delay longer than `longest_delay` is not cut. `None` means that there is none."""
         async with self.open_transport() as subject:
             await _declare(subject)
             longest = (await subject.transport()).traits.longest_delay

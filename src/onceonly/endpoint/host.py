@@ -111,17 +111,18 @@ class Host:
         environment: Environment = LIVE,
         *,
         settings: Settings | None = None,
-        traits: Traits | None = None,
+        max_body: int | None = None,
         made: Mapping[Any, object] | None = None,
         blobs: ArtifactStore | None = None,
     ) -> EndpointHandlers:
         """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
 
-        `blobs` is the place they read blobs from. `traits` are those of the transport, if it is open.
+        `blobs` is the place they read blobs from. `max_body` replaces the limit of the transport.
         """
         chosen = settings or self.settings
         place = None if chosen.blobs is None else BlobPlace(blobs)
-        plans, rules, peers = self._plan(chosen), _rules(chosen, traits or _traits(chosen)), chosen.all_peers
+        plans, rules, peers = self._plan(chosen), _rules(chosen, _traits(chosen)), chosen.all_peers
+        rules = rules if max_body is None else rules._replace(max_body=max_body)
         creation = self._instruments_of(chosen)
         return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers, creation=creation)
 
