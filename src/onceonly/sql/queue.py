@@ -22,6 +22,7 @@ from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
+from onceonly.ports.measuring import QueueSample
 from onceonly.ports.transport import Depth, Topology
 from onceonly.sql.database import Database
 from onceonly.sql.options import LEASE_SECONDS, MAX_BODY, queue_traits
@@ -197,6 +198,15 @@ class SqlTransport:
             if found.first() is None:
                 raise _missing(self._endpoint)
 
+    async def measure_queue(self, endpoint: str, limit: int) -> QueueSample:
+        """Look at a queue by its index; see `ports.measuring`. Of what is not visible yet, the earliest is looked at first."""
+        asked = {"of": endpoint, "most": limit, **self._moved()}
+        async with self._database.reading() as connection:
+            declared, waiting, held, later, age = (await connection.execute(self._sql.sample, asked)).one()
+        if not declared:
+            raise _missing(endpoint)
+        return QueueSample(waiting=waiting, held=int(held), delayed=later - int(held), oldest=max(0, age or 0))
+
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
         """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
         if self._database.dialect.single_writer and not self._expects_more:
@@ -310,6 +320,12 @@ class Routes(Struct, frozen=True):
         return not send.to or send.to in self.known
 
 
+def _missing(endpoint: str) -> QueueMissing:
+    return QueueMissing(
+        f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
+    )
+
+
 def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:
     if not queues:
         return []
@@ -345,12 +361,6 @@ def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]
     for token, numbers in groups.items():
         for part in _chunks(numbers):
             yield token, part
-
-
-def _missing(endpoint: str) -> QueueMissing:
-    return QueueMissing(
-        f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
-    )
 
 
 def _chunks(items: Sequence[_Part]) -> Iterator[list[_Part]]:

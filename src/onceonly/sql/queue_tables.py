@@ -154,6 +154,25 @@ class Statements:
         rest = later.subquery()
         return select(declared, soon, rest.c.held, rest.c.all - rest.c.held)
 
+    @cached_property
+    def sample(self) -> Select[Any]:
+        """Count (declared, waiting, held, later, age of the oldest) `of` a queue, each number up to `most`."""
+        columns = self.messages.c
+        now, most = self._now, bindparam("most", type_=Integer())
+        here = columns.queue == bindparam("of")
+        soon = select(columns.seq).where(here, columns.visible_at <= now).limit(most).subquery()
+        later = select(columns.leases).where(here, columns.visible_at > now).limit(most).subquery()
+        held = select(func.coalesce(func.sum(case((later.c.leases > 0, 1), else_=0)), 0)).scalar_subquery()
+        first = select(func.min(columns.visible_at)).where(here).scalar_subquery()
+        declared = select(func.count()).select_from(self.queues).where(self.queues.c.name == bindparam("of")).scalar_subquery()
+        return select(
+            declared,
+            select(func.count()).select_from(soon).scalar_subquery(),
+            held,
+            select(func.count()).select_from(later).scalar_subquery(),
+            now - first,
+        )
+
     def _ready(self) -> Select[Any]:
         columns = self.messages.c
         return select(columns.seq).where(columns.queue == bindparam("of"), columns.visible_at <= self._now)

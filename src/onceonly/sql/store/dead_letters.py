@@ -12,6 +12,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
 from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, PlacedLetter
+from onceonly.ports.measuring import AgedCount
 from onceonly.sql.columns import READABLE
 from onceonly.sql.database import Database
 from onceonly.sql.store.actions import SqlActionLog
@@ -70,6 +71,15 @@ class SqlDeadLetters:
         """Count letters."""
         async with self._database.reading() as connection:
             return await connection.scalar(select(func.count()).select_from(self._letters).where(self._matching(chosen))) or 0
+
+    async def measure_letters(self, endpoint: str, limit: int) -> AgedCount:
+        """Count the letters of an endpoint up to a limit; see `ports.measuring`."""
+        letters = self._letters.c
+        some = select(letters.position).where(letters.endpoint == endpoint).limit(limit).subquery()
+        count = select(func.count()).select_from(some)
+        first = select(letters.stored_at).where(letters.endpoint == endpoint).order_by(letters.position).limit(1)
+        async with self._database.reading() as connection:
+            return AgedCount(count=await connection.scalar(count) or 0, oldest=await connection.scalar(first) or 0)
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters, in one database transaction."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import ConflictError, LockTimeout
@@ -13,6 +13,7 @@ from onceonly.model.record import Record
 from onceonly.model.ring import BUCKETS
 from onceonly.model.transaction import longest_commit
 from onceonly.ports.environment import Clock
+from onceonly.ports.measuring import AgedCount
 from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
@@ -153,6 +154,15 @@ class SqlStore:
         """List records that wait, oldest first; see the port."""
         async with self._database.reading() as connection:
             return await connection.run_sync(read_undispatched, self._tables, self._endpoint, OldRecords(older_than, limit))
+
+    async def measure_records(self, limit: int) -> AgedCount:
+        """Count the records of this endpoint up to a limit, by the index on their age; see `ports.measuring`."""
+        records = self._tables.records.c
+        some = select(records.stored_at).where(records.endpoint == self._endpoint).limit(limit).subquery()
+        first = select(func.min(records.stored_at)).where(records.endpoint == self._endpoint)
+        async with self._database.reading() as connection:
+            count = await connection.scalar(select(func.count()).select_from(some)) or 0
+            return AgedCount(count=count, oldest=await connection.scalar(first) or 0)
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""
