@@ -13,7 +13,8 @@ from tests.servers.available import MISSING, Server, gone
 CHROMIUM = Server("Chromium", "ONCEONLY_CHROMIUM", "chromium")
 FAKETIME = Server("faketime", "ONCEONLY_FAKETIME", "faketime")
 PGBOUNCER = Server("PgBouncer", "ONCEONLY_PGBOUNCER", "pgbouncer")
-PROGRAMS = (CHROMIUM, FAKETIME, PGBOUNCER)
+PROMETHEUS = Server("Prometheus", "ONCEONLY_PROMETHEUS", "prometheus")
+PROGRAMS = (CHROMIUM, FAKETIME, PGBOUNCER, PROMETHEUS)
 
 _SYSTEM = "/usr/sbin:/sbin:/usr/local/sbin"
 
@@ -46,6 +47,14 @@ def faketime_library() -> str:
     if found is None:
         raise gone(FAKETIME, "faketime's library is not where Debian has it")
     return str(found)
+
+
+def promtool() -> str:
+    """Give the path of the program that tests rules of Prometheus; skips or fails like `program`."""
+    beside = Path(program(PROMETHEUS)).with_name("promtool")
+    if not beside.exists():
+        raise gone(PROMETHEUS, f"there is no promtool beside {beside.with_name('prometheus')}")
+    return str(beside)
 
 
 def _find(wanted: Server) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, dead_actions, dead_files, janitor, plan, relay, run, schema, send, status, topology
+from onceonly.cli import dead, dead_actions, dead_files, janitor, monitoring, plan, relay, run, schema, send, status, topology
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.cli.plugins import add_plugins
@@ -56,6 +56,7 @@ dead.app.command("import")(dead_files.import_)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schema.app, name="schema")
 app.add_typer(topology.app, name="topology")
+app.add_typer(monitoring.app, name="metrics")
 app.command()(demo)
 
 

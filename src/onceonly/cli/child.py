@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,14 +12,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from onceonly.assembly import wire
+from onceonly.assembly import shown, wire
 from onceonly.assembly.documents import TOLD
+from onceonly.assembly.pools import pool_connections
 from onceonly.cli.health import health_path
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import UrlOverrides
 from onceonly.config.endpoint import Settings
+from onceonly.config.messaging_system import messaging_system
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
@@ -28,9 +30,14 @@ from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Traits
+from onceonly.runtime.metrics.catalog import LOOP_LAG, POOL
+from onceonly.runtime.metrics.loop_lag import record_lag
+from onceonly.runtime.metrics.observer import EndpointLabels, MetricsObserver
+from onceonly.runtime.metrics.series import Instrument, SeriesFile, series_path
 from onceonly.runtime.observe.health_state import HealthObserver, keep_written, write_health
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
-from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.observe.observer import Observer, Observers
+from onceonly.runtime.observe.outcomes import OutcomeObserver
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.startup import StartupWait
@@ -52,6 +59,8 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     debug: bool = False
     tells: bool = False
     """Whether each process leaves word how it finds its endpoints."""
+    measures: bool = False
+    """Whether each process counts for `/metrics`, in the file of its number."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -112,7 +121,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
-            async with _observed(plan, health_path(Path(counters_path).parent, index)) as observer:
+            async with _observed(plan, loaded, Path(counters_path).parent, index) as observer:
                 # each endpoint starts by itself: none waits for a server that another one needs
                 runs = [
                     host_of(endpoint).run(stop, settings=settings, observer=observer, counters=row)
@@ -130,18 +139,47 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
 
 
 @asynccontextmanager
-async def _observed(plan: ChildPlan, path: Path) -> AsyncIterator[Observer]:
-    """Give what watches this process: its log, and, where somebody may ask how it is, what it leaves word of."""
+async def _observed(
+    plan: ChildPlan, loaded: Sequence[tuple[Endpoint, Settings]], folder: Path, index: int
+) -> AsyncIterator[Observer]:
+    """Give what watches this process: its log, what it leaves word of where somebody may ask, and its metrics."""
     if not plan.tells:
         yield Logs()
         return
-    health_observer = HealthObserver()
+    health_observer, path = HealthObserver(), health_path(folder, index)
     write_health(health_observer, path)  # before the first tick: what the process before it left is of no worth
-    writing = asyncio.create_task(keep_written(health_observer, path))
-    try:
-        yield health_observer
-    finally:
-        writing.cancel()
+    async with AsyncExitStack() as stack:
+        _beside(stack, keep_written(health_observer, path))
+        if not plan.measures:
+            yield health_observer
+            return
+        series = stack.enter_context(SeriesFile(series_path(folder, index)))
+        series.reset_gauges()
+        metrics = MetricsObserver(series, [labels_of(endpoint, settings) for endpoint, settings in loaded])
+        _beside(stack, record_lag(series.instrument(LOOP_LAG), index, partial(_look_at_pools, series.instrument(POOL))))
+        yield Observers(health_observer, OutcomeObserver(metrics), metrics)
+
+
+def _look_at_pools(instrument: Instrument) -> None:
+    for pool in pool_connections():
+        instrument.add((pool.system, pool.state), pool.number)
+
+
+def _beside(stack: AsyncExitStack, work: Coroutine[object, object, None]) -> None:
+    """Do some work until the stack is closed."""
+    stack.callback(asyncio.ensure_future(work).cancel)
+
+
+def labels_of(endpoint: Endpoint, settings: Settings) -> EndpointLabels:
+    """Return what metrics say about an endpoint."""
+    topology = endpoint.topology()
+    return EndpointLabels(
+        name=endpoint.name,
+        system=messaging_system(settings.places.transport),
+        types=frozenset((*topology.events, *topology.commands)),
+        store=shown(settings.store),
+        has_buckets=settings.places.store.is_sql and settings.plan.history is not None,
+    )
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`/live` and `/ready`: what the parent of all processes answers about them, at one address."""
+"""`/live` and `/ready`: what the parent of all processes answers about them, at one address, with `/metrics`."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, TypeAlias
 
 import typer
@@ -18,7 +19,7 @@ from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, liveness, readiness
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.health_state import read_health
-from onceonly.runtime.observe.http import HealthReply, serving
+from onceonly.runtime.observe.http import HealthReply, Pages, serving
 
 HealthOption: TypeAlias = Annotated[
     str | None,
@@ -26,7 +27,7 @@ HealthOption: TypeAlias = Annotated[
         "--health",
         envvar="ONCEONLY_HEALTH",
         metavar="HOST:PORT",
-        help="Serve GET /live and /ready here. A port alone binds to localhost.",
+        help="Serve GET /live, /ready and /metrics here. A port alone binds to localhost.",
     ),
 ]
 
@@ -78,12 +79,12 @@ class HealthSource:
         return _reply(readiness(processes, self._endpoints, patience=self._patience, now=LIVE.clock.now()))
 
     @asynccontextmanager
-    async def open(self, address: Address | None) -> AsyncIterator[None]:
-        """Answer at this address, and log which it is; nowhere without one. Raises SetupError."""
+    async def open(self, address: Address | None, more: Pages = MappingProxyType({})) -> AsyncIterator[None]:
+        """Answer at this address, with `more` pages, and log which it is; nowhere without one. Raises SetupError."""
         if address is None:
             yield
             return
-        async with serving(address, {"/live": self.live, "/ready": self.ready}) as listening:
+        async with serving(address, {"/live": self.live, "/ready": self.ready, **more}) as listening:
             _log.info("health server listening", extra={"address": str(listening)})
             yield
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,9 @@ from onceonly.assembly.documents import TOLD
 from onceonly.cli.child import ChildPlan, check, opened, work
 from onceonly.cli.debugger import Debugger
 from onceonly.cli.drain import DrainedQueue, stop_when_drained, unsent_records
+from onceonly.cli.gauges import reading_gauges
 from onceonly.cli.health import HealthOption, HealthSource, address_of, vitals_in
+from onceonly.cli.metrics import MetricsPage, can_serve_metrics, metrics_missing
 from onceonly.cli.output import refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
@@ -26,7 +29,9 @@ from onceonly.endpoint.host import host_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import counted
+from onceonly.runtime.metrics.series import SharedSeries
 from onceonly.runtime.observe.blocked import monitored_loop
+from onceonly.runtime.observe.http import Pages
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.child import SETUP, answer_breakpoints, new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, SharedCounters
@@ -91,7 +96,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
 
     A process that dies or hangs is replaced, and its messages are delivered again. If a server is unreachable, the command
     retries until it answers. With --health, GET /live and /ready report the state of all processes: 200, or 503 if they need
-    attention.
+    attention. GET /metrics has their numbers for Prometheus.
 
     Exits with code 2 if the configuration is wrong. With --drain, exits with code 1 if delayed or unsent messages are left.
     """
@@ -126,7 +131,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
 def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> int:
     loaded = plan.load()
     address = address_of(plan.health, loaded)
-    plan = msgspec.structs.replace(plan, tells=address is not None)
+    measures = address is not None and can_serve_metrics()
+    plan = msgspec.structs.replace(plan, tells=address is not None, measures=measures)
     grace = max(settings.worker.grace for _, settings in loaded)
     watchdog = max(host_of(endpoint).handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
     supervisor = Supervisor(
@@ -142,7 +148,16 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
     desk = HealthSource(names, supervisor.pulses, vitals_in(counters.path.parent), patience=watchdog / HANGS, progress=watchdog)
 
     async def answering() -> int:
-        async with desk.open(address):
+        async with AsyncExitStack() as stack:
+            pages: Pages = {"/metrics": metrics_missing}
+            if measures:
+                series = stack.enter_context(SharedSeries(counters.path.parent, counters.rows))
+                subscribed = [(settings, endpoint.topology().events) for endpoint, settings in loaded]
+                gauges = await stack.enter_async_context(reading_gauges(subscribed))
+                silent = watchdog / HANGS
+                page = MetricsPage(series, [each for _, each in loaded], supervisor.pulses, silent=silent, gauges=gauges)
+                pages = {"/metrics": page}
+            await stack.enter_async_context(desk.open(address, pages))
             return await _until_signal(loaded, supervisor, desk, reload=reload)
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -31,6 +31,7 @@ from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.observe.blocked import monitored_loop
+from onceonly.runtime.observe.observed import by_relay
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.observe.telemetry import (
     NO_TASK_SPANS,
@@ -187,9 +188,8 @@ class Host:
             worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
-            runners.append(
-                Relay(searched, after=after, grace=grace, notifier=self.notifier, environment=environment, spans=spans)
-            )
+            relayed = by_relay(searched)
+            runners.append(Relay(relayed, after=after, grace=grace, notifier=self.notifier, environment=environment, spans=spans))
         if janitor is not None:
             runners.append(janitor)
         return tuple(runners)

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakSet
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
@@ -41,6 +42,27 @@ Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
 
 
+_OPENED: "WeakSet[Database]" = WeakSet()
+
+
+class PoolUse(NamedTuple):
+    """How many connections of pools are used, and how many are open and idle."""
+
+    used: int
+    idle: int
+
+
+def pool_use() -> dict[str, PoolUse]:
+    """Return the use of the pools of all databases that this process has opened, by the name of the system."""
+    found: dict[str, PoolUse] = {}
+    for engine in {database.engine.sync_engine for database in _OPENED}:
+        if isinstance(pool := engine.pool, QueuePool):
+            system = engine.dialect.name
+            before = found.get(system, PoolUse(0, 0))
+            found[system] = PoolUse(before.used + pool.checkedout(), before.idle + pool.checkedin())
+    return found
+
+
 class Database:
     """One SQL database in one process. Several adapters share it; who opened it closes it."""
 
@@ -69,6 +91,7 @@ class Database:
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
         self.notifications = Notifications(dialect, engine, (place.schema, place.prefix), self.ready)
+        _OPENED.add(self)
 
     async def ready(self) -> None:
         """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.

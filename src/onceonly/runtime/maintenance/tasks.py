@@ -26,6 +26,9 @@ PAGE = 1000
 LATE_PARTS = 4
 """A bucket is late when it could have been rotated for a quarter of its slice's width: two whole ones are to spare."""
 
+ROTATION = "recycling slots"
+"""The name of the task that rotates time buckets, as journals store it."""
+
 _ROTATABLE = frozenset({TimeBucketState.OLD, TimeBucketState.UNLABELLED})
 
 
@@ -61,7 +64,7 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
             yield MaintenanceTask(
                 "sending old records", maintenance.interval, lambda: send_old(ports, pending, old()), urgent=True
             )
-        yield MaintenanceTask("recycling slots", maintenance.interval, buckets.rotate, urgent=True)
+        yield MaintenanceTask(ROTATION, maintenance.interval, buckets.rotate, urgent=True)
         yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
     if maintenance.letters is not None:
         yield from _letter_tasks(maintenance.letters, ports.endpoint, maintenance.interval, clock=clock)

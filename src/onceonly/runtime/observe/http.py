@@ -1,4 +1,4 @@
-"""A few lines of HTTP: short answers in JSON to GET and HEAD, for whoever watches a process. Strict, and never for long.
+"""A few lines of HTTP: short answers to GET and HEAD, for whoever watches a process. Strict, and never for long.
 
 One request a connection. What is not understood is refused, what takes too long or is too large is cut off, and so are
 connections beyond a number: this is no web server.
@@ -6,7 +6,7 @@ connections beyond a number: this is no web server.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import NamedTuple
@@ -26,15 +26,22 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 _END = b"\r\n\r\n"
 
 
+class TextBody(NamedTuple):
+    """A body that is not JSON, and its type."""
+
+    content_type: str
+    content: bytes
+
+
 class HealthReply(NamedTuple):
-    """An answer: its status, and what its body says in JSON."""
+    """An answer: its status, and what its body says in JSON, or a `TextBody`."""
 
     status: HTTPStatus
     body: object
 
 
-Pages = Mapping[str, Callable[[], HealthReply]]
-"""What is answered, by path. Called in the event loop: it waits for nothing."""
+Pages = Mapping[str, Callable[[], HealthReply | Awaitable[HealthReply]]]
+"""What is answered, by path. Called in the event loop. One that waits has less than `REQUEST_SECONDS` for it."""
 
 
 @asynccontextmanager
@@ -93,7 +100,7 @@ class _Site:
                 return  # it said nothing: a look whether anybody listens
             method, reply = b"", _problem(HTTPStatus.BAD_REQUEST)
         else:
-            method, reply = self._route(request)
+            method, reply = await self._route(request)
         writer.write(_written(reply, with_body=method != b"HEAD"))
         await writer.drain()
         writer.write_eof()
@@ -101,7 +108,7 @@ class _Site:
             while await reader.read(MOST_BYTES):  # until the other side has read the answer, and closes
                 pass
 
-    def _route(self, request: bytes) -> tuple[bytes, HealthReply]:
+    async def _route(self, request: bytes) -> tuple[bytes, HealthReply]:
         line, *headers = request[: -len(_END)].split(b"\r\n")
         found = _REQUEST.fullmatch(line)
         if found is None or not all(_HEADER.fullmatch(header) for header in headers):
@@ -110,7 +117,10 @@ class _Site:
         if method not in (b"GET", b"HEAD"):
             return method, _problem(HTTPStatus.METHOD_NOT_ALLOWED)
         page = self._pages.get(path)
-        return method, page() if page is not None else _problem(HTTPStatus.NOT_FOUND, there_is=sorted(self._pages))
+        if page is None:
+            return method, _problem(HTTPStatus.NOT_FOUND, there_is=sorted(self._pages))
+        reply = page()
+        return method, reply if isinstance(reply, HealthReply) else await reply
 
 
 def _problem(status: HTTPStatus, **more: object) -> HealthReply:
@@ -118,10 +128,13 @@ def _problem(status: HTTPStatus, **more: object) -> HealthReply:
 
 
 def _written(reply: HealthReply, *, with_body: bool) -> bytes:
-    body = to_json(reply.body, indent=2).encode() + b"\n"
+    if isinstance(reply.body, TextBody):
+        content_type, body = reply.body
+    else:
+        content_type, body = "application/json", to_json(reply.body, indent=2).encode() + b"\n"
     allow = "allow: GET, HEAD\r\n" if reply.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (
-        f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\ncontent-type: application/json\r\n"
+        f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\ncontent-type: {content_type}\r\n"
         f"content-length: {len(body)}\r\ncache-control: no-store\r\n{allow}connection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")

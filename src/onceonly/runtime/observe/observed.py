@@ -1,6 +1,7 @@
 """Ports whose every call is enclosed by an observer: one generic wrapper, and a table of the calls of each port."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onceonly.algorithms.effects import NoArtifacts
@@ -9,6 +10,7 @@ from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.starts import NoStarts
+from onceonly.ports.transport import Transport
 from onceonly.runtime.observe.observer import Observer, Point, PortCall, read_observers
 
 _Port = TypeVar("_Port")
@@ -105,8 +107,14 @@ class ObservedPort:
 
     def __init__(self, port: Any, table: Mapping[str, ObservedCall], endpoint: str, observer: Observer) -> None:
         self._port = port
+        self._observing = table, endpoint, observer
         for name, watched in table.items():
             setattr(self, name, _enclosed((port, name), watched, endpoint, observer))
+
+    def of_relay(self) -> "ObservedPort":
+        """Return the same for a relay: its calls say that a relay made them."""
+        table, endpoint, observer = self._observing
+        return ObservedPort(self._port, table, endpoint, _MarksRelay(observer))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
@@ -138,6 +146,24 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
     )
 
 
+class _MarksRelay:
+    """Tells an observer that a relay makes these calls."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
+        """Mark the call, and let the observer enclose it."""
+        call.by_relay = True
+        return self._observer.around(call)
+
+
+def by_relay(ports: RelayPorts) -> RelayPorts:
+    """Return these ports of an endpoint for its relay. Its sends are marked, where they are observed."""
+    transport: Any = ports.transport
+    return ports._replace(transport=transport.of_relay()) if isinstance(transport, ObservedPort) else ports
+
+
 def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
     """Return the ports of a relay, observed."""
 
@@ -149,7 +175,7 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
         pending=watched(ports.pending, PENDING),
         admission=watched(ports.admission, ADMISSION),
         effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
-        transport=watched(ports.transport, TRANSPORT),
+        transport=cast("Transport", ObservedPort(ports.transport, TRANSPORT, ports.endpoint, _MarksRelay(observer))),
     )
 
 

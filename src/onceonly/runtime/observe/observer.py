@@ -67,7 +67,8 @@ class Point(StrEnum):
 class PortCall(Struct):
     """One port call: what it is, whose, and about which items (messages, records, sends, deliveries, letters).
 
-    `result` is what the call returned, there once it has returned. `port` is the object that is called.
+    `result` is what the call returned, there once it has returned. `port` is the object that is called. `by_relay` is true for
+    what a relay sends.
     """
 
     point: Point
@@ -75,6 +76,7 @@ class PortCall(Struct):
     items: Sequence[Any] = ()
     result: Any = None
     port: Any = None
+    by_relay: bool = False
 
     @property
     def count(self) -> int:

@@ -1,0 +1,185 @@
+"""Gauges: what `/metrics` reads from databases and brokers, at most every few seconds, however many scrape.
+
+Each part of an endpoint is read by itself, on a connection that stays open. A part that does not answer in time has no gauges,
+and `onceonly.source.up` is 0: what is unknown is never reported as 0.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+from onceonly.assembly import look_at_store, open_dead_letters, open_transport, shown
+from onceonly.assembly.opened import OpenedStore
+from onceonly.cli.places import looked_at, refuse_missing
+from onceonly.config.endpoint import Settings
+from onceonly.model.errors import QueueMissing
+from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.ports.measuring import EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords
+from onceonly.ports.transport import Transport
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.maintenance.tasks import late_buckets
+from onceonly.runtime.metrics import catalog
+from onceonly.runtime.metrics.series import Row
+
+EVERY_SECONDS = 5.0
+"""Seconds between two reads of a part, at least."""
+ANSWER_SECONDS = 2.0
+"""Seconds that a part may take, its connection included."""
+MOST_QUEUED = 100_001
+MOST_RECORDS = 10_001
+"""Up to these numbers messages, records and dead letters are counted. The number itself means "or more"."""
+
+Values = dict[Row, float]
+Reading = Callable[[Any], Awaitable[Values]]
+
+
+class GaugePart:
+    """One part of an endpoint, such as its store, and what was read from it last."""
+
+    def __init__(
+        self, endpoint: str, name: str, opening: Callable[[], AbstractAsyncContextManager[Any]], read: Reading
+    ) -> None:
+        """Read what `opening` opens. It is opened again after an error."""
+        self._up: Row = (catalog.UP, (endpoint, name))
+        self._opening, self._read = opening, read
+        self._stack = AsyncExitStack()
+        self._opened: Any = None
+
+    async def refresh(self) -> Values:
+        """Read it. Never raises because of a server: then only `onceonly.source.up` is there."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._opened is None:
+                    self._opened = await self._stack.enter_async_context(self._opening())
+                return {self._up: 1, **await self._read(self._opened)}
+        except Exception:  # noqa: BLE001 - whatever a driver raises: it is down, and the log of the workers says why
+            await self.close()
+            return {self._up: 0}
+
+    async def close(self) -> None:
+        """Close what is open."""
+        stack, self._stack, self._opened = self._stack, AsyncExitStack(), None
+        with suppress(Exception):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await stack.aclose()
+
+
+class GaugeReader:
+    """Reads the parts of all endpoints together, when somebody asks and the last read is old enough."""
+
+    def __init__(self, parts: Sequence[GaugePart], *, every: float = EVERY_SECONDS) -> None:
+        self._parts = parts
+        self._every = every
+        self._values: Values = {}
+        self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def values(self) -> Values:
+        """Return the values of the last read, which is at most `every` seconds old."""
+        now = asyncio.get_running_loop().time()
+        if self._read_at is None or now - self._read_at >= self._every:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._refresh())
+            await asyncio.wait([self._reading])  # who gives up does not end it for the others, and `close` ends no scrape
+        return self._values
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._reading is not None:
+            self._reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        for part in self._parts:
+            await part.close()
+
+    async def _refresh(self) -> None:
+        found = await asyncio.gather(*(part.refresh() for part in self._parts))
+        self._values = {row: value for values in found for row, value in values.items()}
+        self._read_at = asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def reading_gauges(endpoints: Sequence[tuple[Settings, Sequence[str]]]) -> AsyncIterator[GaugeReader]:
+    """Read the gauges of these endpoints, given with the events that each subscribes to."""
+    reader = GaugeReader([part for settings, events in endpoints for part in parts_of(settings, events)])
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+def parts_of(settings: Settings, events: Sequence[str]) -> list[GaugePart]:
+    """List what can be read of an endpoint. What is in the memory of its process cannot be."""
+    places, name = settings.places, settings.name
+    parts: list[GaugePart] = []
+    if not places.transport.in_process:
+        opening = lambda: open_transport(looked_at(settings.transport), name)  # noqa: E731 - raises where the file is missing
+        parts.append(GaugePart(name, "transport", opening, partial(_read_queue, name, events)))
+    if not (places.store.in_process or places.store.keeps_documents):
+        parts.append(GaugePart(name, "store", partial(_open_store, settings), partial(_read_store, settings)))
+    letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
+    if not places.dead_letters.in_process:
+        opening_letters = lambda: open_dead_letters(looked_at(letters_in))  # noqa: E731 - the same
+        parts.append(GaugePart(name, "dead letters", opening_letters, partial(_read_letters, name)))
+    return parts
+
+
+@asynccontextmanager
+async def _open_store(settings: Settings) -> AsyncIterator[OpenedStore]:
+    refuse_missing(settings.store)
+    async with look_at_store(settings) as opened:
+        yield opened
+
+
+async def _read_queue(name: str, events: Sequence[str], transport: Transport) -> Values:
+    try:
+        if not isinstance(transport, MeasuresQueue):
+            depth = await transport.depth(name, events)
+            return _states(name, depth.waiting, depth.held, depth.delayed)
+        sample = await transport.measure_queue(name, MOST_QUEUED)
+    except QueueMissing:  # it has never run: there is nothing to say about it
+        return {}
+    states = _states(name, sample.waiting, sample.held, sample.delayed)
+    return {**states, (catalog.QUEUE_OLDEST, (name,)): sample.oldest / 1000}
+
+
+def _states(name: str, waiting: int, held: int, delayed: int) -> Values:
+    numbers = {"waiting": waiting, "held": held, "delayed": delayed}
+    return {(catalog.QUEUE_MESSAGES, (name, state)): number for state, number in numbers.items()}
+
+
+async def _read_store(settings: Settings, opened: OpenedStore) -> Values:
+    name, store = settings.name, shown(settings.store)
+    values: Values = {}
+    if isinstance(opened.pending, MeasuresRecords):
+        records = await opened.pending.measure_records(MOST_RECORDS)
+        values[catalog.PENDING, (name,)] = records.count
+        values[catalog.PENDING_OLDEST, (name,)] = _age(records.oldest)
+    journal = await opened.journals.read() if opened.journals is not None else None
+    for task, run in journal.chores.items() if journal is not None else ():
+        values[catalog.MAINTENANCE, (name, task)] = run.at / 1000
+    if opened.ring is not None:
+        values[catalog.BUCKETS_LATE, (store,)] = len(await late_buckets(opened.ring))
+        estimate = await opened.ring.estimate() if isinstance(opened.ring, EstimatesClaims) else None
+        if estimate is not None:
+            values[catalog.CLAIMS, (store,)] = estimate
+    for kind, count in (await opened.unsubscribed.read()).items() if opened.unsubscribed is not None else ():
+        values[catalog.UNSUBSCRIBED, (name, kind)] = count
+    return values
+
+
+async def _read_letters(name: str, letters: DeadLetters) -> Values:
+    if isinstance(letters, MeasuresLetters):
+        sample = await letters.measure_letters(name, MOST_RECORDS)
+        count, oldest = sample.count, sample.oldest
+    else:
+        chosen = Filter(endpoint=name)
+        count = await letters.count(chosen)
+        oldest = next((letter.at for letter in await letters.page(chosen, limit=1)), 0)
+    return {(catalog.DEAD_LETTERS, (name,)): count, (catalog.DEAD_LETTERS_OLDEST, (name,)): _age(oldest)}
+
+
+def _age(stored_at: int) -> float:
+    return max(0, LIVE.clock.now() - stored_at) / 1000 if stored_at else 0.0

@@ -1,0 +1,1 @@
+"""Alert rules, the Grafana dashboard, and Prometheus itself."""

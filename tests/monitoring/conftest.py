@@ -1,0 +1,5 @@
+"""What these tests share."""
+
+from tests.cli.conftest import onceonly
+
+__all__ = ["onceonly"]
