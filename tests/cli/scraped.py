@@ -59,9 +59,9 @@ def scrape(port: int) -> Scrape:
         return Scrape(answer.read().decode())
 
 
-def scrape_until(port: int, holds: Callable[[Scrape], bool]) -> Scrape:
+def scrape_until(port: int, holds: Callable[[Scrape], bool], patience: float = PATIENCE) -> Scrape:
     """Scrape until the numbers are as they should be; Prometheus has no other way."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not holds(found := scrape(port)):
         assert time.monotonic() < end, found.text
         time.sleep(0.1)

@@ -31,7 +31,8 @@ def test_the_numbers_of_two_processes_add_up_and_gauges_come_from_the_database(o
         onceonly.write("orders.jsonl", ORDERS)
         onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
         total = "onceonly_messages_total"
-        found = scrape_until(port, lambda found: found.total(total, endpoint="mailer", outcome="handled") == 3)
+        scrape_until(port, lambda found: found.total(total, endpoint="mailer", outcome="handled") == 3)
+        found = scrape_until(port, lambda found: found.total(total, endpoint="shop") == 4)
         assert found.total(total, endpoint="shop", outcome="handled") == 3
         assert found.total(total, endpoint="shop", outcome="dead_letter") == 1
         assert found.total("messaging_client_sent_messages_total", endpoint="shop") == 3
@@ -140,6 +141,28 @@ async def test_closing_ends_no_scrape() -> None:
     await server.asked.wait()
     await reader.close()
     assert await asking == {}
+
+
+async def test_a_scrape_does_not_wait_for_a_slow_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts are down in its answer. The read goes on."""
+    monkeypatch.setattr("onceonly.cli.gauges.SCRAPE_SECONDS", 0.1)
+    monkeypatch.setattr("onceonly.cli.gauges.ANSWER_SECONDS", 60.0)
+    server = ServerOfOneNumber()
+    server.is_silent = True
+    reader = GaugeReader([GaugePart("shop", "store", server.open, server.read)])
+    assert await reader.values() == {UP: 0}
+    assert server.reads == 1
+    await reader.close()
+
+
+async def test_a_store_is_opened_again_until_it_has_all_that_is_read() -> None:
+    """A store that no process has used yet has no time buckets."""
+    server = ServerOfOneNumber()
+    part = GaugePart("shop", "store", server.open, server.read, is_whole=lambda opened: opened.opened > 2)
+    reader = GaugeReader([part], every=0)
+    opened = [((await reader.values())[UP], server.opened) for _ in range(5)]
+    assert opened == [(1, 1), (1, 2), (1, 3), (1, 3), (1, 3)]
+    await reader.close()
 
 
 @pytest.mark.parametrize("trouble", ["is_away", "is_silent"])

@@ -1,5 +1,6 @@
 """A real Prometheus scrapes a real command: every metric that rules and dashboard use is there."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -17,18 +18,20 @@ import pytest
 from examples.shop_demo.rabbitmq import free_port
 from onceonly.cli.monitoring import shipped
 from onceonly.runtime.metrics.catalog import METRICS
-from tests.cli.probe import PATIENCE
 from tests.cli.scraped import Scrape, scrape_until
 from tests.cli.terminal import Terminal
 from tests.cli.test_health import probed
+from tests.servers.available import on_postgresql
 from tests.servers.debian import PROMETHEUS, program
 
+PATIENCE = 150.0
 DASHBOARD = json.loads(shipped("grafana.json"))
 EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
 SAMPLES = {sample for metric in METRICS for sample in metric.samples}
 LABELS = {label for metric in METRICS for label in metric.labels}
 UNHEARD = "    context.publish({'order': order.order_id}, type='Unheard')\n    context.publish("
 """An event without a subscriber, before the one that the shop publishes."""
+OFTEN = "metadata=metadata, janitor_interval=__import__('datetime').timedelta(seconds=1))"
 CONFIGURATION = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [alerts.yml]
@@ -101,21 +104,24 @@ def prometheus(folder: Path, scraped: int) -> Iterator[Server]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_prometheus_scrapes_a_command_and_has_each_metric_of_rules_and_dashboard(
     onceonly: Terminal, postgresql_url: str, tmp_path: Path
 ) -> None:
     """On PostgreSQL, which knows all of it. Each expression of the dashboard and each rule can be evaluated."""
     shop = onceonly.folder / "shop.py"
-    shop.write_text(shop.read_text().replace("    context.publish(", UNHEARD, 1))
+    shop.write_text(shop.read_text().replace("    context.publish(", UNHEARD, 1).replace("metadata=metadata)", OFTEN, 1))
     place = postgresql_url.replace("postgresql:", "postgresql+asyncpg:")
     places = ("--store", f"{place}?prefix=scraped_", "--transport", f"{place}?prefix=scraped_")
     onceonly("schema", "create", "shop:shop", *places[:2])
     onceonly("schema", "create", "shop:mailer", *places)
+    orders = "CREATE TABLE orders (line SERIAL PRIMARY KEY, id VARCHAR(40), total INTEGER)"  # only embedded databases make it
+    asyncio.run(on_postgresql(orders, url=postgresql_url))
     with probed(onceonly, "shop:shop", "shop:mailer", *places) as (run, port), prometheus(tmp_path, port) as server:
         onceonly.write("orders.jsonl", [{"order_id": f"A-{number}", "total": number - 1} for number in range(4)])
         send = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
         assert onceonly(*send, *places[2:]).code == 0
-        found = scrape_until(port, is_complete)
+        found = scrape_until(port, is_complete, PATIENCE)
         server.until('sum(onceonly_messages_total{onceonly_outcome="handled"})', lambda values: values == [6.0])
         assert server.values("up") == [1.0]
         stored = set(server.ask("label/__name__/values"))

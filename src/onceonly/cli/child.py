@@ -142,7 +142,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
 async def _observed(
     plan: ChildPlan, loaded: Sequence[tuple[Endpoint, Settings]], folder: Path, index: int
 ) -> AsyncIterator[Observer]:
-    """Give what watches this process: its log, what it leaves word of where somebody may ask, and its metrics."""
+    """Return the observer of this process: logs, and with `--health` the state of its endpoints and metrics."""
     if not plan.tells:
         yield Logs()
         return

@@ -1,6 +1,6 @@
 """Gauges: what `/metrics` reads from databases and brokers, at most every few seconds, however many scrape.
 
-Each part of an endpoint is read by itself, on a connection that stays open. A part that does not answer in time has no gauges,
+Each part of an endpoint is read separately, on a connection that stays open. A part that does not answer in time has no gauges,
 and `onceonly.source.up` is 0: what is unknown is never reported as 0.
 """
 
@@ -27,6 +27,8 @@ EVERY_SECONDS = 5.0
 """Seconds between two reads of a part, at least."""
 ANSWER_SECONDS = 2.0
 """Seconds that a part may take, its connection included."""
+SCRAPE_SECONDS = 3.0
+"""Seconds that a scrape waits for a read: less than the answer may take."""
 MOST_QUEUED = 100_001
 MOST_RECORDS = 10_001
 """Up to these numbers messages, records and dead letters are counted. The number itself means "or more"."""
@@ -39,11 +41,17 @@ class GaugePart:
     """One part of an endpoint, such as its store, and what was read from it last."""
 
     def __init__(
-        self, endpoint: str, name: str, opening: Callable[[], AbstractAsyncContextManager[Any]], read: Reading
+        self,
+        endpoint: str,
+        name: str,
+        opening: Callable[[], AbstractAsyncContextManager[Any]],
+        read: Reading,
+        *,
+        is_whole: Callable[[Any], bool] = lambda _: True,
     ) -> None:
-        """Read what `opening` opens. It is opened again after an error."""
-        self._up: Row = (catalog.UP, (endpoint, name))
-        self._opening, self._read = opening, read
+        """Read what `opening` opens. It is opened again after an error, and when what it opened is not whole yet."""
+        self.up: Row = (catalog.UP, (endpoint, name))
+        self._opening, self._read, self._is_whole = opening, read, is_whole
         self._stack = AsyncExitStack()
         self._opened: Any = None
 
@@ -53,10 +61,12 @@ class GaugePart:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if self._opened is None:
                     self._opened = await self._stack.enter_async_context(self._opening())
-                return {self._up: 1, **await self._read(self._opened)}
+                values = {self.up: 1.0, **await self._read(self._opened)}
         except Exception:  # noqa: BLE001 - whatever a driver raises: it is down, and the log of the workers says why
+            values = {self.up: 0.0}
+        if not values[self.up] or not self._is_whole(self._opened):
             await self.close()
-            return {self._up: 0}
+        return values
 
     async def close(self) -> None:
         """Close what is open."""
@@ -67,7 +77,7 @@ class GaugePart:
 
 
 class GaugeReader:
-    """Reads the parts of all endpoints together, when somebody asks and the last read is old enough."""
+    """Reads the parts of all endpoints together, for a scrape, if the last read is old enough."""
 
     def __init__(self, parts: Sequence[GaugePart], *, every: float = EVERY_SECONDS) -> None:
         self._parts = parts
@@ -77,12 +87,18 @@ class GaugeReader:
         self._reading: asyncio.Task[None] | None = None
 
     async def values(self) -> Values:
-        """Return the values of the last read, which is at most `every` seconds old."""
+        """Return the values of the last read, which is at most `every` seconds old.
+
+        A read that takes longer than a scrape may wait ends later. Until then all parts are down.
+        """
         now = asyncio.get_running_loop().time()
         if self._read_at is None or now - self._read_at >= self._every:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._refresh())
-            await asyncio.wait([self._reading])  # who gives up does not end it for the others, and `close` ends no scrape
+            # who gives up does not end it for the others, and `close` ends no scrape
+            done, _ = await asyncio.wait([self._reading], timeout=SCRAPE_SECONDS)
+            if not done:
+                return {part.up: 0.0 for part in self._parts}
         return self._values
 
     async def close(self) -> None:
@@ -118,7 +134,10 @@ def parts_of(settings: Settings, events: Sequence[str]) -> list[GaugePart]:
         opening = lambda: open_transport(looked_at(settings.transport), name)  # noqa: E731 - raises where the file is missing
         parts.append(GaugePart(name, "transport", opening, partial(_read_queue, name, events)))
     if not (places.store.in_process or places.store.keeps_documents):
-        parts.append(GaugePart(name, "store", partial(_open_store, settings), partial(_read_store, settings)))
+        # the ring is known once a process has cut time
+        is_whole = lambda opened: opened.ring is not None or settings.plan.history is None  # noqa: E731 - one use
+        reading = partial(_read_store, settings)
+        parts.append(GaugePart(name, "store", partial(_open_store, settings), reading, is_whole=is_whole))
     letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
     if not places.dead_letters.in_process:
         opening_letters = lambda: open_dead_letters(looked_at(letters_in))  # noqa: E731 - the same

@@ -1,4 +1,4 @@
-"""What a process measures from time to time: the lag of its event loop, and what it is asked to look at."""
+"""Measurements several times a second: the lag of the event loop, and a callback for other gauges."""
 
 import asyncio
 from collections.abc import Callable

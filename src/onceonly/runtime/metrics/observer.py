@@ -28,7 +28,7 @@ MOST_DESTINATIONS = 50
 OTHER_ERROR = "_OTHER"
 OTHER = "other"
 UNREADABLE, MISMATCH, INTERRUPTED = "unreadable", "mismatch", "interrupted"
-"""Kinds beside those of failures."""
+"""Further kinds, in addition to those of failures."""
 _KINDS = (
     *(FailureKind.EXCEPTION.value, FailureKind.TIMEOUT.value, FailureKind.COMMIT.value, FailureKind.KILLED.value),
     *(FailureKind.REFUSED.value, FailureKind.REJECTED.value),
@@ -40,7 +40,7 @@ KNOWN_VALUES = {
     catalog.CONFLICTS: ("lost_race", "deadlock", "unknown"),
     catalog.RECONNECTS: ("transport", "store"),
 }
-"""The values of the attribute beside the endpoint, of metrics that rarely change."""
+"""The values of the attribute other than the endpoint, of metrics that rarely change."""
 _SENDING = frozenset({Point.DISPATCH, Point.RETRY_COPY})
 _SETTLING = {Point.ACK: "ack", Point.RELEASE: "release", Point.EXTEND: "extend"}
 _PHASES = {Point.BEGIN: "begin", Point.COMMIT: "commit", Point.DISPATCH: "dispatch", Point.FORGET: "forget"}
@@ -82,7 +82,7 @@ class MetricsObserver:
     """Counts the calls of these endpoints' ports, and the outcomes of their messages, with the instruments of a meter."""
 
     def __init__(self, meter: Meter, endpoints: Iterable[EndpointLabels], *, clock: Clock = LIVE.clock) -> None:
-        """Observe these endpoints; calls of others are not counted. `clock` tells how old messages are."""
+        """Observe these endpoints; calls of others are not counted. `clock` determines the age of messages."""
         self._clock = clock
         self._labels = {labels.name: labels for labels in endpoints}
         self._error = CappedNames(MOST_ERRORS, OTHER_ERROR)
@@ -121,7 +121,7 @@ class MetricsObserver:
         return _MeasuredCall(self, call)
 
     def ended(self, call: PortCall, error: BaseException | None, seconds: float) -> None:
-        """Count a call that took so many seconds."""
+        """Count a call that took this many seconds."""
         labels = self._labels.get(call.endpoint)
         if labels is None:
             return

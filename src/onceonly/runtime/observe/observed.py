@@ -112,7 +112,7 @@ class ObservedPort:
             setattr(self, name, _enclosed((port, name), watched, endpoint, observer))
 
     def of_relay(self) -> "ObservedPort":
-        """Return the same for a relay: its calls say that a relay made them."""
+        """Return the same for a relay: its calls are marked as those of a relay."""
         table, endpoint, observer = self._observing
         return ObservedPort(self._port, table, endpoint, _MarksRelay(observer))
 
