@@ -6,8 +6,10 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from onceonly.runtime.metrics.catalog import METRICS, Source
 from tests.cli.probe import PATIENCE
 
+OF_SERVERS = {sample for metric in METRICS if metric.source is Source.SERVERS for sample in metric.samples}
 Labels = frozenset[tuple[str, str]]
 
 
@@ -45,9 +47,11 @@ class Scrape:
         return found[0] if found else None
 
     def decreased(self, before: "Scrape") -> Mapping[tuple[str, Labels], tuple[float, float]]:
-        """Return the counters that are less than in an earlier scrape, or gone."""
+        """Return the counters that are less than in an earlier scrape, or gone. One that a server keeps may be unknown."""
         pairs = {
-            key: (value, self.samples.get(key, -1.0)) for key, value in before.samples.items() if key[0] in before.cumulative
+            key: (value, self.samples.get(key, value if key[0] in OF_SERVERS else -1.0))
+            for key, value in before.samples.items()
+            if key[0] in before.cumulative
         }
         return {key: (was, now) for key, (was, now) in pairs.items() if now < was}
 
