@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # What cloud services are tested against; apart from .venv, so that their dependencies are theirs alone.
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
-EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
+EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 
 .PHONY: demo demo-shop test test-ci test-slow test-all check format verify docs bench
 

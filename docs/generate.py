@@ -24,6 +24,7 @@ GROUPS = {
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.starlette": "the same for Starlette",
         "onceonly.telemetry": "traces with OpenTelemetry",
+        "onceonly.dashboard": "the dashboard as an ASGI application",
         "onceonly.alembic": "onceonly's tables in Alembic migrations",
         "onceonly.sql.store.tables": "the tables, for migration tools",
     },

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, dead_actions, dead_files, janitor, monitoring, plan, relay, run, schema, send, status, topology
+from onceonly.cli import dashboard, dead, dead_actions, dead_files, janitor, monitoring, plan, relay, run, schema, send, status, topology
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.cli.plugins import add_plugins
@@ -46,6 +46,7 @@ app.command()(run.run)
 app.command()(relay.relay)
 app.command()(send.send)
 app.command()(status.status)
+app.command()(dashboard.dashboard)
 app.command()(janitor.janitor)
 app.command()(plan.plan)
 dead.app.command()(dead_actions.edit)

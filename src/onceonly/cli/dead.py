@@ -10,6 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from onceonly.assembly import open_dead_letters
+from onceonly.assembly.looking import looked_at
 from onceonly.cli.hints import pasteable
 from onceonly.cli.operating import opened_parts, operator
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
@@ -19,7 +20,6 @@ from onceonly.cli.places import (
     StoreOption,
     TransportOption,
     UrlOverrides,
-    looked_at,
     place_of,
 )
 from onceonly.cli.reaching import reached

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from onceonly.assembly.looking import looked_at
 from onceonly.cli.dead import SHORT_KEY, NoteOption, PlaceArgument, opened_letters
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
@@ -17,7 +18,6 @@ from onceonly.cli.places import (
     TransportOption,
     UrlOverrides,
     is_url,
-    looked_at,
     place_of,
 )
 from onceonly.model.action import Action, ActionItem, ItemOutcome

@@ -6,12 +6,13 @@ from typing import Annotated, BinaryIO
 import typer
 
 from onceonly.assembly import open_dead_letters
+from onceonly.assembly.looking import looked_at
 from onceonly.cli.dead import EndpointOption, GroupOption, PlaceArgument, ReasonOption, TypeOption, completed, filter_of
 from onceonly.cli.events import BadItem
 from onceonly.cli.files import reading, writing
 from onceonly.cli.letter_lines import ImportResult, read_lines, write_lines
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
-from onceonly.cli.places import CommandTarget, JsonOption, StoreOption, UrlOverrides, looked_at, place_of
+from onceonly.cli.places import CommandTarget, JsonOption, StoreOption, UrlOverrides, place_of
 from onceonly.cli.reaching import reached
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.operations.letters import LetterSelection, pages

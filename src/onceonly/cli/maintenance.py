@@ -8,8 +8,8 @@ from msgspec import Struct, structs
 from onceonly.assembly import look_at_store
 from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.documents import open_documents
+from onceonly.assembly.looking import looked_at
 from onceonly.assembly.token_issuer import count_live
-from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate

@@ -9,10 +9,11 @@ from functools import partial
 from msgspec.structs import replace
 
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
+from onceonly.assembly.looking import looked_at
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.operations import open_operations
 from onceonly.assembly.token_issuer import open_token_issuer
-from onceonly.cli.places import CommandTarget, looked_at, transport_of
+from onceonly.cli.places import CommandTarget, transport_of
 from onceonly.cli.reaching import answering, reached
 from onceonly.config.location import locate
 from onceonly.model.errors import OnceOnlyError

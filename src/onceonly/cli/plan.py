@@ -10,10 +10,11 @@ import typer
 from msgspec import Struct, structs
 
 from onceonly.assembly import look_at_ring, measure, refuse_ring, shown
+from onceonly.assembly.looking import looked_at
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import CommandTarget, StoreOption, UrlOverrides, is_url, looked_at, place_of
+from onceonly.cli.places import CommandTarget, StoreOption, UrlOverrides, is_url, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.config.deduplication import History
 from onceonly.config.location import locate

@@ -9,9 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.assembly import blobs, documents, open_database, schemas, shown
+from onceonly.assembly.looking import missing_file
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
-from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides, missing_file
+from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.cli.schema_parts import Component, SchemaPart, SchemaTarget, parts_of
 from onceonly.config.location import locate

@@ -11,11 +11,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from onceonly.assembly import look_at_store, open_dead_letters, open_transport
+from onceonly.assembly.looking import looked_at, refuse_missing
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
 from onceonly.cli.maintenance import MaintenanceState, count_left_behind, read_maintenance
 from onceonly.cli.output import answers, say, show_json, table_of
-from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides, looked_at, refuse_missing
+from onceonly.cli.places import JsonOption, StoreOption, TransportOption, UrlOverrides
 from onceonly.cli.reaching import answering
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings

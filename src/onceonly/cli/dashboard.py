@@ -1,0 +1,173 @@
+"""`onceonly dashboard`: serve the operations dashboard of endpoints."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from getpass import getpass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceonly.cli.loading import load_all
+from onceonly.cli.output import say, show
+from onceonly.formats.log_events import EventLogger
+from onceonly.model.address import Address, parse_address
+from onceonly.model.errors import DriverMissing, SetupError
+
+if TYPE_CHECKING:
+    from onceonly.dashboard import Authentication
+
+DEFAULT_ADDRESS = "127.0.0.1:8090"
+SHORTEST_PASSWORD = 12
+SECRET, USERS = "ONCEONLY_DASHBOARD_SECRET", "ONCEONLY_DASHBOARD_USERS"
+
+_log = EventLogger(logging.getLogger("onceonly.dashboard"))
+
+
+def dashboard(  # noqa: PLR0913 - one parameter for each option
+    endpoints: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints, such as shop:shop.", show_default=False),
+    ] = None,
+    *,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address to serve at. A port alone binds to localhost.")
+    ] = DEFAULT_ADDRESS,
+    users: Annotated[
+        str | None,
+        typer.Option("--users", metavar="FILE", help="File with lines NAME:HASH, for HTTP Basic."),
+    ] = None,
+    bearer: Annotated[
+        str | None, typer.Option("--bearer", metavar="FILE", help="File with lines NAME:HASH, for bearer tokens.")
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", metavar="NAME:ROLE,...", help="Roles of a user; * for all others. May be repeated."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Host name that browsers use. May be repeated [default: localhost]."),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Serve pages without actions.")] = False,
+    new_user: Annotated[
+        str | None, typer.Option("--new-user", metavar="NAME", help="Read a password, print a line for --users, and exit.")
+    ] = None,
+) -> None:
+    """Serve a web page with the state of endpoints.
+
+    Without --users, --bearer or the variable ONCEONLY_DASHBOARD_USERS (lines NAME:HASH) there is no login, and --listen must be
+    a loopback address. Terminate TLS in front of it. Needs the extra onceonly[dashboard].
+
+    Roles: view, body, retry, edit, delete, force. By default each user has all but force.
+
+    Several processes behind one address need the same ONCEONLY_DASHBOARD_SECRET.
+    """
+    if new_user is not None:
+        show(_new_line(new_user))
+        return
+    if not endpoints:
+        raise SetupError("no endpoint is named: `onceonly dashboard module:endpoint`, such as shop:shop")
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        raise SetupError(f"--listen: {error}") from error
+    loaded = load_all(endpoints)
+    _require("uvicorn")
+    from onceonly.dashboard import dashboard as application  # noqa: PLC0415 - needs the extra
+
+    auth = _authentication(address, users, bearer)
+    hosts = [*(host or ()), *_hosts_of(address)]
+    app = application(
+        *loaded, auth=auth, roles=_roles(role or ()), read_only=read_only, hosts=hosts, secret=os.environ.get(SECRET) or None
+    )
+    asyncio.run(_serve(app, address))
+
+
+def _authentication(address: Address, users: str | None, bearer: str | None) -> "Authentication":
+    """Select how people log in; nobody has to on a loopback address. Raises SetupError."""
+    from onceonly.dashboard import basic, loopback_only  # noqa: PLC0415 - needs the extra
+    from onceonly.dashboard import bearer as bearer_of  # noqa: PLC0415 - the same
+    from onceonly.dashboard.access import is_loopback, read_users  # noqa: PLC0415 - the same
+
+    listed = os.environ.get(USERS)
+    if users is not None and bearer is not None:
+        raise SetupError("--users and --bearer exclude each other: use one of them")
+    if bearer is not None:
+        return bearer_of(bearer)
+    if users is not None or listed:
+        return basic(users if users is not None else read_users(listed or "", f"variable {USERS}"))
+    if not is_loopback(address.host):
+        raise SetupError(
+            f"--listen {address} is reachable from other machines, and no login is set. Use --users FILE or --bearer FILE; "
+            "`onceonly dashboard --new-user NAME` prints a line of such a file"
+        )
+    return loopback_only()
+
+
+def _roles(given: list[str] | tuple[str, ...]) -> dict[str, list[str]] | None:
+    found: dict[str, list[str]] = {}
+    for each in given:
+        name, colon, roles = each.partition(":")
+        if not colon or not name:
+            raise SetupError(f"--role {each!r}: write NAME:ROLE,ROLE, such as ana:view,retry")
+        found.setdefault(name, []).extend(role.strip() for role in roles.split(",") if role.strip())
+    return found or None
+
+
+def _hosts_of(address: Address) -> list[str]:
+    """Return the names by which a browser on this machine asks; and the address itself, unless it stands for all."""
+    from onceonly.dashboard.gate import LOCAL_HOSTS  # noqa: PLC0415 - needs the extra
+
+    own = f"[{address.host}]" if ":" in address.host else address.host
+    return [*LOCAL_HOSTS, *([] if own in ("0.0.0.0", "[::]") else [own.lower()])]  # noqa: S104 - compared, not bound
+
+
+def _new_line(name: str) -> str:
+    _require("starlette", "jinja2")
+    from onceonly.dashboard import hash_password  # noqa: PLC0415 - needs the extra
+    from onceonly.dashboard.access import read_user  # noqa: PLC0415 - the same
+
+    if sys.stdin.isatty():
+        password = getpass("Password: ")
+        if password != getpass("Again: "):
+            raise SetupError("the passwords differ: run the command again")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if len(password) < SHORTEST_PASSWORD:
+        raise SetupError(f"the password has {len(password)} characters: use at least {SHORTEST_PASSWORD}")
+    line = f"{name}:{hash_password(password)}"
+    read_user(line)
+    return line
+
+
+def _require(*modules: str) -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - for this command only
+
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise DriverMissing(f"{' and '.join(missing)} is not installed: pip install 'onceonly[dashboard]'")
+
+
+async def _serve(app: object, address: Address) -> None:
+    import uvicorn  # noqa: PLC0415 - needs the extra
+
+    listening = _listen(address)
+    port = listening.getsockname()[1]
+    where = Address(address.host, port)
+    _log.info("dashboard listening", extra={"address": str(where)})
+    say(f"dashboard at http://{where}/ - press Ctrl-C to stop")
+    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="on")  # type: ignore[arg-type]
+    await uvicorn.Server(config).serve(sockets=[listening])
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(128)  # before the address is printed
+    except OSError as error:
+        raise SetupError(f"cannot listen at {address}: {error.strerror or error}. Use another --listen address") from error
+    return listening

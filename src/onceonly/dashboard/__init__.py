@@ -1,0 +1,72 @@
+"""The operations dashboard: an ASGI application that runs by `onceonly dashboard`, or mounted in an application of yours."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from onceonly.model.errors import DriverMissing, SetupError
+
+if missing := [name for name in ("starlette", "jinja2") if find_spec(name) is None]:
+    raise DriverMissing(f"{' and '.join(missing)}: not installed. Run: pip install 'onceonly[dashboard]'")
+
+from onceonly.dashboard.access import (
+    Authentication,
+    User,
+    application,
+    basic,
+    bearer,
+    check_roles,
+    hash_password,
+    loopback_only,
+)
+from onceonly.dashboard.app import Access, Dashboard
+from onceonly.dashboard.gate import FormTokens, check_hosts
+from onceonly.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["Authentication", "User", "application", "basic", "bearer", "dashboard", "hash_password", "loopback_only"]
+
+
+def dashboard(
+    *endpoints: Endpoint,
+    auth: Authentication | None = None,
+    roles: Mapping[str, Iterable[str]] | None = None,
+    read_only: bool = False,
+    hosts: Sequence[str] | None = None,
+    secret: str | bytes | None = None,
+) -> "ASGIApp":
+    """Return an ASGI application that shows these endpoints. Mount it under any prefix, or serve it alone.
+
+    * `auth`: `basic`, `bearer`, `application` or `loopback_only`. It is required.
+    * `roles`: the roles of each user by name, "*" for all others: "view", "body", "retry", "edit", "delete", "force". By
+      default all users have all roles but "force".
+    * `read_only`: whether the pages have no actions, whatever the roles.
+    * `hosts`: the host names in the address of the dashboard, without ports. Default: localhost, 127.0.0.1, [::1].
+    * `secret`: at least 16 characters, the same in each process that serves the dashboard. A single process needs none.
+
+    It starts to read the endpoints' places at the first request, or at the start of its lifespan. Raises SetupError.
+    """
+    if auth is None:
+        raise SetupError(
+            "the dashboard has no auth=. Use basic(users), bearer(tokens) or application(hook) of onceonly.dashboard. "
+            "loopback_only() accepts everyone on this machine"
+        )
+    _check(endpoints, auth)
+    access = Access(auth, check_roles(roles), check_hosts(hosts), read_only)
+    return Dashboard(endpoints, access, FormTokens(secret))
+
+
+def _check(endpoints: Sequence[Any], auth: object) -> None:
+    if not endpoints:
+        raise SetupError("the dashboard has no endpoint: dashboard(shop, billing, auth=...)")
+    if wrong := [each for each in endpoints if not isinstance(each, Endpoint)]:
+        raise SetupError(f"the dashboard shows endpoints, not {type(wrong[0]).__name__}: dashboard(shop, billing, auth=...)")
+    names = [each.settings.name for each in endpoints]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SetupError(f"two endpoints are named {', '.join(twice)}: give each a unique name")
+    if not hasattr(auth, "identify"):
+        raise SetupError(
+            f"auth must be basic(...), bearer(...), application(...) or loopback_only(), not {type(auth).__name__}"
+        )

@@ -1,0 +1,147 @@
+"""The state of an endpoint in one word, with the reasons and what to do. Pure: instants are arguments."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.dashboard.probes import Outage, Probe
+from onceonly.dashboard.watching import COUNTED, WatchedEndpoint
+from onceonly.model.durations import in_words
+from onceonly.model.wording import counted
+
+PENDING_SECONDS = 60
+"""The age from which a pending record is a trouble: the relay of a running process sends it within `relay_after`."""
+
+
+class Level(StrEnum):
+    """How an endpoint is. UNKNOWN: nothing was read yet."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    FAILING = "failing"
+    UNKNOWN = "unknown"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that needs attention. `since` is in milliseconds since 1970, 0 if unknown. `link` is a page, or empty."""
+
+    part: str
+    level: Level
+    reason: str
+    advice: str
+    since: int = 0
+    link: str = ""
+
+
+def level_of(watched: WatchedEndpoint, findings: tuple[Finding, ...]) -> Level:
+    """Return the worst level of the findings; UNKNOWN while a first read is missing."""
+    levels = {finding.level for finding in findings}
+    if Level.FAILING in levels:
+        return Level.FAILING
+    if any(probe.value is None and probe.outage is None for probe in watched.probes):
+        return Level.UNKNOWN
+    return Level.DEGRADED if levels else Level.HEALTHY
+
+
+def findings_of(watched: WatchedEndpoint, now: int) -> tuple[Finding, ...]:
+    """List what needs attention, the worst first."""
+    found = [*_outages(watched), *_handlers(watched), *_queue(watched), *_store(watched, now), *_letters(watched)]
+    return tuple(sorted(found, key=lambda finding: finding.level is not Level.FAILING))
+
+
+def _outages(watched: WatchedEndpoint) -> Iterator[Finding]:
+    settings = watched.settings
+    letters_apart = settings.places.dead_letters is not settings.places.store
+    places: list[tuple[str, Probe[Any, Any], object]] = [
+        ("store", watched.store, settings.places.store),
+        ("transport", watched.queue, settings.places.transport),
+    ]
+    if letters_apart or watched.store.outage is None:
+        places.append(("dead letters", watched.letters, settings.places.dead_letters))
+    for part, probe, place in places:
+        if (outage := probe.outage) is not None:
+            yield Finding(
+                part=part,
+                level=Level.FAILING,
+                reason=f"{place}: {outage.reason}",
+                advice=_advice_for(outage),
+                since=outage.since,
+            )
+
+
+def _advice_for(outage: Outage) -> str:
+    if outage.is_setup:
+        return "Correct the set-up as the text says. The page shows it within a minute."
+    return "Check that the server runs and that this machine reaches it. The page recovers without a reload."
+
+
+def _handlers(watched: WatchedEndpoint) -> Iterator[Finding]:
+    if watched.problem:
+        yield Finding(
+            part="handlers",
+            level=Level.FAILING,
+            reason=watched.problem,
+            advice="Correct the handlers: the endpoint does not start.",
+        )
+
+
+def _queue(watched: WatchedEndpoint) -> Iterator[Finding]:
+    state = watched.queue.value
+    has_queue = bool(watched.topology.events or watched.topology.commands)
+    if state is not None and state.depth is None and has_queue and watched.queue.outage is None:
+        yield Finding(
+            part="transport",
+            level=Level.DEGRADED,
+            reason="its queue does not exist: no process of it ran yet",
+            advice="Start it with `onceonly run`, or create the queue with `onceonly topology create`.",
+        )
+
+
+def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
+    state = watched.store.value
+    if state is None or watched.store.outage is not None:
+        return
+    if state.oldest is not None and state.oldest > PENDING_SECONDS:
+        number = state.pending or 0
+        count = f"more than {counted(COUNTED, 'record')}" if number > COUNTED else counted(number, "record")
+        yield Finding(
+            part="pending records",
+            level=Level.DEGRADED,
+            reason=f"{count} with unsent messages, the oldest for {in_words(state.oldest)}",
+            advice="Make sure that a worker or `onceonly relay` runs. Its log says which messages the broker refuses.",
+            since=now - state.oldest * 1000,
+        )
+    if state.has_janitor and state.journal is None:
+        yield Finding(
+            part="janitor",
+            level=Level.DEGRADED,
+            reason="it never ran, so expired data is not deleted",
+            advice="Start a worker, or run `onceonly janitor`.",
+        )
+    for trouble in state.journal.troubles(now) if state.journal is not None else ():
+        yield Finding(
+            part=trouble.part,
+            level=Level.FAILING if trouble.stops else Level.DEGRADED,
+            reason=trouble.reason,
+            advice="Make sure that a worker or `onceonly janitor` runs, and read its log.",
+            since=trouble.since,
+        )
+    for kind, lost in state.unsubscribed.items():
+        yield Finding(
+            part="events",
+            level=Level.DEGRADED,
+            reason=f"{counted(lost, 'event')} of type {kind} had no subscriber and are lost",
+            advice="Run the endpoint that handles them, or `onceonly topology create`, before this one publishes.",
+        )
+
+
+def _letters(watched: WatchedEndpoint) -> Iterator[Finding]:
+    if watched.letters.value and watched.letters.outage is None:
+        yield Finding(
+            part="dead letters",
+            level=Level.DEGRADED,
+            reason=f"{counted(watched.letters.value, 'message')} given up",
+            advice="Fix the cause, then retry them.",
+        )

@@ -1,0 +1,1 @@
+"""The pages: each view reads what its page shows."""

@@ -1,0 +1,183 @@
+"""The overview of all endpoints, and the page of one."""
+
+from typing import Any
+
+from onceonly.dashboard.asking import Ask
+from onceonly.dashboard.charts import Chart, chart
+from onceonly.dashboard.probes import Probe
+from onceonly.dashboard.rendering import Page
+from onceonly.dashboard.risks import risks_of
+from onceonly.dashboard.state import Finding, Level, findings_of, level_of
+from onceonly.dashboard.watching import COUNTED, WatchedEndpoint
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.durations import in_words
+from onceonly.ports.dead_letters import Filter
+
+EVERY_SECONDS = 5
+NEWEST = 5
+NOT_READ = "not read yet"
+
+
+async def overview(ask: Ask) -> Page:
+    """List the endpoints with their state and numbers."""
+    rows = [_row(watched, ask.now) for watched in ask.dashboard.watched.values()]
+    attention = sum(row["state"] in (Level.DEGRADED, Level.FAILING) for row in rows)
+    return Page(
+        template="overview.html",
+        title="Overview",
+        data={"endpoints": rows, "attention": attention, "since": ask.dashboard.sampler.since},
+        every=EVERY_SECONDS,
+    )
+
+
+async def endpoint(ask: Ask) -> Page:
+    """Show one endpoint: numbers as lines, what needs attention, its handlers, and the newest errors."""
+    watched = ask.watched()
+    row = _row(watched, ask.now)
+    errors, errors_unknown = await _newest_errors(watched)
+    return Page(
+        template="endpoint.html",
+        title=watched.name,
+        data={
+            "endpoint": row,
+            "since": ask.dashboard.sampler.since,
+            "samples": {name: _samples(probe) for name, probe in _probes(watched).items()},
+            "handles": {"events": watched.topology.events, "commands": watched.topology.commands},
+            "janitor": _tasks(watched),
+            "errors": errors,
+            "errors_unknown": errors_unknown,
+            "risks": len(risks_of(watched.settings)),
+        },
+        view={"charts": _charts(watched)},
+        every=EVERY_SECONDS,
+    )
+
+
+def _row(watched: WatchedEndpoint, now: int) -> dict[str, Any]:
+    findings = findings_of(watched, now)
+    level = level_of(watched, findings)
+    return {
+        "name": watched.name,
+        "state": level,
+        "waiting": _queue_cell(watched, "waiting", now),
+        "held": _queue_cell(watched, "held", now),
+        "delayed": _queue_cell(watched, "delayed", now),
+        "pending": _pending_cell(watched, now),
+        "oldest": _oldest_cell(watched, now),
+        "dead": _dead_cell(watched, now),
+        "janitor": _janitor_cell(watched, now),
+        "findings": [_finding(each, now) for each in findings],
+    }
+
+
+def _cell(probe: Probe[Any, Any], value: object, now: int, *, why: str = "", text: str = "") -> dict[str, object]:
+    """Describe a number: its value, None if it is unknown with the reason; `stale` is its age in seconds after an outage."""
+    cell: dict[str, object] = {"value": value}
+    if text:
+        cell["text"] = text
+    if value is None:
+        cell["why"] = why or (NOT_READ if probe.outage is None else "cannot be read")
+    if probe.outage is not None and probe.at:
+        cell["stale"] = max(0, now - probe.at) // 1000
+    return cell
+
+
+def _queue_cell(watched: WatchedEndpoint, name: str, now: int) -> dict[str, object]:
+    state = watched.queue.value
+    if state is None:
+        return _cell(watched.queue, None, now)
+    value = None if state.depth is None else getattr(state.depth, name)
+    return _cell(watched.queue, value, now, why="it has no queue yet")
+
+
+def _pending_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
+    state = watched.store.value
+    if state is None:
+        return _cell(watched.store, None, now)
+    why = "this store cannot be searched" if watched.settings.plan.records else "no records with deduplication=Off()"
+    text = f"> {COUNTED:,}" if state.pending is not None and state.pending > COUNTED else ""
+    return _cell(watched.store, state.pending, now, why=why, text=text)
+
+
+def _oldest_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
+    state = watched.store.value
+    if state is None:
+        return _cell(watched.store, None, now)
+    why = "nothing is pending" if state.pending == 0 else "this store cannot be searched"
+    text = in_words(state.oldest) if state.oldest is not None else ""
+    return _cell(watched.store, state.oldest, now, why=why, text=text)
+
+
+def _dead_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
+    return _cell(watched.letters, watched.letters.value, now)
+
+
+def _janitor_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
+    state = watched.store.value
+    if state is None:
+        return _cell(watched.store, None, now)
+    if not state.has_janitor:
+        return _cell(watched.store, None, now, why="nothing to clean up")
+    if state.journal is None:
+        return _cell(watched.store, "never", now)
+    journal = state.journal
+    word = "failing" if journal.is_failing() else "overdue" if journal.overdue(now) else "ok"
+    return _cell(watched.store, word, now, text=f"{word}, {in_words(max(0, now - journal.at) // 1000)} ago")
+
+
+def _finding(finding: Finding, now: int) -> dict[str, object]:
+    return {
+        "part": finding.part,
+        "level": finding.level,
+        "reason": finding.reason,
+        "advice": finding.advice,
+        "since": finding.since or None,
+        "seconds": max(0, now - finding.since) // 1000 if finding.since else None,
+        "link": finding.link,
+    }
+
+
+def _probes(watched: WatchedEndpoint) -> dict[str, Probe[Any, Any]]:
+    return {"queue": watched.queue, "store": watched.store, "letters": watched.letters}
+
+
+def _samples(probe: Probe[Any, Any]) -> list[dict[str, object]]:
+    return [{"at": sample.at, **sample.numbers} for sample in probe.samples]
+
+
+def _charts(watched: WatchedEndpoint) -> list[Chart]:
+    queue, store, letters = (list(probe.samples) for probe in _probes(watched).values())
+    charts = [
+        chart("waiting", "Waiting", queue),
+        chart("held", "Held", queue),
+        chart("delayed", "Delayed", queue),
+        chart("pending", "Pending records", store),
+        chart("oldest", "Oldest pending", store, unit="s"),
+        chart("dead", "Dead letters", letters),
+    ]
+    if watched.settings.places.store.keeps_documents:
+        return [each for each in charts if each.name not in ("pending", "oldest")]
+    return charts
+
+
+def _tasks(watched: WatchedEndpoint) -> list[dict[str, object]]:
+    state = watched.store.value
+    if state is None or state.journal is None:
+        return []
+    return [
+        {"name": name, "at": run.at, "took": run.took, "count": run.count, "reason": run.reason}
+        for name, run in sorted(state.journal.chores.items())
+    ]
+
+
+async def _newest_errors(watched: WatchedEndpoint) -> tuple[list[dict[str, object]], str]:
+    """Return the first dead letters, and why there are none to show."""
+    if watched.letters.outage is not None:
+        return [], watched.letters.outage.reason
+    async with watched.open_letters() as letters:
+        found = await letters.page(Filter(endpoint=watched.name), limit=NEWEST)
+    return [{"key": each.key, "type": _type(each), "reason": each.reason, "at": each.at} for each in found], ""
+
+
+def _type(letter: DeadLetter) -> str:
+    return letter.message.type if letter.message else ""

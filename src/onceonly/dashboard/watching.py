@@ -1,0 +1,175 @@
+"""What is read of one endpoint, from which place, and how often."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.assembly import look_at_store, open_dead_letters, open_transport
+from onceonly.assembly.looking import looked_at, refuse_missing
+from onceonly.assembly.opened import OpenedStore
+from onceonly.config.endpoint import Settings
+from onceonly.dashboard.probes import Probe
+from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
+from onceonly.model.errors import InvalidHandler, QueueMissing
+from onceonly.model.journal import Journal
+from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.ports.ring import TimeBucket
+from onceonly.ports.store import PendingRecords
+from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.maintenance.tasks import late_buckets
+
+QUEUE_SECONDS, STORE_SECONDS, LETTERS_SECONDS = 5.0, 5.0, 15.0
+COUNTED = 1000
+"""Pending records are counted up to here. The pages say "more than 1,000"."""
+
+
+class QueueState(Struct, frozen=True):
+    """The depth of a queue, or None if it was never declared. `wake_up` is "notifications" or "polling" on PostgreSQL."""
+
+    depth: Depth | None
+    wake_up: str = ""
+
+
+class StoreState(Struct, frozen=True, kw_only=True):
+    """What a store tells about an endpoint. None means that it cannot tell.
+
+    `oldest` is the age in seconds of the oldest pending record. `has_janitor` is False where there is nothing to clean up.
+    """
+
+    pending: int | None = None
+    oldest: int | None = None
+    journal: Journal | None = None
+    has_janitor: bool = False
+    unsubscribed: Mapping[str, int] = {}
+
+
+class WatchedEndpoint:
+    """One endpoint of the dashboard, with its probes."""
+
+    def __init__(self, endpoint: Endpoint, environment: Environment) -> None:
+        self.endpoint = endpoint
+        self.settings: Settings = endpoint.settings
+        self.environment = environment
+        self.queue: Probe[Transport, QueueState] = Probe(
+            self.open_transport, self._read_queue, numbers=_queue_numbers, period=QUEUE_SECONDS, environment=environment
+        )
+        self.store: Probe[OpenedStore, StoreState] = Probe(
+            self.open_store, self._read_store, numbers=_store_numbers, period=STORE_SECONDS, environment=environment
+        )
+        self.letters: Probe[DeadLetters, int] = Probe(
+            self.open_letters, self._count_letters, numbers=_letters_numbers, period=LETTERS_SECONDS, environment=environment
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the endpoint."""
+        return self.settings.name
+
+    @property
+    def probes(self) -> list[Probe[Any, Any]]:
+        """All of its probes."""
+        return [self.queue, self.store, self.letters]
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The types that it handles; none if its handlers are wrong."""
+        return self._topology[0]
+
+    @cached_property
+    def problem(self) -> str:
+        """What is wrong with its handlers, so that it does not start, or empty."""
+        return self._topology[1]
+
+    @cached_property
+    def _topology(self) -> tuple[Topology, str]:
+        if host_of(self.endpoint).only_sends:
+            return Topology(endpoint=self.name), ""
+        try:
+            return self.endpoint.topology(), ""
+        except InvalidHandler as error:
+            return Topology(endpoint=self.name), str(error)
+
+    def open_transport(self) -> AbstractAsyncContextManager[Transport]:
+        """Open its queue, only to look."""
+        return open_transport(looked_at(self.settings.transport), self.name, environment=self.environment)
+
+    def open_store(self) -> AbstractAsyncContextManager[OpenedStore]:
+        """Open its store, only to look."""
+        refuse_missing(self.settings.store)
+        return look_at_store(self.settings, environment=self.environment)
+
+    def open_letters(self) -> AbstractAsyncContextManager[DeadLetters]:
+        """Open its dead letters, only to look."""
+        own = self.settings.dead_letters
+        return open_dead_letters(looked_at(self.settings.store if own is None else own), environment=self.environment)
+
+    async def check_broker(self) -> BrokerReport | None:
+        """Ask the broker how it stores the queue; None if the transport cannot. Raises RetryableError, SetupError."""
+        async with self.open_transport() as transport:
+            return await transport.check() if isinstance(transport, ChecksBroker) else None
+
+    async def _read_queue(self, transport: Transport) -> QueueState:
+        wake_up: str = getattr(transport, "wake_up", None) or ""
+        try:
+            return QueueState(await transport.depth(self.name, self.topology.events), wake_up)
+        except QueueMissing:
+            return QueueState(None, wake_up)
+
+    async def _read_store(self, opened: OpenedStore) -> StoreState:
+        now = self.environment.clock.now()
+        has_ring = opened.ring is not None or (self.settings.plan.history is not None and opened.leader is not None)
+        pending = oldest = None
+        if opened.pending is not None and not self.settings.places.store.keeps_documents:
+            pending = len(await opened.pending.undispatched(now + 1, COUNTED + 1))
+            oldest = await _age_of_oldest(opened.pending, now) if pending else None
+        journal = await opened.journals.read() if opened.journals is not None else None
+        if journal is not None and opened.ring is not None:
+            journal = replace(journal, late=await late_buckets(opened.ring))
+        return StoreState(
+            pending=pending,
+            oldest=oldest,
+            journal=journal,
+            has_janitor=has_ring or self.settings.plan.tokens is not None or self.settings.makes_things,
+            unsubscribed=dict(await opened.unsubscribed.read()) if opened.unsubscribed is not None else {},
+        )
+
+    async def _count_letters(self, letters: DeadLetters) -> int:
+        return await letters.count(Filter(endpoint=self.name))
+
+
+async def look_at_buckets(opened: OpenedStore) -> tuple[TimeBucket, ...]:
+    """Return the time buckets of claims; none where the store has no ring."""
+    return tuple(await opened.ring.buckets()) if opened.ring is not None else ()
+
+
+async def _age_of_oldest(pending: PendingRecords, now: int) -> int:
+    """Find the age of the oldest record in seconds, by halving: a store lists records, not their times."""
+    youngest, oldest = 0, now // 1000
+    while oldest - youngest > 1:
+        middle = (youngest + oldest) // 2
+        if await pending.undispatched(now - middle * 1000, 1):
+            youngest = middle
+        else:
+            oldest = middle
+    return youngest
+
+
+def _queue_numbers(state: QueueState) -> Mapping[str, float]:
+    depth = state.depth
+    return {} if depth is None else {"waiting": depth.waiting, "held": depth.held, "delayed": depth.delayed}
+
+
+def _store_numbers(state: StoreState) -> Mapping[str, float]:
+    if state.pending is None:
+        return {}
+    return {"pending": state.pending, "oldest": state.oldest or 0}
+
+
+def _letters_numbers(count: int) -> Mapping[str, float]:
+    return {"dead": count}

@@ -1,0 +1,178 @@
+"""The pages in headless Chromium: light and dark, wide and narrow, accessible, with the keyboard alone, without script."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, expect
+
+from onceonly import Endpoint, History
+from onceonly.dashboard import dashboard, loopback_only
+from tests.dashboard.axe import violations
+from tests.dashboard.serving import endpoint, letter, sampled, served, store
+from tests.integrations.browser import opened_browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the browser may have to be installed first
+
+WIDTHS = (1280, 360)
+PAGES = ["/", "/e/shop", "/settings", "/e/nobody"]
+ON_VIOLATION = """
+window.__reports = [];
+addEventListener("securitypolicyviolation", (event) => window.__reports.push(event.violatedDirective + " " + event.blockedURI));
+"""
+
+
+class Watched:
+    """A page, with what went wrong in it and what it asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("console", lambda message: self.wrong.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    async def check(self, url: str) -> None:
+        """Fail for errors, reports, foreign requests, and a page that scrolls sideways."""
+        wrong = [each for each in self.wrong if "404 (Not Found)" not in each]
+        assert wrong == []
+        assert await self.page.evaluate("window.__reports") == []
+        assert [each for each in self.asked if not each.startswith(url)] == []
+        wide, room = await self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= room, f"the page is {wide} px wide in a window of {room} px"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where screenshots go: ONCEONLY_PICTURES keeps them."""
+    kept = os.environ.get("ONCEONLY_PICTURES")
+    return Path(kept) if kept else tmp_path_factory.mktemp("pictures")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Open Chromium."""
+    async with opened_browser() as browser:
+        expect.set_options(timeout=30_000)
+        yield browser
+
+
+@asynccontextmanager
+async def opened(browser: Browser, **options: Any) -> AsyncIterator[Watched]:
+    """Open a page in a context of its own."""
+    context: BrowserContext = await browser.new_context(**options)
+    context.set_default_timeout(30_000)
+    if options.get("java_script_enabled", True):
+        await context.add_init_script(ON_VIOLATION)
+    try:
+        yield Watched(await context.new_page())
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def shown(*endpoints: Endpoint, **options: Any) -> AsyncIterator[tuple[Any, str]]:
+    """Serve a dashboard of these endpoints that has read everything once; gives it and its URL."""
+    app = dashboard(*endpoints, **{"auth": loopback_only(), **options})
+    async with served(app) as url:
+        await sampled(app)
+        yield app, url
+
+
+async def shop_with_letters(stack: AsyncExitStack) -> tuple[Endpoint, Endpoint, Endpoint]:
+    """Return three endpoints: one with dead letters, one that is well, one whose settings are risky."""
+    shop, billing = endpoint("shop"), endpoint("billing", deduplication=History(timedelta(days=30)))
+    await stack.enter_async_context(shop.opened())
+    await store(shop, [letter(number=number) for number in range(1, 4)])
+    return shop, billing, endpoint("risky-endpoint-with-a-long-name", deduplication=History(timedelta(hours=8)), janitor=False)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder: Path, path: str) -> None:
+    """No sideways scroll, console error, foreign request or report; axe-core finds nothing."""
+    async with AsyncExitStack() as stack:
+        _, url = await stack.enter_async_context(shown(*await shop_with_letters(stack)))
+        for width in WIDTHS:
+            for theme in ("light", "dark"):
+                size = {"width": width, "height": 800}
+                async with opened(browser, viewport=size, color_scheme=theme, has_touch=width < 800) as watched:
+                    await watched.page.goto(url + path, wait_until="networkidle")
+                    name = path.strip("/").replace("/", "-").partition("?")[0] or "overview"
+                    await watched.page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
+                    await watched.check(url)
+                    assert await violations(watched.page) == []
+
+
+async def test_the_theme_is_kept_and_works_without_script(browser: Browser) -> None:
+    """A cookie: the server renders it, so nothing flashes."""
+    plain = opened(browser, java_script_enabled=False, color_scheme="light")
+    async with shown(endpoint("shop")) as (_, url), plain as watched:
+        await watched.page.goto(f"{url}/e/shop")
+        await watched.page.get_by_role("button", name="dark").click()
+        await expect(watched.page).to_have_url(f"{url}/e/shop")
+        await expect(watched.page.get_by_role("button", name="dark")).to_have_attribute("aria-pressed", "true")
+        await watched.page.goto(f"{url}/settings")
+        await expect(watched.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_a_page_refreshes_and_keeps_focus(browser: Browser) -> None:
+    """A change is shown without a reload and announced; a focused link stays focused; a pause stops it."""
+    async with AsyncExitStack() as stack:
+        shop = endpoint("shop")
+        await stack.enter_async_context(shop.opened())
+        app, url = await stack.enter_async_context(shown(shop))
+        watched = await stack.enter_async_context(opened(browser))
+        await watched.page.clock.install()
+        await watched.page.goto(url)
+        await expect(watched.page.locator("#live-note")).to_have_text("every 5 s")
+        link = watched.page.locator("tbody a")
+        await link.focus()
+        await store(shop, [letter()])
+        probe = app.watched["shop"].letters
+        probe.value = 1  # what the next read finds
+        await watched.page.clock.run_for(6000)
+        await expect(watched.page.get_by_role("cell", name="1 message given up")).to_be_visible()
+        await expect(link).to_be_focused()
+        await expect(watched.page.get_by_role("status")).to_have_text("shop: ▲degraded")
+        await watched.page.get_by_role("button", name="Pause").click()
+        await expect(watched.page.locator("#live-note")).to_have_text("paused")
+        asked = len(watched.asked)
+        await watched.page.clock.run_for(20_000)
+        assert len(watched.asked) == asked
+
+
+async def test_a_page_says_when_the_dashboard_is_away_and_recovers(browser: Browser) -> None:
+    """The last values stay on the page."""
+    async with AsyncExitStack() as stack:
+        shop = endpoint("shop")
+        await stack.enter_async_context(shop.opened())
+        _, url = await stack.enter_async_context(shown(shop))
+        watched = await stack.enter_async_context(opened(browser))
+        await watched.page.clock.install()
+        await watched.page.goto(url)
+        await watched.page.context.set_offline(True)
+        await watched.page.clock.run_for(6000)
+        await expect(watched.page.locator("#live-note")).to_contain_text("not updated since")
+        await expect(watched.page.get_by_role("link", name="shop")).to_be_visible()
+        await watched.page.context.set_offline(False)
+        await watched.page.clock.run_for(6000)
+        await expect(watched.page.locator("#live-note")).to_have_text("every 5 s")
+
+
+async def test_the_pages_can_be_used_by_keyboard_alone(browser: Browser) -> None:
+    """Skip link, pages, endpoint: Tab and Enter."""
+    async with shown(endpoint("shop", deduplication=History())) as (_, url), opened(browser) as watched:
+        await watched.page.goto(url)
+        await watched.page.keyboard.press("Tab")
+        await expect(watched.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await watched.page.keyboard.press("Enter")
+        await watched.page.keyboard.press("Tab")
+        await expect(watched.page.get_by_role("link", name="shop", exact=True)).to_be_focused()
+        await watched.page.keyboard.press("Enter")
+        await expect(watched.page.get_by_role("heading", level=1)).to_have_text("shop")
