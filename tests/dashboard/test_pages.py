@@ -13,13 +13,25 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 from onceonly import Endpoint, History
 from onceonly.dashboard import dashboard, loopback_only
 from tests.dashboard.axe import violations
+from tests.dashboard.hostile import LARGE, MARK, PAYLOADS, hostile
 from tests.dashboard.serving import endpoint, letter, sampled, served, store
 from tests.integrations.browser import opened_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the browser may have to be installed first
 
 WIDTHS = (1280, 360)
-PAGES = ["/", "/e/shop", "/settings", "/e/nobody"]
+PAGES = [
+    "/",
+    "/e/shop",
+    "/settings",
+    "/e/nobody",
+    "/dead",
+    "/dead/g/all?endpoint=shop",
+    "/dead/KEY",
+    "/find?source=web&id=A-1",
+    "/pending",
+    "/claims",
+]
 ON_VIOLATION = """
 window.__reports = [];
 addEventListener("securitypolicyviolation", (event) => window.__reports.push(event.violatedDirective + " " + event.blockedURI));
@@ -96,6 +108,7 @@ async def shop_with_letters(stack: AsyncExitStack) -> tuple[Endpoint, Endpoint, 
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder: Path, path: str) -> None:
     """No sideways scroll, console error, foreign request or report; axe-core finds nothing."""
+    path = path.replace("KEY", letter().key)
     async with AsyncExitStack() as stack:
         _, url = await stack.enter_async_context(shown(*await shop_with_letters(stack)))
         for width in WIDTHS:
@@ -103,7 +116,7 @@ async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder:
                 size = {"width": width, "height": 800}
                 async with opened(browser, viewport=size, color_scheme=theme, has_touch=width < 800) as watched:
                     await watched.page.goto(url + path, wait_until="networkidle")
-                    name = path.strip("/").replace("/", "-").partition("?")[0] or "overview"
+                    name = path.replace(letter().key, "letter").strip("/").replace("/", "-").partition("?")[0] or "overview"
                     await watched.page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
                     await watched.check(url)
                     assert await violations(watched.page) == []
@@ -176,3 +189,18 @@ async def test_the_pages_can_be_used_by_keyboard_alone(browser: Browser) -> None
         await expect(watched.page.get_by_role("link", name="shop", exact=True)).to_be_focused()
         await watched.page.keyboard.press("Enter")
         await expect(watched.page.get_by_role("heading", level=1)).to_have_text("shop")
+
+
+async def test_hostile_messages_do_nothing(browser: Browser) -> None:
+    """No dialog, no report, no foreign request, no element of theirs: on each page that shows them."""
+    letters = [hostile(text) for text in PAYLOADS] + [found for _, found in LARGE]
+    async with AsyncExitStack() as stack:
+        shop = endpoint("shop")
+        await stack.enter_async_context(shop.opened())
+        await store(shop, letters)
+        _, url = await stack.enter_async_context(shown(shop))
+        watched = await stack.enter_async_context(opened(browser, viewport={"width": 360, "height": 800}))
+        for path in ["/", "/e/shop", "/dead", "/dead/g/all?endpoint=shop", *(f"/dead/{found.key}" for found in letters)]:
+            await watched.page.goto(url + path)
+            assert await watched.page.locator(MARK).count() == 0
+            await watched.check(url)

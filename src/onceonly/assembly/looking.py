@@ -23,7 +23,7 @@ def looked_at(setting: Any) -> Any:
 
 
 def missing_file(setting: Any) -> str:
-    """Say that a SQLite URL or engine names a file that is not there; empty when it is, and for everything else."""
+    """Return an error for a SQLite URL or engine whose file is missing; empty if it exists, and for everything else."""
     setting = setting.setting if isinstance(setting, Location) else setting
     if not is_engine(setting) and not (isinstance(setting, str) and _is_sqlite(setting)):
         return ""

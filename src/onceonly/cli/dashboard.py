@@ -57,8 +57,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Serve a web page with the state of endpoints.
 
-    Without --users, --bearer or the variable ONCEONLY_DASHBOARD_USERS (lines NAME:HASH) there is no login, and --listen must be
-    a loopback address. Terminate TLS in front of it. Needs the extra onceonly[dashboard].
+    Without --users, --bearer or the variable ONCEONLY_DASHBOARD_USERS (lines NAME:HASH) pages need no login, and --listen must
+    be a loopback address. Terminate TLS in front of it. Needs the extra onceonly[dashboard].
 
     Roles: view, body, retry, edit, delete, force. By default each user has all but force.
 
@@ -86,7 +86,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
 
 
 def _authentication(address: Address, users: str | None, bearer: str | None) -> "Authentication":
-    """Select how people log in; nobody has to on a loopback address. Raises SetupError."""
+    """Select how people log in; on a loopback address no login is needed. Raises SetupError."""
     from onceonly.dashboard import basic, loopback_only  # noqa: PLC0415 - needs the extra
     from onceonly.dashboard import bearer as bearer_of  # noqa: PLC0415 - the same
     from onceonly.dashboard.access import is_loopback, read_users  # noqa: PLC0415 - the same

@@ -1,6 +1,6 @@
 """The operations dashboard: an ASGI application that runs by `onceonly dashboard`, or mounted in an application of yours."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,11 @@ from onceonly.dashboard.access import (
     loopback_only,
 )
 from onceonly.dashboard.app import Access, Dashboard
+from onceonly.dashboard.bodies import check_redact
 from onceonly.dashboard.gate import FormTokens, check_hosts
+from onceonly.dashboard.links import check_links
 from onceonly.endpoint import Endpoint
+from onceonly.model.message import Message
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,11 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["Authentication", "User", "application", "basic", "bearer", "dashboard", "hash_password", "loopback_only"]
 
 
-def dashboard(
+def dashboard(  # noqa: PLR0913 - one parameter for each option
     *endpoints: Endpoint,
     auth: Authentication | None = None,
     roles: Mapping[str, Iterable[str]] | None = None,
     read_only: bool = False,
+    redact: Callable[[Message], Message] | None = None,
+    links: Mapping[str, str] | None = None,
     hosts: Sequence[str] | None = None,
     secret: str | bytes | None = None,
 ) -> "ASGIApp":
@@ -43,6 +48,10 @@ def dashboard(
     * `roles`: the roles of each user by name, "*" for all others: "view", "body", "retry", "edit", "delete", "force". By
       default all users have all roles but "force".
     * `read_only`: whether the pages have no actions, whatever the roles.
+    * `redact`: returns the message to show, called before bodies and headers are rendered. A message without an identity has
+      an empty source and id. Reasons and tracebacks are not passed to it.
+    * `links`: names with templates of URLs, such as `{"Trace": "https://traces.example/{trace}"}`, for each dead letter. The
+      fields are endpoint, source, id, type, key and trace.
     * `hosts`: the host names in the address of the dashboard, without ports. Default: localhost, 127.0.0.1, [::1].
     * `secret`: at least 16 characters, the same in each process that serves the dashboard. A single process needs none.
 
@@ -55,7 +64,7 @@ def dashboard(
         )
     _check(endpoints, auth)
     access = Access(auth, check_roles(roles), check_hosts(hosts), read_only)
-    return Dashboard(endpoints, access, FormTokens(secret))
+    return Dashboard(endpoints, access, FormTokens(secret), redact=check_redact(redact), links=check_links(links or {}))
 
 
 def _check(endpoints: Sequence[Any], auth: object) -> None:

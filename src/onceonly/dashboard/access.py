@@ -1,4 +1,4 @@
-"""Who may use the dashboard: ways to authenticate, roles, hashes of passwords, and the limit on guessing."""
+"""Access to the dashboard: ways to authenticate, roles, hashes of passwords, and the limit on guessing."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ _USER = re.compile(r"[^\s:\x00-\x1f\x7f]{1,64}")
 
 
 class User(Struct, frozen=True):
-    """Who is asking. `roles` overrides the `roles=` of the dashboard; None uses them."""
+    """The user of a request. `roles` overrides the `roles=` of the dashboard; None uses them."""
 
     name: str
     roles: frozenset[str] | None = None
@@ -166,7 +166,7 @@ def application(hook: Callable[[Mapping[str, Any]], User | Awaitable[User | None
 
 
 def loopback_only() -> Authentication:
-    """Accept requests that this process received on a loopback address, and refuse all others. There is no password.
+    """Accept requests that this process received on a loopback address, and refuse all others. It needs no password.
 
     The address that the server listens at decides. A proxy on the same machine makes every client local, so do not use it
     behind one.

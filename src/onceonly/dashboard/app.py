@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from http import HTTPStatus
 from re import Pattern
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from starlette.datastructures import Headers
@@ -12,8 +13,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import compile_path
 
-from onceonly.dashboard.access import EVERYONE, READING, VIEW, Authentication, TooManyGuesses, User
+from onceonly.dashboard.access import BODY, EVERYONE, READING, VIEW, Authentication, TooManyGuesses, User
 from onceonly.dashboard.asking import Answer, Ask
+from onceonly.dashboard.bodies import Redact
 from onceonly.dashboard.gate import (
     TOKEN,
     FormTokens,
@@ -26,7 +28,7 @@ from onceonly.dashboard.gate import (
 )
 from onceonly.dashboard.probes import Sampler
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
-from onceonly.dashboard.views import overview, settings
+from onceonly.dashboard.views import letters, messages, overview, settings
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.endpoint import Endpoint
 from onceonly.formats.log_events import EventLogger
@@ -37,6 +39,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 View = Callable[[Ask], Awaitable[Answer]]
+
+NO_LINKS: Mapping[str, str] = MappingProxyType({})
 
 _log = EventLogger(logging.getLogger("onceonly.dashboard"))
 
@@ -57,7 +61,7 @@ class Route(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Who may do what."""
+    """Users, their roles, and the hosts that are served."""
 
     auth: Authentication
     roles: Mapping[str, frozenset[str]]
@@ -74,9 +78,18 @@ class Dashboard:
     """The application. Mounted without its lifespan, it starts its sampler at the first request that passes the gate."""
 
     def __init__(
-        self, endpoints: Iterable[Endpoint], access: Access, tokens: FormTokens, *, environment: Environment = LIVE
+        self,
+        endpoints: Iterable[Endpoint],
+        access: Access,
+        tokens: FormTokens,
+        *,
+        redact: Redact | None = None,
+        links: Mapping[str, str] = NO_LINKS,
+        environment: Environment = LIVE,
     ) -> None:
         self.access = access
+        self.redact = redact
+        self.links = links
         self.tokens = tokens
         self.environment = environment
         self.watched = {each.settings.name: WatchedEndpoint(each, environment) for each in endpoints}
@@ -173,7 +186,7 @@ class Dashboard:
                     "This page does not serve that method.",
                     headers={"allow": ", ".join(allowed)},
                 )
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.")
+            raise Refused(HTTPStatus.NOT_FOUND, "The page does not exist.")
         route, params = found
         if route.role not in roles:
             raise Refused(HTTPStatus.FORBIDDEN, f"This needs the role {route.role!r}, which user {user.name} does not have.")
@@ -239,6 +252,13 @@ def routes() -> tuple[Route, ...]:
     return (
         Route("GET", "/", VIEW, overview.overview),
         Route("GET", "/e/{name}", VIEW, overview.endpoint),
+        Route("GET", "/dead", VIEW, letters.groups),
+        Route("GET", "/dead/g/{key}", VIEW, letters.group),
+        Route("GET", "/dead/{key}", VIEW, letters.letter),
+        Route("GET", "/dead/{key}/body", BODY, letters.body),
+        Route("GET", "/find", VIEW, messages.find),
+        Route("GET", "/pending", VIEW, messages.pending),
+        Route("GET", "/claims", VIEW, messages.claims),
         Route("GET", "/settings", VIEW, settings.settings),
         Route("GET", "/static/{name}", VIEW, _static),
         Route("POST", "/theme", VIEW, _choose_theme),
@@ -248,7 +268,7 @@ def routes() -> tuple[Route, ...]:
 async def _static(ask: Ask) -> Response:
     media_type = STATIC.get(ask.params["name"])
     if media_type is None:
-        raise Refused(HTTPStatus.NOT_FOUND, "There is no such file.")
+        raise Refused(HTTPStatus.NOT_FOUND, "The file does not exist.")
     return Response(static_file(ask.params["name"]), media_type=media_type)
 
 
@@ -281,7 +301,7 @@ def _split_path(scope: Scope) -> tuple[str, str]:
 
 
 def _bare_frame(scope: Scope, now: int) -> Frame:
-    """Return the frame of a page for somebody who did not pass the gate: no links, no forms."""
+    """Return the frame of a page for a request that did not pass the gate: no links, no forms."""
     return Frame(_split_path(scope)[0], "", THEMES[0], "", frozenset(), (), None, now)
 
 

@@ -1,4 +1,4 @@
-"""A request as pages see it, after the gate: who asks, for what, with which fields."""
+"""A request as pages see it, after the gate: user, page, fields."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -87,6 +87,6 @@ def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[list[
 
 
 def _spread(points: Sequence[tuple[int, float | None]], count: int) -> list[tuple[int, float | None]]:
-    """Return at most so many points, the newest first, at equal distances."""
+    """Return at most `count` points, the newest first, at equal distances."""
     step = -(-len(points) // count) or 1
     return list(reversed(points))[::step]

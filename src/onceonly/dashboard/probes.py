@@ -81,7 +81,7 @@ class Probe(Generic[_Opened, _Value]):
             await self._rest()
 
     async def wait_for(self, rounds: int = 1) -> None:
-        """Wait until so many reads in total have ended, with a value or an outage."""
+        """Wait until this number of reads in total have ended, with a value or an outage."""
         async with self._told:
             await self._told.wait_for(lambda: self._rounds >= rounds)
 

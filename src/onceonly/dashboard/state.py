@@ -144,4 +144,5 @@ def _letters(watched: WatchedEndpoint) -> Iterator[Finding]:
             level=Level.DEGRADED,
             reason=f"{counted(watched.letters.value, 'message')} given up",
             advice="Fix the cause, then retry them.",
+            link="dead",
         )

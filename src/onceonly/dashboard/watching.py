@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onceonly.assembly import look_at_store, open_dead_letters, open_transport
 from onceonly.assembly.looking import looked_at, refuse_missing
 from onceonly.assembly.opened import OpenedStore
+from onceonly.assembly.operations import OpenedOperations, open_operations
 from onceonly.config.endpoint import Settings
 from onceonly.dashboard.probes import Probe
 from onceonly.endpoint import Endpoint
@@ -18,7 +19,6 @@ from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.journal import Journal
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.ports.ring import TimeBucket
 from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport
 from onceonly.runtime.environment import Environment
@@ -109,6 +109,11 @@ class WatchedEndpoint:
         own = self.settings.dead_letters
         return open_dead_letters(looked_at(self.settings.store if own is None else own), environment=self.environment)
 
+    def open_operations(self) -> AbstractAsyncContextManager[OpenedOperations]:
+        """Open all that can be read of its messages."""
+        refuse_missing(self.settings.store)
+        return open_operations(self.settings, environment=self.environment)
+
     async def check_broker(self) -> BrokerReport | None:
         """Ask the broker how it stores the queue; None if the transport cannot. Raises RetryableError, SetupError."""
         async with self.open_transport() as transport:
@@ -141,11 +146,6 @@ class WatchedEndpoint:
 
     async def _count_letters(self, letters: DeadLetters) -> int:
         return await letters.count(Filter(endpoint=self.name))
-
-
-async def look_at_buckets(opened: OpenedStore) -> tuple[TimeBucket, ...]:
-    """Return the time buckets of claims; none where the store has no ring."""
-    return tuple(await opened.ring.buckets()) if opened.ring is not None else ()
 
 
 async def _age_of_oldest(pending: PendingRecords, now: int) -> int:

@@ -1,0 +1,127 @@
+"""Bodies, headers and tracebacks of messages as pages show them: a limited part, redacted first, secrets hidden."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.formats.cloudevents import HISTORY, attribute_of
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import SetupError
+from onceonly.model.escaped import RAW_HEADER
+from onceonly.model.message import Headers, Message
+from onceonly.model.token import TOKEN
+
+SHOWN_BYTES = 64_000
+SHOWN_HEX_BYTES = 8192
+SHOWN_HEADERS = 200
+SHOWN_TRACEBACK = 64_000
+DEEPEST_JSON = 100
+HIDDEN = "hidden"
+
+_SECRET = re.compile(r"auth|cookie|token|secret|passw|api-?key|signature|credential|session", re.IGNORECASE)
+_BRACKETS = re.compile(rb"[\[\]{}]")
+_HEX_ROW = 16
+
+Redact = Callable[[Message], Message]
+"""Returns the message that may be shown."""
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """A part of a body. `form` is "json", "text", "hex" or "empty"; `cut` is whether there is more than `text` shows."""
+
+    form: str
+    text: str
+    total: int
+    cut: bool = False
+
+
+def preview(body: bytes) -> Preview:
+    """Show a body: JSON with indentation, other text as it is, everything else as hexadecimal digits. At most 64 kB of it."""
+    if not body:
+        return Preview(form="empty", text="", total=0)
+    cut = len(body) > SHOWN_BYTES
+    text = _text(body[:SHOWN_BYTES], cut=cut)
+    if text is None:
+        return Preview(form="hex", text=_hex(body[:SHOWN_HEX_BYTES]), total=len(body), cut=len(body) > SHOWN_HEX_BYTES)
+    if not cut and (formatted := _json(body)) is not None:
+        return Preview(form="json", text=formatted, total=len(body))
+    return Preview(form="text", text=text, total=len(body), cut=cut)
+
+
+def redacted(letter: DeadLetter, redact: Redact | None) -> DeadLetter:
+    """Apply the hook of the application. It gets a message without source and id where the letter has none."""
+    if redact is None:
+        return letter
+    message = letter.message or Message(id="", source="", type="", body=letter.body, headers=letter.headers)
+    shown = redact(message)
+    if not isinstance(shown, Message):
+        raise SetupError(f"redact returned {type(shown).__name__}; return a Message")
+    # the headers of a letter repeat those of its message, so what the hook has removed or changed goes there as well
+    kept = {name.lower(): value for name, value in shown.headers}
+    before = {name.lower() for name, _ in message.headers}
+    headers = tuple(
+        (name, kept.get(name.lower(), HIDDEN) if name.lower() in before else value) for name, value in letter.headers
+    )
+    return replace(letter, body=shown.body, headers=headers, message=shown if letter.message else None)
+
+
+def shown_headers(headers: Headers) -> tuple[tuple[tuple[str, str], ...], int]:
+    """Return at most 200 headers, those with secrets hidden, and how many there are. Earlier failures are left out."""
+    listed = [pair for pair in headers if pair[0] != RAW_HEADER and attribute_of(pair[0]) != HISTORY]
+    shown = [(name, HIDDEN if _is_secret(name) else value) for name, value in listed[:SHOWN_HEADERS]]
+    return tuple(shown), len(listed)
+
+
+def shown_traceback(text: str) -> tuple[str, bool]:
+    """Return the end of a traceback, where the exception is, and whether something was left out."""
+    return (text, False) if len(text) <= SHOWN_TRACEBACK else (text[-SHOWN_TRACEBACK:].partition("\n")[2], True)
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.search(name)) or attribute_of(name) == TOKEN
+
+
+def _text(part: bytes, *, cut: bool) -> str | None:
+    """Decode UTF-8. A character that is cut in two at the end is left out."""
+    for end in range(4 if cut else 1):
+        try:
+            text = part[: len(part) - end].decode()
+        except UnicodeDecodeError:
+            continue
+        return None if "\0" in text else text
+    return None
+
+
+def _json(body: bytes) -> str | None:
+    """Indent JSON without a change of its numbers and strings. None if it is not JSON, or is nested too deeply."""
+    depth = deepest = 0
+    for found in _BRACKETS.findall(body):
+        depth += 1 if found in b"[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST_JSON:
+        return None
+    try:
+        return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _hex(part: bytes) -> str:
+    rows: list[str] = []
+    for start in range(0, len(part), _HEX_ROW):
+        row = part[start : start + _HEX_ROW]
+        plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)  # noqa: PLR2004 - printable ASCII
+        rows.append(f"{start:06x}  {row.hex(' '):<47}  {plain}")
+    return "\n".join(rows)
+
+
+def check_redact(redact: Any) -> Redact | None:
+    """Check `redact=`. Raises SetupError."""
+    if redact is not None and not callable(redact):
+        raise SetupError(f"redact must be a function that returns the message to show, not {type(redact).__name__}")
+    checked: Redact | None = redact
+    return checked

@@ -1,0 +1,238 @@
+"""Dead letters: groups with the same failure, the letters of a group, and one letter."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+from onceonly.assembly.operations import OpenedOperations
+from onceonly.config.deduplication import Off
+from onceonly.dashboard.access import BODY
+from onceonly.dashboard.asking import Ask
+from onceonly.dashboard.bodies import preview, redacted, shown_headers, shown_traceback
+from onceonly.dashboard.gate import DOWNLOAD_POLICY, Refused, protect
+from onceonly.dashboard.links import links_of
+from onceonly.dashboard.rendering import Page
+from onceonly.dashboard.watching import WatchedEndpoint
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.message import Failure
+from onceonly.model.wording import counted
+from onceonly.operations.finding import know
+from onceonly.operations.groups import NEWEST, read_groups
+from onceonly.ports.dead_letters import Extent, Filter, GroupCount, LetterIndex
+from onceonly.ports.lookup import ClaimState, Knowledge
+
+PAGE = 100
+EVERY_SECONDS = 15
+ALL = "all"
+"""Stands for a group in addresses: letters of every group."""
+MOST_TYPE = 200
+_MISMATCH = "A message with this identity was handled with another body. A retry is a payload mismatch."
+_RETRIES = {
+    ClaimState.HANDLED: "The message was handled. A retry does not run the handler again.",
+    ClaimState.NO_CLAIM: "No run of its handler was committed. A retry is safe, also twice.",
+    ClaimState.TOO_OLD: "It is older than the retention, so it is not known whether it was handled. A retry is refused.",
+    ClaimState.UNDETERMINED: "It is not determined whether it was handled. A retry under the same id is safe all the same.",
+    ClaimState.UNKNOWN: "This store cannot be asked whether it was handled. Deduplication decides at a retry.",
+}
+_KEY = re.compile(r"[0-9a-f]{32}")
+_DIGITS = re.compile(r"\d{1,18}")
+
+
+async def groups(ask: Ask) -> Page:
+    """List the groups of all endpoints, or of those named by `endpoint`."""
+    names = ask.query.get("endpoint") or list(ask.dashboard.watched)
+    found = [await _groups_of(ask.watched(name)) for name in names]
+    return Page(template="groups.html", title="Dead letters", data={"endpoints": found}, every=EVERY_SECONDS)
+
+
+async def _groups_of(watched: WatchedEndpoint) -> dict[str, Any]:
+    try:
+        async with watched.open_letters() as letters:
+            counts = await read_groups(letters, watched.name)
+    except OnceOnlyError as error:
+        return {"name": watched.name, "groups": [], "total": None, "problem": str(error), "complete": True}
+    return {
+        "name": watched.name,
+        "groups": [_group(each) for each in counts.groups],
+        "total": sum(each.count for each in counts.groups),
+        "problem": "",
+        "complete": counts.complete,
+        "limit": NEWEST,
+        "retry": _retry_policy(watched),
+    }
+
+
+def _group(count: GroupCount) -> dict[str, Any]:
+    group = count.group
+    return {
+        "key": count.key or ALL,
+        "exception": group.exception if group else "",
+        "place": group.place if group else "not grouped yet",
+        "type": group.type if group else "",
+        "kind": group.kind if group else "",
+        "count": count.count,
+        "first": count.first,
+        "last": count.last,
+    }
+
+
+def _retry_policy(watched: WatchedEndpoint) -> str:
+    retry = watched.settings.retry
+    return f"{retry.immediate} immediate and {retry.delayed} delayed retries"
+
+
+async def group(ask: Ask) -> Page:
+    """List the letters of one group, 100 on a page, the newest first where the store has an index."""
+    watched = ask.watched(ask.asked("endpoint"))
+    key = ask.params["key"]
+    if key != ALL and not _KEY.fullmatch(key):
+        raise Refused(HTTPStatus.NOT_FOUND, "There is no such group.")
+    chosen = Filter(endpoint=watched.name, type=ask.asked("type")[:MOST_TYPE], failure="" if key == ALL else key)
+    after = ask.asked("after")
+    async with watched.open_letters() as letters:
+        if isinstance(letters, LetterIndex):
+            upto = int(after) - 1 if _DIGITS.fullmatch(after) else None
+            placed = await letters.placed(chosen, upto=upto, limit=PAGE + 1, newest=True)
+            found, extent = [each.letter for each in placed[:PAGE]], await letters.extent(chosen)
+            following = str(placed[PAGE - 1].position) if len(placed) > PAGE else ""
+        else:
+            page = await letters.page(chosen, after=after if _KEY.fullmatch(after) else "", limit=PAGE + 1)
+            found, extent = list(page[:PAGE]), Extent(await letters.count(chosen), 0)
+            following = page[PAGE - 1].key if len(page) > PAGE else ""
+    return Page(
+        template="group.html",
+        title=f"Dead letters of {watched.name}",
+        data={
+            "endpoint": watched.name,
+            "group": key,
+            "type": chosen.type,
+            "total": extent.total,
+            "upto": extent.last,
+            "letters": [_line(watched, each, ask.now) for each in found],
+            "after": following,
+        },
+        view={"first": not after},
+    )
+
+
+def _line(watched: WatchedEndpoint, letter: DeadLetter, now: int) -> dict[str, Any]:
+    message = letter.message
+    return {
+        "key": letter.key,
+        "type": message.type if message else "",
+        "source": message.source if message else "",
+        "id": message.id if message else "",
+        "reason": letter.reason[:500],
+        "attempts": letter.attempts,
+        "at": letter.at,
+        "finish_only": letter.finish_only,
+        "retry_until": _retry_until(watched, letter),
+        "now": now,
+    }
+
+
+def _retry_until(watched: WatchedEndpoint, letter: DeadLetter) -> int:
+    """Return until when a retry is certainly recognized, in milliseconds since 1970; 0 if that does not end, or is unknown."""
+    history = watched.settings.plan.history
+    if history is None or letter.message is None or not letter.message.instant:
+        return 0
+    return letter.message.instant + int(history.total_seconds() * 1000)
+
+
+async def letter(ask: Ask) -> Page:
+    """Show one letter: what it is, what the store knows about its message, its attempts, and its content."""
+    watched, found, known = await _find(ask)
+    view = redacted(found, ask.dashboard.redact) if ask.has(BODY) else found
+    headers, total_headers = shown_headers(view.headers)
+    data: dict[str, Any] = {
+        **_line(watched, found, ask.now),
+        "endpoint": watched.name,
+        "claim": _claim(watched, found, known),
+        "links": links_of(found, ask.dashboard.links),
+        "attempts_kept": [_attempt(each, with_traceback=ask.has(BODY)) for each in found.history],
+    }
+    if ask.has(BODY):
+        data |= {
+            "body": preview(view.body),
+            "headers": headers,
+            "headers_total": total_headers,
+            "datacontenttype": view.message.datacontenttype if view.message else "",
+        }
+    return Page(
+        template="letter.html",
+        title=f"Dead letter {found.key[:12]}",
+        data=data,
+        view={"may_read": ask.has(BODY), "reason": found.reason[:4000]},
+    )
+
+
+async def body(ask: Ask) -> Response:
+    """Return the body as a download that no browser opens as a page."""
+    _, found, _ = await _find(ask)
+    content = redacted(found, ask.dashboard.redact).body
+    response = Response(content, media_type="application/octet-stream")
+    response.headers["content-disposition"] = f'attachment; filename="{found.key}.bin"'
+    return protect(response, policy=DOWNLOAD_POLICY)
+
+
+async def _find(ask: Ask) -> tuple[WatchedEndpoint, DeadLetter, Knowledge | None]:
+    """Return the letter of a key, if it belongs to an endpoint of this dashboard. Raises Refused."""
+    key = ask.params["key"]
+    problem: OnceOnlyError | None = None
+    for watched in ask.dashboard.watched.values() if _KEY.fullmatch(key) else ():
+        try:
+            async with watched.open_letters() as letters:
+                found = await letters.get(key)
+            if found is not None and found.endpoint == watched.name:
+                return watched, found, await _know(watched, found)
+        except OnceOnlyError as error:  # another endpoint may have it
+            problem = error
+    if problem is not None:
+        raise problem
+    raise Refused(HTTPStatus.NOT_FOUND, "There is no such dead letter. It may have been retried or deleted.")
+
+
+async def _know(watched: WatchedEndpoint, found: DeadLetter) -> Knowledge | None:
+    if found.message is None:
+        return None
+    try:
+        async with watched.open_operations() as opened:
+            return await _know_in(opened, found)
+    except OnceOnlyError:  # the letters may be elsewhere: the page stands without this
+        return None
+
+
+async def _know_in(opened: OpenedOperations, found: DeadLetter) -> Knowledge | None:
+    assert found.message is not None  # noqa: S101 - checked by the caller
+    (known,) = await know(opened, [found.message])
+    return known
+
+
+def _claim(watched: WatchedEndpoint, found: DeadLetter, known: Knowledge | None) -> str:
+    """Describe what a retry does, by what the store knows."""
+    if found.message is None:
+        return "It has no identity, so it cannot be retried. Let its sender send it again with an id."
+    if found.finish_only:
+        return "Its handler's changes are committed. A retry sends the remaining messages and does not run the handler."
+    if known is None:
+        return "The store does not answer, so it is not known whether the message was handled."
+    if isinstance(watched.settings.deduplication, Off):
+        return "This endpoint does not store which messages were handled, so a retry may handle it again."
+    other = known.fingerprint and known.fingerprint != found.message.fingerprint
+    return _MISMATCH if known.claim is ClaimState.HANDLED and other else _RETRIES[known.claim]
+
+
+def _attempt(failure: Failure, *, with_traceback: bool) -> dict[str, Any]:
+    text, cut = shown_traceback(failure.traceback) if with_traceback else ("", False)
+    return {
+        "at": failure.at,
+        "kind": failure.kind.value,
+        "handler": failure.handler,
+        "reason": failure.reason[:4000],
+        "traceback": text,
+        "traceback_cut": cut,
+        "lines": counted(failure.traceback.count("\n") + 1, "line") if failure.traceback else "",
+    }
