@@ -62,7 +62,8 @@ def token(page: str) -> str:
 
 def path_of(route: Any) -> str:
     """Return a path that the route serves."""
-    return str(route.path).replace("{name}", "dashboard.css" if "static" in route.path else "shop")
+    name = "dashboard.css" if "static" in route.path else "shop"
+    return str(route.path).replace("{name}", name).replace("{key}", "0" * 32).replace("{position}", "1")
 
 
 def login(name: str, password: str) -> dict[str, str]:

@@ -31,6 +31,9 @@ PAGES = [
     "/find?source=web&id=A-1",
     "/pending",
     "/claims",
+    "/actions",
+    "/act/retry?endpoint=shop&group=all",
+    "/act/edit?endpoint=shop&key=KEY",
 ]
 ON_VIOLATION = """
 window.__reports = [];
@@ -204,3 +207,26 @@ async def test_hostile_messages_do_nothing(browser: Browser) -> None:
             await watched.page.goto(url + path)
             assert await watched.page.locator(MARK).count() == 0
             await watched.check(url)
+
+
+async def test_a_letter_is_fixed_by_edit_without_script_and_by_keyboard(browser: Browser) -> None:
+    """Open the letter, edit, review, send, and see the result."""
+    async with AsyncExitStack() as stack:
+        shop = endpoint("shop")
+        await stack.enter_async_context(shop.opened())
+        await store(shop, [letter()])
+        app, url = await stack.enter_async_context(shown(shop))
+        watched = await stack.enter_async_context(opened(browser, java_script_enabled=False))
+        page = watched.page
+        await page.goto(f"{url}/dead/{letter().key}")
+        await page.get_by_role("link", name="Edit and retry").focus()
+        await page.keyboard.press("Enter")
+        await page.get_by_label("Body").fill('{"order_id": "A-1", "total": 30}')
+        await page.get_by_label("Reason").fill("the total was negative")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Changes")).to_be_visible()
+        await page.get_by_role("button", name="Send").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Edit and retry")
+        await expect(page.get_by_text("1 done, 0 kept, 0 left, of 1.")).to_be_visible()
+        await app.acting.settled()

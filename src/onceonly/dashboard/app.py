@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from re import Pattern
 from types import MappingProxyType
@@ -13,7 +14,20 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import compile_path
 
-from onceonly.dashboard.access import BODY, EVERYONE, READING, VIEW, Authentication, TooManyGuesses, User
+from onceonly.dashboard.access import (
+    BODY,
+    DELETE,
+    EDIT,
+    EVERYONE,
+    FORCE,
+    READING,
+    RETRY,
+    VIEW,
+    Authentication,
+    TooManyGuesses,
+    User,
+)
+from onceonly.dashboard.acting import RESUME_SECONDS, Acting, Nonces
 from onceonly.dashboard.asking import Answer, Ask
 from onceonly.dashboard.bodies import Redact
 from onceonly.dashboard.gate import (
@@ -26,9 +40,9 @@ from onceonly.dashboard.gate import (
     read_form,
     read_query,
 )
-from onceonly.dashboard.probes import Sampler
+from onceonly.dashboard.probes import Probe, Sampler
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
-from onceonly.dashboard.views import letters, messages, overview, settings
+from onceonly.dashboard.views import actions, letters, messages, overview, settings
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.endpoint import Endpoint
 from onceonly.formats.log_events import EventLogger
@@ -93,7 +107,10 @@ class Dashboard:
         self.tokens = tokens
         self.environment = environment
         self.watched = {each.settings.name: WatchedEndpoint(each, environment) for each in endpoints}
-        self.sampler = Sampler([probe for watched in self.watched.values() for probe in watched.probes])
+        self.acting = Acting()
+        self.nonces = Nonces()
+        resuming = [] if access.read_only else [self._resuming(watched) for watched in self.watched.values()]
+        self.sampler = Sampler([probe for watched in self.watched.values() for probe in watched.probes] + resuming)
         self.routes = tuple(route for route in routes() if not (access.read_only and route.writes))
         self._patterns = [(route.pattern, route) for route in self.routes]
 
@@ -107,6 +124,18 @@ class Dashboard:
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1000})
+
+    def _resuming(self, watched: WatchedEndpoint) -> Probe[Any, Any]:
+        """Return what continues, every 30 seconds, the actions whose process ended."""
+
+        @asynccontextmanager
+        async def running() -> AsyncIterator[WatchedEndpoint]:
+            try:
+                yield watched
+            finally:
+                await self.acting.stop()
+
+        return Probe(running, self.acting.resume, numbers=lambda _: {}, period=RESUME_SECONDS, environment=self.environment)
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]] | None:
         """Return the route of a path without the prefix, and its parameters."""
@@ -260,6 +289,18 @@ def routes() -> tuple[Route, ...]:
         Route("GET", "/pending", VIEW, messages.pending),
         Route("GET", "/claims", VIEW, messages.claims),
         Route("GET", "/settings", VIEW, settings.settings),
+        Route("GET", "/actions", VIEW, actions.actions),
+        Route("GET", "/actions/{name}/{position}", VIEW, actions.action),
+        Route("POST", "/actions/{name}/{position}/stop", RETRY, actions.stop, writes=True),
+        Route("POST", "/actions/{name}/{position}/restore", DELETE, actions.restore_letters, writes=True),
+        Route("GET", "/act/retry", RETRY, actions.ask_first, writes=True),
+        Route("POST", "/act/retry", RETRY, actions.act, writes=True),
+        Route("GET", "/act/delete", DELETE, actions.ask_first, writes=True),
+        Route("POST", "/act/delete", DELETE, actions.act, writes=True),
+        Route("GET", "/act/force", FORCE, actions.ask_first, writes=True),
+        Route("POST", "/act/force", FORCE, actions.act, writes=True),
+        Route("GET", "/act/edit", EDIT, actions.edit_form, writes=True),
+        Route("POST", "/act/edit", EDIT, actions.save_edit, writes=True),
         Route("GET", "/static/{name}", VIEW, _static),
         Route("POST", "/theme", VIEW, _choose_theme),
     )

@@ -38,6 +38,12 @@ class Page(Struct, kw_only=True):
     status: HTTPStatus = HTTPStatus.OK
 
 
+class Verbatim(str):
+    """Text that a form sends back, so its characters stay as they are. It is escaped like all text."""
+
+    __slots__ = ()
+
+
 class Frame(NamedTuple):
     """What is around a page: the prefix, the theme, the user with the roles, links to the pages, and the tokens of forms."""
 
@@ -72,7 +78,7 @@ def static_file(name: str) -> bytes:
 
 def _finalize(value: Any) -> Any:
     """Make the characters of text visible, whatever the template does with it."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup | Verbatim) else value
 
 
 def _segment(value: str) -> str:

@@ -18,7 +18,9 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.journal import Journal
-from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.operations.unstored import UnstoredActionLog
+from onceonly.ports.actions import ActionLog
+from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
 from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport
 from onceonly.runtime.environment import Environment
@@ -113,6 +115,16 @@ class WatchedEndpoint:
         """Open all that can be read of its messages."""
         refuse_missing(self.settings.store)
         return open_operations(self.settings, environment=self.environment)
+
+    def log_of(self, letters: DeadLetters) -> ActionLog:
+        """Return the stored actions beside the letters. Where they cannot be stored, this process keeps them in memory."""
+        if isinstance(letters, LetterIndex):
+            return letters.actions
+        return self._unstored
+
+    @cached_property
+    def _unstored(self) -> ActionLog:
+        return UnstoredActionLog(self.environment.clock)
 
     async def check_broker(self) -> BrokerReport | None:
         """Ask the broker how it stores the queue; None if the transport cannot. Raises RetryableError, SetupError."""

@@ -1,0 +1,224 @@
+"""Actions on pages: confirmed once, by the role that they need, stored with who did it, and with one effect."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from onceonly import Endpoint
+from onceonly.assembly import open_transport
+from onceonly.dashboard import application, dashboard
+from onceonly.dashboard.access import ROLES
+from onceonly.dashboard.acting import open_parts
+from onceonly.dashboard.app import Dashboard
+from onceonly.dashboard.diffs import diff
+from onceonly.model.action import ActionKind
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.operations.actions import Operator, confirm
+from onceonly.operations.letters import LetterSelection
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.transport import Topology
+from tests.dashboard.serving import PlaceOrder, letter, store
+from tests.dashboard.test_gate import SAME, asking, named
+
+JSON = {"accept": "application/json"}
+
+
+class Shop:
+    """A dashboard of an endpoint in a database, as a browser with a user sees it."""
+
+    def __init__(self, app: Dashboard, client: httpx.AsyncClient, url: str) -> None:
+        self.app = app
+        self.client = client
+        self.url = url
+
+    async def page(self, path: str) -> dict[str, Any]:
+        """Return the data of a page."""
+        response = await self.client.get(path, headers=JSON)
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    async def form(self, path: str) -> dict[str, str]:
+        """Return the hidden fields of the last form of a page."""
+        page = (await self.client.get(path)).text
+        fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+        return dict(fields) | {"reason": "because"}
+
+    async def send(self, path: str, fields: dict[str, str]) -> httpx.Response:
+        """Send a form and wait until the action has ended."""
+        response = await self.client.post(path, data=fields)
+        await self.app.acting.settled()
+        return response
+
+    async def queue(self) -> int:
+        """Count the messages in the queue that are due or delayed."""
+        async with open_transport(self.url, "shop") as transport:
+            depth = await transport.depth("shop")
+            return depth.waiting + depth.delayed
+
+
+@asynccontextmanager
+async def opened(folder: Path, *letters: DeadLetter, **options: Any) -> AsyncIterator[Shop]:
+    """Open an endpoint in a database with these dead letters."""
+    url = f"sqlite:///{folder}/shop.db"
+    shop = Endpoint("shop", store=url, transport=url)
+
+    async def place(_order: PlaceOrder) -> None:
+        pass
+
+    shop.handler(place)
+    await store(shop, letters)
+    async with open_transport(url, "shop") as transport:
+        await transport.declare([Topology(endpoint="shop")])
+    app = dashboard(shop, **{"auth": application(named), "roles": {"ana": list(ROLES)}, **options})
+    assert isinstance(app, Dashboard)
+    async with asking(app, headers={"x-user": "ana", **SAME}) as client:
+        yield Shop(app, client, url)
+
+
+async def test_a_retried_letter_is_sent_once_and_audited(tmp_path: Path) -> None:
+    """The message is in the queue, the letter is gone, and the action says who, when and why."""
+    async with opened(tmp_path, letter(), letter(number=2)) as shop:
+        fields = await shop.form(f"/act/retry?endpoint=shop&key={letter().key}")
+        response = await shop.send("/act/retry", fields)
+        assert (response.status_code, response.headers["location"]) == (303, "/actions/shop/1")
+        assert await shop.queue() == 1
+        assert (await shop.page("/dead"))["endpoints"][0]["total"] == 1
+        found = await shop.page("/actions/shop/1")
+        action = found["action"]
+        assert (action["actor"], action["method"], action["action"], action["reason"]) == (
+            "ana",
+            "application",
+            "retry",
+            "because",
+        )
+        assert (action["state"], action["done"], action["kept"]) == ("done", 1, 0)
+        assert [item["outcome"] for item in found["items"]] == ["waiting"]
+        again = await shop.send("/act/retry", fields)
+        assert again.status_code in {404, 409}
+        assert await shop.queue() == 1
+
+
+async def test_a_form_is_used_once(tmp_path: Path) -> None:
+    """A second click on the same button does nothing, also while the letter is there again."""
+    async with opened(tmp_path, letter()) as shop:
+        fields = await shop.form(f"/act/delete?endpoint=shop&key={letter().key}")
+        assert (await shop.send("/act/delete", fields)).status_code == 303
+        await store(next(iter(shop.app.watched.values())).endpoint, [letter()])
+        assert (await shop.send("/act/delete", fields)).status_code == 409
+        assert len((await shop.page("/actions"))["actions"]) == 1
+
+
+async def test_a_confirmation_is_of_what_was_shown(tmp_path: Path) -> None:
+    """A letter that came meanwhile is not part of it: the form is refused, and nothing happens."""
+    async with opened(tmp_path, letter()) as shop:
+        fields = await shop.form("/act/retry?endpoint=shop&group=all")
+        await store(next(iter(shop.app.watched.values())).endpoint, [letter(number=2)])
+        response = await shop.send("/act/retry", fields)
+        assert response.status_code == 409
+        assert "2 dead letters now" in response.text
+        assert (await shop.page("/actions"))["actions"] == []
+        assert await shop.queue() == 0
+
+
+async def test_all_letters_of_a_group_are_retried(tmp_path: Path) -> None:
+    """And no others."""
+    letters = [letter(number=number) for number in range(1, 6)]
+    other = letter(number=9, reason="TimeoutError: no answer", history=())
+    async with opened(tmp_path, *letters, other) as shop:
+        groups = (await shop.page("/dead"))["endpoints"][0]["groups"]
+        fields = await shop.form(f"/act/retry?endpoint=shop&group={groups[0]['key']}")
+        assert (await shop.send("/act/retry", fields | {"rate": "0"})).status_code == 303
+        assert await shop.queue() == 5
+        assert [group["count"] for group in (await shop.page("/dead"))["endpoints"][0]["groups"]] == [1]
+
+
+async def test_deleted_letters_can_be_restored(tmp_path: Path) -> None:
+    """With their keys and times."""
+    async with opened(tmp_path, letter()) as shop:
+        fields = await shop.form(f"/act/delete?endpoint=shop&key={letter().key}")
+        await shop.send("/act/delete", fields)
+        assert (await shop.client.get(f"/dead/{letter().key}")).status_code == 404
+        back = await shop.form("/actions/shop/1")
+        assert (await shop.send("/actions/shop/1/restore", back)).status_code == 303
+        found = await shop.page(f"/dead/{letter().key}")
+        assert found["at"] == letter().at
+
+
+async def test_many_letters_are_deleted_only_with_their_number_typed(tmp_path: Path) -> None:
+    """Above 100."""
+    async with opened(tmp_path, *(letter(number=number) for number in range(1, 102))) as shop:
+        fields = await shop.form("/act/delete?endpoint=shop&group=all")
+        assert (await shop.send("/act/delete", fields)).status_code == 400
+        assert (await shop.page("/dead"))["endpoints"][0]["total"] == 101
+        assert (await shop.send("/act/delete", fields | {"typed": "101"})).status_code == 303
+        assert (await shop.page("/dead"))["endpoints"][0]["total"] == 0
+
+
+async def test_retry_anyway_is_for_one_letter_and_typed(tmp_path: Path) -> None:
+    """It may handle a message twice."""
+    async with opened(tmp_path, letter()) as shop:
+        assert (await shop.client.get("/act/force?endpoint=shop&group=all")).status_code == 400
+        fields = await shop.form(f"/act/force?endpoint=shop&key={letter().key}")
+        assert (await shop.send("/act/force", fields)).status_code == 400
+        assert (await shop.send("/act/force", fields | {"typed": "HANDLED TWICE"})).status_code == 303
+
+
+async def test_an_edit_is_reviewed_and_sent_under_the_same_id(tmp_path: Path) -> None:
+    """The difference is shown first; the reason is required; the body of the form decides."""
+    async with opened(tmp_path, letter()) as shop:
+        path = f"/act/edit?endpoint=shop&key={letter().key}"
+        fields = await shop.form(path) | {"body": '{"order_id": "A-1", "total": 30}'}
+        review = await shop.send("/act/edit", fields | {"step": "review"})
+        assert review.status_code == 200
+        assert "<del>" in review.text
+        assert await shop.queue() == 0
+        assert (await shop.send("/act/edit", fields | {"step": "send", "reason": ""})).status_code == 400
+        assert (await shop.send("/act/edit", fields | {"step": "send", "body": '{"total": "x"}'})).status_code == 400
+        assert (await shop.send("/act/edit", fields | {"step": "send"})).status_code == 303
+        async with open_transport(shop.url, "shop") as transport:
+            (delivery,) = await transport.receive(10, 5.0)
+        assert delivery.body == b'{"order_id": "A-1", "total": 30}'
+        assert dict(delivery.headers)["ce-id"] == "A-1"
+
+
+@pytest.mark.parametrize("body", [b"a\r\nb\nc", b"\xff", b"\x1b[31m", "\u202e".encode()])
+async def test_a_body_that_a_form_cannot_keep_is_not_edited(tmp_path: Path, body: bytes) -> None:
+    """It says why."""
+    async with opened(tmp_path, letter(body=body)) as shop:
+        found = await shop.page(f"/act/edit?endpoint=shop&key={letter(body=body).key}")
+        assert "export" in found["why_not"]
+
+
+async def test_a_letter_of_another_endpoint_is_not_touched(tmp_path: Path) -> None:
+    """Although its key is known."""
+    foreign = letter("elsewhere")
+    async with opened(tmp_path, foreign) as shop:
+        for path in ("/act/retry", "/act/delete", "/act/edit", "/act/force"):
+            assert (await shop.client.get(f"{path}?endpoint=shop&key={foreign.key}")).status_code == 404
+
+
+async def test_actions_that_another_process_left_are_continued(tmp_path: Path) -> None:
+    """Its lease is over, so this process leads."""
+    async with opened(tmp_path, letter()) as shop:
+        watched = shop.app.watched["shop"]
+        async with open_parts(watched) as parts:
+            chosen = LetterSelection(filter=Filter(endpoint="shop"))
+            await confirm(parts, Operator("bob", "cli"), ActionKind.DELETE, chosen)
+        await shop.app.acting.resume(watched)
+        await shop.app.acting.settled()
+        assert (await shop.page("/actions/shop/1"))["action"]["state"] == "done"
+
+
+def test_a_difference_has_signs_and_context() -> None:
+    """Three lines around each change."""
+    before = "\n".join(str(number) for number in range(20))
+    after = before.replace("\n10\n", "\nten\n")
+    assert [line.sign + line.text for line in diff(before, after)] == ["7", "8", "9", "-10", "+ten", "11", "12", "13"]
+    assert diff("a", "a") == []
+    assert len(diff("a\n" * 3000, "b\n" * 3000)) == 6002
