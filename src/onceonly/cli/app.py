@@ -8,7 +8,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dashboard, dead, dead_actions, dead_files, janitor, monitoring, plan, relay, run, schema, send, status, topology
+from onceonly.cli import (
+    dashboard,
+    dead,
+    dead_actions,
+    dead_files,
+    janitor,
+    monitoring,
+    plan,
+    relay,
+    run,
+    schema,
+    send,
+    status,
+    topology,
+)
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.cli.plugins import add_plugins

@@ -12,7 +12,6 @@ from typing import Any
 
 from onceonly.assembly import look_at_store, open_dead_letters, open_transport, shown
 from onceonly.assembly.opened import OpenedStore
-from onceonly.cli.places import looked_at, refuse_missing
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import QueueMissing
 from onceonly.ports.dead_letters import DeadLetters, Filter

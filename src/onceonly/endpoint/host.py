@@ -189,7 +189,9 @@ class Host:
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
             relayed = by_relay(searched)
-            runners.append(Relay(relayed, after=after, grace=grace, notifier=self.notifier, environment=environment, spans=spans))
+            runners.append(
+                Relay(relayed, after=after, grace=grace, notifier=self.notifier, environment=environment, spans=spans)
+            )
         if janitor is not None:
             runners.append(janitor)
         return tuple(runners)
