@@ -79,7 +79,7 @@ SQL = Offer(
 class Driver(Struct, frozen=True):
     """The packages that a driver consists of, by the names that are imported.
 
-    `requirement` is what pip has to install to get them, for example "onceonly[redis]". `connection` is the full name of the
+    `requirement` is what pip has to install to get them, for example "onceonly-toy". `connection` is the full name of the
     driver's own connection type, where handlers may ask for it.
     """
 
