@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from onceonly.assembly import look_at_store, open_dead_letters, open_transport, shown
+from onceonly.assembly.looking import looked_at, refuse_missing
 from onceonly.assembly.opened import OpenedStore
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import QueueMissing

@@ -14,7 +14,10 @@ _NAMES = {
 
 def messaging_system(place: Location) -> str:
     """Return the name of the system that a location names."""
-    if is_engine(place.setting):
-        return place.system.name.lower()
-    scheme = scheme_of(place.setting).partition("+")[0].lower()
-    return _NAMES.get(scheme, scheme)
+    return place.system.name.lower() if is_engine(place.setting) else system_of_scheme(scheme_of(place.setting))
+
+
+def system_of_scheme(scheme: str) -> str:
+    """Return the name of the system that the scheme of a URL names."""
+    base = scheme.partition("+")[0].lower()
+    return _NAMES.get(base, base)

@@ -1,10 +1,10 @@
 """Names by the semantic conventions for messaging, version 1.44.0: systems, operations, destinations and attributes."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from onceonly.config.messaging_system import system_of_scheme
 from onceonly.model.message import Message
 from onceonly.runtime.observe.telemetry import TelemetrySubject
 
@@ -21,15 +21,6 @@ MOST_ERRORS = 50
 """How many values `error.type` has in one process. Further ones are `_OTHER`."""
 OTHER_ERROR = "_OTHER"
 
-_SYSTEMS: Mapping[str, str] = {
-    "amqp": "rabbitmq",
-    "amqps": "rabbitmq",
-    "mysql": "mariadb",
-    "rediss": "redis",
-    "servicebus": "servicebus",
-    "sqs": "aws_sqs",
-}
-
 
 class Names(NamedTuple):
     """The names of one endpoint: those of its system, its queue, and its server."""
@@ -44,8 +35,7 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, subject: TelemetrySubject) -> "Names":
         """Read them from what is observed."""
-        base = subject.scheme.partition("+")[0]
-        system = _SYSTEMS.get(base, base)
+        system = system_of_scheme(subject.scheme)
         prefix = _prefix(subject.transport) if system == "rabbitmq" else ""
         return cls(
             subject.endpoint, system, prefix + subject.endpoint, _server(subject.transport), subject.deduplication, prefix

@@ -4,6 +4,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.runtime.metrics.observer import EndpointLabels, MetricsObserver
 from onceonly.runtime.observe.observer import Observers
 from onceonly.runtime.observe.outcomes import OutcomeObserver
 
@@ -68,6 +69,23 @@ class OpenTelemetry:
             continues=self._continues,
             body_size=self._body_size,
         )
-        listeners: tuple[Any, ...] = (tracing,)
-        tracing.observer = Observers(tracing, OutcomeObserver(*listeners))
+        metrics = self._metrics(subject, number)
+        if metrics is None:
+            tracing.observer = Observers(tracing, OutcomeObserver(tracing))
+        else:
+            tracing.observer = Observers(tracing, OutcomeObserver(tracing, metrics), metrics)
         return tracing
+
+    def _metrics(self, subject: Any, number: str) -> MetricsObserver | None:
+        """Return what counts for the meter provider; None where nothing would be kept."""
+        from opentelemetry.metrics import get_meter_provider  # noqa: PLC0415 - when an endpoint opens
+
+        from onceonly.telemetry.conventions import Names  # noqa: PLC0415 - the same
+        from onceonly.telemetry.metrics import OpenTelemetryMeter, records  # noqa: PLC0415 - the same
+
+        provider = self._meter_provider or get_meter_provider()
+        if not records(provider):
+            return None
+        meter = OpenTelemetryMeter(provider.get_meter(SCOPE, number, SCHEMA_URL))
+        names = Names.of(subject)
+        return MetricsObserver(meter, [EndpointLabels(name=names.endpoint, system=names.system, types=None)])

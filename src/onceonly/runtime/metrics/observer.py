@@ -24,7 +24,7 @@ from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, error_nam
 
 MOST_ERRORS = 50
 """Values of `error.type`. What comes beyond them is counted as `OTHER_ERROR`."""
-MOST_DESTINATIONS = 50
+MOST_DESTINATIONS = MOST_TYPES = 50
 OTHER_ERROR = "_OTHER"
 OTHER = "other"
 UNREADABLE, MISMATCH, INTERRUPTED = "unreadable", "mismatch", "interrupted"
@@ -48,14 +48,16 @@ _ANSWERS = {Answer.TAKEN: "", Answer.REFUSED: "refused", Answer.UNKNOWN: "unknow
 
 
 class EndpointLabels(Struct, frozen=True, kw_only=True):
-    """What metrics say about an endpoint. `types` are those of its handlers; `store` is shown, and has no password.
+    """What metrics say about an endpoint.
 
-    `has_buckets` is whether its claims are in time buckets.
+    * `types`: those of its handlers; None for the first `MOST_TYPES` that come.
+    * `store`: its URL without a password.
+    * `has_buckets`: whether its claims are in time buckets.
     """
 
     name: str
     system: str = OTHER
-    types: frozenset[str] = frozenset()
+    types: frozenset[str] | None = frozenset()
     store: str = ""
     has_buckets: bool = False
 
@@ -86,6 +88,7 @@ class MetricsObserver:
         self._clock = clock
         self._labels = {labels.name: labels for labels in endpoints}
         self._error = CappedNames(MOST_ERRORS, OTHER_ERROR)
+        self._type = CappedNames(MOST_TYPES, OTHER)
         self._destination = {name: CappedNames(MOST_DESTINATIONS, OTHER) for name in self._labels}
         self._failing: set[tuple[str, str]] = set()
         self._rotated_at: dict[str, int] = {}
@@ -113,7 +116,7 @@ class MetricsObserver:
             if labels.has_buckets:
                 self._of(catalog.BUCKETS_ROTATED).add((labels.store,), 0)
             for outcome in Outcome:
-                for type_ in labels.types:
+                for type_ in labels.types or ():
                     self._outcomes.add((labels.name, type_, outcome.value), 0)
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
@@ -143,13 +146,18 @@ class MetricsObserver:
         if labels is None:
             return
         message = outcome.message
-        kind = message.type if message is not None and message.type in labels.types else OTHER
+        kind = OTHER if message is None else self._type_of(labels, message.type)
         self._outcomes.add((labels.name, kind, outcome.outcome.value))
         if outcome.outcome is Outcome.HANDLED and message is not None and (sent := sent_at(message)):
             self._age.add((labels.name, kind), max(0, self._clock.now() - sent) / 1000)
 
     def released(self, endpoint: str, message: Message) -> None:
         """Count nothing: the message comes again."""
+
+    def _type_of(self, labels: EndpointLabels, type_: str) -> str:
+        if labels.types is None:
+            return self._type(type_)
+        return type_ if type_ in labels.types else OTHER
 
     def _of(self, metric: catalog.Metric) -> Instrument:
         return self._instruments[metric.name]
