@@ -57,7 +57,7 @@ class Scope:
         """Return the letter of the key. Raises Refused if it is gone, or belongs to another endpoint."""
         found = await letters.get(self.key)
         if found is None or found.endpoint != self.watched.name:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such dead letter. It may have been retried or deleted.")
+            raise Refused(HTTPStatus.NOT_FOUND, "This dead letter does not exist. It may have been retried or deleted.")
         return found
 
     async def extent(self, letters: DeadLetters) -> Extent:
@@ -283,7 +283,7 @@ async def action(ask: Ask) -> Page:
     async with open_parts(watched, sends=False) as parts:
         found = await parts.log.get(position)
         if found is None or found.endpoint not in {"", watched.name}:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such action.")
+            raise Refused(HTTPStatus.NOT_FOUND, "This action does not exist.")
         items = await read_outcomes(parts, found, limit=MOST_SHOWN)
     restorable = found.action in {ActionKind.DELETE, ActionKind.EDIT} and any(item.stored for item in items)
     running = found.state is ActionState.RUNNING
@@ -309,7 +309,7 @@ def _item(item: ActionItem) -> dict[str, Any]:
 def _position(ask: Ask) -> int:
     text = ask.params["position"]
     if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - 64 bits
-        raise Refused(HTTPStatus.NOT_FOUND, "There is no such action.")
+        raise Refused(HTTPStatus.NOT_FOUND, "This action does not exist.")
     return int(text)
 
 
@@ -329,7 +329,7 @@ async def restore_letters(ask: Ask) -> Response:
     async with open_parts(watched) as parts:
         found = await parts.log.get(position)
         if found is None or found.endpoint not in {"", watched.name}:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such action.")
+            raise Refused(HTTPStatus.NOT_FOUND, "This action does not exist.")
         try:
             stored = await restore(parts, _operator(ask), position, reason=ask.sent("reason")[:MOST_REASON])
         except SetupError as error:

@@ -89,7 +89,7 @@ async def group(ask: Ask) -> Page:
     watched = ask.watched(ask.asked("endpoint"))
     key = ask.params["key"]
     if key != ALL and not _KEY.fullmatch(key):
-        raise Refused(HTTPStatus.NOT_FOUND, "There is no such group.")
+        raise Refused(HTTPStatus.NOT_FOUND, "This group does not exist.")
     chosen = Filter(endpoint=watched.name, type=ask.asked("type")[:MOST_TYPE], failure="" if key == ALL else key)
     after = ask.asked("after")
     async with watched.open_letters() as letters:
@@ -192,7 +192,7 @@ async def _find(ask: Ask) -> tuple[WatchedEndpoint, DeadLetter, Knowledge | None
             problem = error
     if problem is not None:
         raise problem
-    raise Refused(HTTPStatus.NOT_FOUND, "There is no such dead letter. It may have been retried or deleted.")
+    raise Refused(HTTPStatus.NOT_FOUND, "This dead letter does not exist. It may have been retried or deleted.")
 
 
 async def _know(watched: WatchedEndpoint, found: DeadLetter) -> Knowledge | None:
