@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from onceonly import Endpoint
@@ -18,6 +19,7 @@ from onceonly.dashboard.app import Dashboard
 from onceonly.dashboard.diffs import diff
 from onceonly.model.action import ActionKind
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.message import Message
 from onceonly.operations.actions import Operator, confirm
 from onceonly.operations.letters import LetterSelection
 from onceonly.ports.dead_letters import Filter
@@ -185,6 +187,29 @@ async def test_an_edit_is_reviewed_and_sent_under_the_same_id(tmp_path: Path) ->
             (delivery,) = await transport.receive(10, 5.0)
         assert delivery.body == b'{"order_id": "A-1", "total": 30}'
         assert dict(delivery.headers)["ce-id"] == "A-1"
+
+
+def hidden(message: Message) -> Message:
+    """Return the message that may be shown: without its total."""
+    return msgspec.structs.replace(message, body=b'{"order_id": "A-1"}')
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"redact": hidden}, id="a part of the body is hidden"),
+        pytest.param({"roles": {"ana": ["view", "edit"]}}, id="the user may not see bodies"),
+    ],
+)
+async def test_the_form_shows_no_body_that_is_hidden_elsewhere(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Neither to read nor to send."""
+    async with opened(tmp_path, letter(), **options) as shop:
+        path = f"/act/edit?endpoint=shop&key={letter().key}"
+        assert (await shop.page(path))["why_not"]
+        assert "total" not in (await shop.client.get(path)).text
+        fields = {"endpoint": "shop", "key": letter().key, "body": "{}", "reason": "because", "step": "send"}
+        await shop.send("/act/edit", fields)
+        assert await shop.queue() == 0
 
 
 @pytest.mark.parametrize("body", [b"a\r\nb\nc", b"\xff", b"\x1b[31m", "\u202e".encode()])

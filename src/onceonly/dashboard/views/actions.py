@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import UNSET
 from starlette.responses import RedirectResponse, Response
 
-from onceonly.dashboard.access import DELETE, EDIT, FORCE, RETRY
+from onceonly.dashboard.access import BODY, DELETE, EDIT, FORCE, RETRY
 from onceonly.dashboard.acting import open_parts
 from onceonly.dashboard.asking import Answer, Ask
+from onceonly.dashboard.bodies import redacted
 from onceonly.dashboard.diffs import DiffLine, diff
 from onceonly.dashboard.gate import Refused
 from onceonly.dashboard.rendering import Page, Verbatim
@@ -156,7 +157,7 @@ async def edit_form(ask: Ask) -> Page:
     scope = Scope(ask)
     async with open_parts(scope.watched) as parts:
         letter = await scope.letter(parts.letters)
-        why = await _why_not(parts, letter)
+        why = await _why_not(ask, parts, letter)
     text = "" if why else letter.body.decode()
     return _edit_page(ask, scope, letter, text=text, why=why)
 
@@ -166,7 +167,7 @@ async def save_edit(ask: Ask) -> Answer:
     scope = Scope(ask)
     async with open_parts(scope.watched) as parts:
         letter = await scope.letter(parts.letters)
-        if why := await _why_not(parts, letter):
+        if why := await _why_not(ask, parts, letter):
             return _edit_page(ask, scope, letter, why=why)
         text, reason = ask.sent("body"), ask.sent("reason").strip()[:MOST_REASON]
         body = body_from_form(letter.body, text)
@@ -221,7 +222,11 @@ def _message(letter: DeadLetter) -> Any:
     return letter.message
 
 
-async def _why_not(parts: ActionParts, letter: DeadLetter) -> str:
+async def _why_not(ask: Ask, parts: ActionParts, letter: DeadLetter) -> str:
+    if not ask.has(BODY):
+        return "the form shows the body, and that needs the role body"
+    if redacted(letter, ask.dashboard.redact).body != letter.body:
+        return "redact= hides a part of its body, and the form shows all of it: export it and import it instead"
     if why := await why_not_editable(parts, letter):
         return why
     text = letter.body.decode()
