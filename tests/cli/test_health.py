@@ -173,6 +173,8 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
         "sending old records",
         "recycling slots",
         "removing expired claims",
+        "grouping dead letters",
+        "removing old actions",
         "removing expired keys",
     ]
     shown = onceonly("status", "shop:shop")

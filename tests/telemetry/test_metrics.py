@@ -51,7 +51,7 @@ async def test_a_meter_provider_has_what_metrics_serves(recording: Recording, tm
     assert unit == "s"
     for point in durations:
         assert isinstance(point, HistogramDataPoint)
-        assert (point.count, tuple(point.explicit_bounds)) == (1, catalog.BUCKETS_A)
+        assert (point.count, tuple(point.explicit_bounds)) == (1, catalog.DURATION_BUCKETS_SECONDS)
     assert {point.attributes[catalog.ENDPOINT] for point in durations} == {"shop", "billing"}
     assert len(found[catalog.AGE.name][1]) == 2
 

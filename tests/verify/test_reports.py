@@ -31,6 +31,7 @@ CONTROL = "a control message, two effects"
 LOOKING_TWICE = "a control message"
 LOOKING = "a control message, and a client's key"
 ON = "a full isolated batch, one that runs on and one that fails"
+RUINED = "a full batch, two that ruined their units and end in any way behind one that fails"
 OUTAGE = "a full batch, two of three ruin their units, and an outage"
 ENDING = "a full batch of three messages that end in any way"
 SPOILED = "a full isolated batch, two that spoil units between two that fail"
@@ -65,9 +66,9 @@ WRONG = [
     ),
     (ON, "_find: drop argument isolated for _run #2", "wrong unit: a handler is likely to fail in this batch"),
     (
-        OUTAGE,
+        RUINED,
         "_each_alone: drop return ran + RunResult(unknown=tuple(items[items.index(item):])) #1",
-        "wrong unit: 'b' runs by itself, and an earlier unit shows an outage",
+        "wrong unit: 'd' runs by itself, and an earlier unit shows an outage",
     ),
     (
         ENDING,

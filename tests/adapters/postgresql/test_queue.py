@@ -128,12 +128,13 @@ async def test_several_processes_may_declare_at_once(url: str, database: Databas
 
 
 async def test_a_hundred_messages_cost_one_statement_each_way(database: Database, shop: SqlTransport) -> None:
-    """One to look up the queues, one to insert; one to take; one to settle."""
+    """One to look up the queues, one to insert, take and settle. One after the first empty receive: does the queue exist?"""
     with recorded(database) as statements:
         await shop.send(sends(100))
         await shop.ack(await shop.receive(100, 0))
         assert await shop.receive(100, 0) == ()
-    assert [said.split()[0] for said, _ in statements] == ["SELECT", "INSERT", "UPDATE", "DELETE", "UPDATE"]
+        assert await shop.receive(100, 0) == ()
+    assert [said.split()[0] for said, _ in statements] == ["SELECT", "INSERT", "UPDATE", "DELETE", "UPDATE", "SELECT", "UPDATE"]
 
 
 async def test_processes_compete_and_nothing_is_lost_or_taken_twice(url: str, database: Database, shop: SqlTransport) -> None:

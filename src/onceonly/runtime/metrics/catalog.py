@@ -28,11 +28,11 @@ ERROR = "error.type"
 
 MESSAGING = (ENDPOINT, SYSTEM, OPERATION, DESTINATION, ERROR)
 
-BUCKETS_A = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+DURATION_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Seconds of an operation: the buckets of the conventions."""
-BUCKETS_B = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+AGE_BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
 """Seconds of a message's age."""
-BUCKETS_C = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+SIZE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Messages of a batch."""
 
 
@@ -106,9 +106,11 @@ OPERATION_DURATION = Metric(
     "s",
     MESSAGING,
     "Duration of calls to the broker. A receive that waited and brought nothing is left out.",
-    buckets=BUCKETS_A,
+    buckets=DURATION_BUCKETS_SECONDS,
 )
-PROCESS_DURATION = Metric("messaging.process.duration", "s", MESSAGING, "Duration of handlers.", buckets=BUCKETS_A)
+PROCESS_DURATION = Metric(
+    "messaging.process.duration", "s", MESSAGING, "Duration of handlers.", buckets=DURATION_BUCKETS_SECONDS
+)
 MESSAGES = Metric("onceonly.messages", "{message}", (ENDPOINT, TYPE, OUTCOME), "Deliveries settled, by outcome.")
 RETRIES = Metric("onceonly.retries", "{message}", (ENDPOINT, KIND), "Retry copies sent, by kind of failure.")
 RELAYED = Metric("onceonly.relay.messages", "{message}", (ENDPOINT, RESULT), "Messages that relays sent, by answer.")
@@ -117,15 +119,23 @@ AGE = Metric(
     "s",
     (ENDPOINT, TYPE),
     "Time from the sending of a message to the acknowledgement of its handling.",
-    buckets=BUCKETS_B,
+    buckets=AGE_BUCKETS_SECONDS,
 )
 UNIT_DURATION = Metric(
-    "onceonly.unit.duration", "s", (ENDPOINT, PHASE), "Duration of begin, commit, dispatch and forget.", buckets=BUCKETS_A
+    "onceonly.unit.duration",
+    "s",
+    (ENDPOINT, PHASE),
+    "Duration of begin, commit, dispatch and forget.",
+    buckets=DURATION_BUCKETS_SECONDS,
 )
 LOOP_LAG = Metric(
-    "onceonly.event_loop.lag", "s", (PROCESS,), "Delay of a timer in the event loop of a process.", buckets=BUCKETS_A
+    "onceonly.event_loop.lag",
+    "s",
+    (PROCESS,),
+    "Delay of a timer in the event loop of a process.",
+    buckets=DURATION_BUCKETS_SECONDS,
 )
-BATCH_SIZE = Metric("onceonly.batch.size", "{message}", (ENDPOINT,), "Deliveries of a batch.", buckets=BUCKETS_C)
+BATCH_SIZE = Metric("onceonly.batch.size", "{message}", (ENDPOINT,), "Deliveries of a batch.", buckets=SIZE_BUCKETS)
 QUEUE_MESSAGES = _gauge("onceonly.queue.messages", "{message}", (ENDPOINT, STATE), "Messages in the queue.")
 QUEUE_OLDEST = _gauge("onceonly.queue.oldest_age", "s", (ENDPOINT,), "For how long the oldest waiting message has been due.")
 PENDING = _gauge("onceonly.pending.records", "{record}", (ENDPOINT,), "Records with messages that are not sent.")
