@@ -147,7 +147,7 @@ async def test_a_page_refreshes_and_keeps_focus(browser: Browser) -> None:
         await watched.page.clock.install()
         await watched.page.goto(url)
         await expect(watched.page.locator("#live-note")).to_have_text("every 5 s")
-        link = watched.page.locator("tbody a")
+        link = watched.page.locator("tbody").get_by_role("link", name="shop")
         await link.focus()
         await store(shop, [letter()])
         probe = app.watched["shop"].letters
