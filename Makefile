@@ -47,7 +47,7 @@ test-ci: .venv/emulators
 	$(PYTEST) -m "slow and not soak" --ignore tests/adversary/test_hosts.py --ignore tests/adversary/test_silent_servers.py \
 		--ignore tests/adversary/test_handlers.py --ignore tests/adversary/test_fault_runs.py \
 		--ignore tests/adversary/test_fault_runs_on_databases.py --ignore tests/faults/test_blame.py \
-		--ignore tests/faults/test_server_restarts.py
+		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators

@@ -24,6 +24,7 @@ from tests.cli.test_health import probed
 ORDERS = [{"order_id": f"A-{number}", "total": number - 1} for number in range(4)]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_the_numbers_of_two_processes_add_up_and_gauges_come_from_the_database(onceonly: Terminal) -> None:
     """Handled, given up, published, received by the other endpoint; then the same from the database."""

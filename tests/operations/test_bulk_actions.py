@@ -136,6 +136,7 @@ async def test_a_bulk_retry_survives_crashes(place: str) -> None:
     await run_with_crashes(place, 730, (1, 4, 6), rate=500)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 async def test_ten_thousand_letters_with_three_crashes(place: str) -> None:
     """At 500 a second."""
