@@ -25,8 +25,8 @@ from onceonly.endpoint.host import host_of
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import InvalidHandler, OnceOnlyError, QueueMissing, SetupError
 from onceonly.model.wording import counted
+from onceonly.operations.overview import age_of_oldest
 from onceonly.ports.dead_letters import Filter
-from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, ListsSubscriptions, Topology, Transport
 from onceonly.runtime.environment import LIVE
 
@@ -240,19 +240,7 @@ async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, 
         now = LIVE.clock.now()
         records = len(await pending.undispatched(now + 1, COUNTED))
         late = len(await pending.undispatched(now - round(settings.relay_after * 1000), COUNTED))
-        return records, late, await _age_of_oldest(pending, now) if records else None
-
-
-async def _age_of_oldest(pending: PendingRecords, now: int) -> int:
-    """Find the age of the oldest record by halving, in some thirty short looks: a store lists records, not their times."""
-    youngest, oldest = 0, now // 1000
-    while oldest - youngest > 1:
-        middle = (youngest + oldest) // 2
-        if await pending.undispatched(now - middle * 1000, 1):
-            youngest = middle
-        else:
-            oldest = middle
-    return youngest
+        return records, late, await age_of_oldest(pending, now) if records else None
 
 
 async def _count_letters(settings: Settings) -> int:

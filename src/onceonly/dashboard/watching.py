@@ -18,10 +18,10 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.journal import Journal
+from onceonly.operations.overview import age_of_oldest
 from onceonly.operations.unstored import UnstoredActionLog
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
-from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.tasks import late_buckets
@@ -144,7 +144,7 @@ class WatchedEndpoint:
         pending = oldest = None
         if opened.pending is not None and not self.settings.places.store.keeps_documents:
             pending = len(await opened.pending.undispatched(now + 1, COUNTED + 1))
-            oldest = await _age_of_oldest(opened.pending, now) if pending else None
+            oldest = await age_of_oldest(opened.pending, now) if pending else None
         journal = await opened.journals.read() if opened.journals is not None else None
         if journal is not None and opened.ring is not None:
             journal = replace(journal, late=await late_buckets(opened.ring))
@@ -158,18 +158,6 @@ class WatchedEndpoint:
 
     async def _count_letters(self, letters: DeadLetters) -> int:
         return await letters.count(Filter(endpoint=self.name))
-
-
-async def _age_of_oldest(pending: PendingRecords, now: int) -> int:
-    """Find the age of the oldest record in seconds, by halving: a store lists records, not their times."""
-    youngest, oldest = 0, now // 1000
-    while oldest - youngest > 1:
-        middle = (youngest + oldest) // 2
-        if await pending.undispatched(now - middle * 1000, 1):
-            youngest = middle
-        else:
-            oldest = middle
-    return youngest
 
 
 def _queue_numbers(state: QueueState) -> Mapping[str, float]:

@@ -20,7 +20,7 @@ RANGE_MS = 60_000
 
 
 class Found(Enum):
-    """What an endpoint knows about a message. No answer says that a message was not handled if that is unknown."""
+    """What an endpoint knows about a message. An answer never states that a message was not handled if that is unknown."""
 
     HANDLED = "handled"
     PENDING = "handled, messages pending"

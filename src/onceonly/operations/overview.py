@@ -6,6 +6,7 @@ from onceonly.assembly.operations import OpenedOperations
 from onceonly.model.artifact import Reservation
 from onceonly.model.record import Record
 from onceonly.ports.ring import TimeBucket
+from onceonly.ports.store import PendingRecords
 from onceonly.runtime.maintenance.tasks import LATE_PARTS
 
 MOST = 1000
@@ -61,3 +62,18 @@ async def picture_claims(opened: OpenedOperations) -> ClaimsPicture | None:
     late = tuple(bucket.number for bucket in buckets if bucket.late > bucketing.width / LATE_PARTS)
     ordered = tuple(sorted(buckets, key=lambda bucket: bucket.start))
     return ClaimsPicture(retention=bucketing.retention, width=bucketing.width, now=now, buckets=ordered, late=late)
+
+
+async def age_of_oldest(pending: PendingRecords, now: int) -> int:
+    """Return the age in seconds of the oldest record, found by halving with about 30 short reads.
+
+    A store lists records, not their times. `now` is in milliseconds since 1970.
+    """
+    youngest, oldest = 0, now // 1000
+    while oldest - youngest > 1:
+        middle = (youngest + oldest) // 2
+        if await pending.undispatched(now - middle * 1000, 1):
+            youngest = middle
+        else:
+            oldest = middle
+    return youngest
