@@ -12,7 +12,7 @@ import pytest
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
 from onceonly.adapters.rabbitmq.inbox import Inbox
-from onceonly.adapters.rabbitmq.link import Channel, shielded
+from onceonly.adapters.rabbitmq.link import Channel, shielded, translated
 from onceonly.adapters.rabbitmq.names import TopologyNames, command
 from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
@@ -94,6 +94,10 @@ def settles_before_it_copies(patch: pytest.MonkeyPatch) -> None:
 
     async def exchange(transport: RabbitMQTransport, copies: Sequence[tuple[ConsumedMessage, PublishRequest | None]]) -> None:
         await transport._inbox.settle([transport._inbox.receipt(message) for message, _ in copies])
+        channel = transport._inbox._channel
+        if channel is not None:  # an answer separates the two: in one write a connection would lose both
+            async with translated("await an answer"):
+                await channel.queue_declare(transport._queue, passive=True)
         await transport._publish([parcel for _, parcel in copies if parcel])
 
     patch.setattr(RabbitMQTransport, "_exchange", exchange)
