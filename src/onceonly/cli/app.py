@@ -3,41 +3,36 @@
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import (
-    dashboard,
-    dead,
-    dead_actions,
-    dead_files,
-    janitor,
-    monitoring,
-    plan,
-    relay,
-    run,
-    schema,
-    send,
-    status,
-    topology,
-)
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
-from onceonly.cli.plugins import add_plugins
-from onceonly.demo.command import demo
+from onceonly.cli.plugins import add_plugins, plugin_names
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import OnceOnlyError, SetupError
 
-app = typer.Typer(
-    name="onceonly",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "run": "onceonly.cli.run",
+    "relay": "onceonly.cli.relay",
+    "send": "onceonly.cli.send",
+    "status": "onceonly.cli.status",
+    "dashboard": "onceonly.cli.dashboard",
+    "janitor": "onceonly.cli.janitor",
+    "plan": "onceonly.cli.plan",
+    "demo": "onceonly.demo.command",
+}
+"""Where the function of each command is, under the same name."""
+GROUPS = {
+    "dead": ("onceonly.cli.dead", "onceonly.cli.dead_actions", "onceonly.cli.dead_files"),
+    "schema": ("onceonly.cli.schema",),
+    "topology": ("onceonly.cli.topology",),
+    "metrics": ("onceonly.cli.monitoring",),
+}
+"""Where the commands of each group are. The first module has them as `app`, and the others add theirs to it."""
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
@@ -46,7 +41,32 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
         raise typer.Exit
 
 
-@app.callback()
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """Return the application with the command that these arguments name, or with all where they name none.
+
+    All of them import most of the library, which takes longer than many a command.
+    """
+    app = typer.Typer(
+        name="onceonly",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(onceonly)
+    known, given = {*COMMANDS, *GROUPS}, set(arguments[:1])
+    asked = known & given if given <= {*known, *plugin_names(), "--version"} and given else known
+    for name, module in COMMANDS.items():
+        if name in asked:
+            app.command(name)(getattr(import_module(module), name))
+    for name, modules in GROUPS.items():
+        if name in asked:
+            first, *_ = [import_module(module) for module in modules]
+            app.add_typer(first.app, name=name)
+    return app
+
+
 def onceonly(
     *,
     _version: Annotated[
@@ -56,29 +76,11 @@ def onceonly(
     """Run, inspect and maintain endpoints: message handlers whose effects happen exactly once."""
 
 
-app.command()(run.run)
-app.command()(relay.relay)
-app.command()(send.send)
-app.command()(status.status)
-app.command()(dashboard.dashboard)
-app.command()(janitor.janitor)
-app.command()(plan.plan)
-dead.app.command()(dead_actions.edit)
-dead.app.command()(dead_actions.restore)
-dead.app.command()(dead_actions.actions)
-dead.app.command("export")(dead_files.export)
-dead.app.command("import")(dead_files.import_)
-app.add_typer(dead.app, name="dead")
-app.add_typer(schema.app, name="schema")
-app.add_typer(topology.app, name="topology")
-app.add_typer(monitoring.app, name="metrics")
-app.command()(demo)
-
-
 def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run what the arguments say (default: those of this process), and end the process."""
     given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
+        app = application(given)
         add_plugins(app, given)
         app(given, prog_name="onceonly")
     except SetupError as error:

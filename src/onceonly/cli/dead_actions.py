@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.assembly.looking import looked_at
-from onceonly.cli.dead import SHORT_KEY, NoteOption, PlaceArgument, opened_letters
+from onceonly.cli.dead import SHORT_KEY, NoteOption, PlaceArgument, app, opened_letters
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
 from onceonly.cli.operating import opened_parts, operator
@@ -29,6 +29,7 @@ from onceonly.operations.editing import restore as restore_letters
 from onceonly.operations.letters import find, moment
 
 
+@app.command()
 def edit(  # noqa: PLR0913 - one parameter for each option
     place: PlaceArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the dead letter; the first digits are enough.")],
@@ -63,6 +64,7 @@ def edit(  # noqa: PLR0913 - one parameter for each option
         raise typer.Exit(NEGATIVE)
 
 
+@app.command()
 def restore(
     place: PlaceArgument,
     action: Annotated[int, typer.Argument(metavar="ACTION", help="Number of the action, from `onceonly dead actions`.")],
@@ -84,6 +86,7 @@ def restore(
         show(f"{done.done} restored (action {done.position})")
 
 
+@app.command()
 def actions(
     place: PlaceArgument,
     number: Annotated[int, typer.Argument(metavar="ACTION", help="Show the dead letters of this action.")] = 0,

@@ -7,7 +7,7 @@ import typer
 
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.looking import looked_at
-from onceonly.cli.dead import EndpointOption, GroupOption, PlaceArgument, ReasonOption, TypeOption, completed, filter_of
+from onceonly.cli.dead import EndpointOption, GroupOption, PlaceArgument, ReasonOption, TypeOption, app, completed, filter_of
 from onceonly.cli.events import BadItem
 from onceonly.cli.files import reading, writing
 from onceonly.cli.letter_lines import ImportResult, read_lines, write_lines
@@ -18,6 +18,7 @@ from onceonly.model.errors import RetryableError, SetupError
 from onceonly.operations.letters import LetterSelection, pages
 
 
+@app.command("export")
 def export(  # noqa: PLR0913 - one parameter for each option
     place: PlaceArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="New file, or - for standard output.")] = "-",
@@ -43,6 +44,7 @@ def export(  # noqa: PLR0913 - one parameter for each option
         (say if file == "-" else show)(f"{count} exported")
 
 
+@app.command("import")
 def import_(
     place: PlaceArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File written by `dead export`, or - for standard input.")] = "-",

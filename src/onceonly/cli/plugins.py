@@ -14,6 +14,11 @@ _ELSEWHERE = {"verify": "onceonly-verify"}
 _ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
+def plugin_names() -> set[str]:
+    """Return the names of the commands that other distributions have, installed or not."""
+    return {*_ELSEWHERE, *(each.name for each in entry_points(group=GROUP))}
+
+
 def add_plugins(app: typer.Typer, arguments: Sequence[str]) -> None:
     """Add the commands of other distributions that these arguments may be for. The others are not imported.
 
