@@ -1,5 +1,6 @@
 """Spans and log events in memory, for tests."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,6 +45,12 @@ class Recording:
         found = self.named(name)
         assert len(found) == 1, f"{len(found)} spans are named {name!r}: {sorted(self.names)}"
         return found[0]
+
+    async def until(self, name: str) -> None:
+        """Wait until a span of this name has ended."""
+        async with asyncio.timeout(60):
+            while not self.named(name):  # noqa: ASYNC110 - the exporter has no event
+                await asyncio.sleep(0.005)
 
     @property
     def names(self) -> list[str]:

@@ -13,7 +13,6 @@ import pytest
 import structlog
 from fastapi import APIRouter, FastAPI
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -111,6 +110,7 @@ async def test_a_crash_after_the_commit_and_a_relay_keep_the_trace(recording: Re
             async with places.running(only="shop"):
                 await places.place("first")
                 await places.billed.wait()
+                await recording.until("ack billing")  # its spans have ended
             places.billed.clear()
             recording.spans.clear()
             await places.place("a")
@@ -121,16 +121,14 @@ async def test_a_crash_after_the_commit_and_a_relay_keep_the_trace(recording: Re
             assert not places.billed.is_set()
             async with host_of(places.shop).sending():
                 await places.billed.wait()
-    event, bill = recording.one(EVENT), recording.one("process billing")
+    event = recording.one(EVENT)
+    # On a slow machine the relay also sends the first event once more, so there may be a duplicate.
+    (bill,) = [span for span in recording.named("process billing") if attributes(span)["onceonly.outcome"] == "handled"]
     assert trace_of(event) == trace_of(bill) == request.trace_id
     assert parent_of(bill) == id_of(event)
-    relay = next(span for span in recording.named("onceonly.relay") if id_of(span) == parent_of(_sender(recording)))
+    (sender,) = [span for span in recording.named("send OrderPlaced") if linked(span) == {id_of(event)}]
+    relay = next(span for span in recording.named("onceonly.relay") if id_of(span) == parent_of(sender))
     assert attributes(relay) == {"onceonly.endpoint": "shop", "messaging.batch.message_count": 1}
-    assert linked(_sender(recording)) == {id_of(event)}
-
-
-def _sender(recording: Recording) -> ReadableSpan:
-    return recording.one("send OrderPlaced")
 
 
 async def test_a_trace_goes_through_postgresql_and_rabbitmq(recording: Recording, postgresql_url: str) -> None:

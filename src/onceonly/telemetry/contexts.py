@@ -7,7 +7,7 @@ them. Other senders may write them as plain headers.
 from collections.abc import Iterable, Mapping
 
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanContext, format_span_id, format_trace_id, get_current_span
+from opentelemetry.trace import SpanContext, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from onceonly.formats.cloudevents import attribute_of
@@ -23,7 +23,7 @@ def written(context: SpanContext) -> Headers:
     """Return the attributes that carry a span's context. Empty if it is none."""
     if not context.is_valid:
         return ()
-    parent = f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{context.trace_flags:02x}"
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     return ((PARENT, parent), (STATE, context.trace_state.to_header())) if context.trace_state else ((PARENT, parent),)
 
 

@@ -71,9 +71,9 @@ class OpenTelemetry:
         )
         metrics = self._metrics(subject, number)
         if metrics is None:
-            tracing.observer = Observers(tracing, OutcomeObserver(tracing))
+            tracing.observer = Observers(tracing, OutcomeObserver(tracing, runs=tracing))
         else:
-            tracing.observer = Observers(tracing, OutcomeObserver(tracing, metrics), metrics)
+            tracing.observer = Observers(tracing, OutcomeObserver(tracing, metrics, runs=tracing), metrics)
         return tracing
 
     def _metrics(self, subject: Any, number: str) -> MetricsObserver | None:

@@ -11,7 +11,7 @@ A span that is not recorded costs its start and no more: attributes and links of
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import Token
 from types import TracebackType
@@ -62,14 +62,19 @@ class UnitSpan:
 class ProcessSpan:
     """The span of one run of a handler, until it is known what became of the message."""
 
-    __slots__ = ("ended_at", "message", "span")
+    __slots__ = ("ended_at", "message", "span", "token")
 
-    def __init__(self, span: Span, message: Message) -> None:
+    def __init__(self, span: Span, message: Message, token: Token[Context]) -> None:
         self.span, self.message, self.ended_at = span, message, 0
+        self.token: Token[Context] | None = token
+        """Of the context before, while the handler runs."""
 
 
 class EndpointTracing:
-    """Makes the spans of one endpoint. It is an observer of port calls, a listener of outcomes, and a hook for new messages."""
+    """Makes the spans of one endpoint.
+
+    It is an observer of port calls, a listener of runs and of outcomes, and a hook for new messages.
+    """
 
     def __init__(
         self, tracer: Tracer, logger: Logger, about: names.Names, *, continues: bool = True, body_size: bool = False
@@ -136,17 +141,12 @@ class EndpointTracing:
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Return the span of this call, if it has one."""
-        match call.point:
-            case Point.HANDLE:
-                return _HandlerCall(self, call)
-            case Point.BEGIN | Point.COMMIT:
-                return _UnitCall(self, call)
-            case Point.RECEIVE | Point.DISPATCH | Point.ACK | Point.RELEASE | Point.RETRY_COPY | Point.DEAD_LETTER:
-                return _BatchCall(self, call)
-            case _:
-                return _NOTHING
+        enclosing = _ENCLOSING.get(call.point)
+        return _NOTHING if enclosing is None else enclosing(self, call)
 
-    def start_run(self, message: Message) -> Span:
+    # Runs of handlers
+
+    def started(self, message: Message) -> None:
         """Start the span of a run of a message's handler. An earlier run of it was rolled back, and ends."""
         key = id(message)
         if key in self._runs:
@@ -158,17 +158,17 @@ class EndpointTracing:
             kind=SpanKind.CONSUMER,
             attributes=self._process,
         )
-        self._runs[key] = ProcessSpan(span, message)
+        token = current.attach(set_span_in_context(span, _ROOT))  # the handler's own spans are its children
+        self._runs[key] = ProcessSpan(span, message, token)
         if span.is_recording():
             span.set_attributes(self._of(message))
             if not self._continues:
                 _link(span, link_to(created))
-            if (unit := self._unit_of.get(id(message))) is not None:
+            if (unit := self._unit_of.get(key)) is not None:
                 _link(span, unit.span.get_span_context())
                 _link(unit.span, span.get_span_context())
-        return span
 
-    def end_run(self, message: Message, error: BaseException | None) -> None:
+    def ended(self, message: Message, error: BaseException | None) -> None:
         """Note that the handler has ended. The span ends when the message is settled, with this time."""
         run = self._runs.get(id(message))
         if run is not None and run.span.is_recording():
@@ -177,6 +177,11 @@ class EndpointTracing:
                 unit.active_at = now
         if isinstance(error, Exception) and not isinstance(error, BudgetExceeded | ConflictError):
             self._record_exception(error)
+        if run is not None and run.token is not None:
+            current.detach(run.token)
+            run.token = None
+
+    # Units, and calls about batches
 
     def begin_unit(self, messages: Sequence[Message]) -> tuple[UnitSpan, Span]:
         """Start the spans of a unit and of its `begin`. Units that these messages were in before are over."""
@@ -358,27 +363,6 @@ def _link(span: Span, to: SpanContext | None, attributes: names.Attributes | Non
         span.add_link(to, attributes)
 
 
-class _HandlerCall:
-    """Encloses one run of a handler, whose own spans are children of its span."""
-
-    __slots__ = ("_call", "_token", "_tracing")
-
-    def __init__(self, tracing: EndpointTracing, call: PortCall) -> None:
-        self._tracing, self._call = tracing, call
-        self._token: Token[Context] | None = None
-
-    async def __aenter__(self) -> None:
-        span = self._tracing.start_run(self._call.items[0])
-        self._token = current.attach(set_span_in_context(span, _ROOT))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tracing.end_run(self._call.items[0], error)
-        if self._token is not None:
-            current.detach(self._token)
-
-
 class _UnitCall:
     """Encloses the beginning of a unit, or its commit."""
 
@@ -438,3 +422,9 @@ class _BatchCall:
             self._span = self._tracing.start_call(self._call, self._started_at)
         if self._span is not None:
             self._tracing.end_call(self._span, error)
+
+
+_ENCLOSING: dict[Point, Callable[[EndpointTracing, PortCall], AbstractAsyncContextManager[object]]] = {
+    **dict.fromkeys((Point.BEGIN, Point.COMMIT), _UnitCall),
+    **dict.fromkeys((Point.RECEIVE, Point.DISPATCH, *_SETTLES), _BatchCall),
+}

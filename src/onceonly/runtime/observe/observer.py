@@ -121,11 +121,17 @@ class Observers:
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Enclose the call in all of them that have something to enclose it in."""
-        each = [observer.around(call) for observer in self.flat]
-        contexts = [context for context in each if context.__class__ is not nullcontext]
-        if len(contexts) == 1:
-            return contexts[0]
-        return _Nested(contexts) if contexts else _NOTHING
+        only: AbstractAsyncContextManager[object] = _NOTHING
+        several: list[AbstractAsyncContextManager[object]] = []
+        for observer in self.flat:  # most calls are enclosed by one of them
+            context = observer.around(call)
+            if context.__class__ is nullcontext:
+                continue
+            if only is not _NOTHING:
+                several = several or [only]
+                several.append(context)
+            only = context
+        return _Nested(several) if several else only
 
 
 class _Nested:

@@ -74,26 +74,35 @@ class OutcomeListener(Protocol):
         """Receive a message that goes back to its queue without an outcome: nothing of it was committed here."""
 
 
-class MessageProgress:
-    """What is known of one message of a batch. Several deliveries may have brought it."""
+class RunListener(Protocol):
+    """What is called around each run of a handler, in the task that runs it. It must not raise."""
 
-    __slots__ = (
-        *("attempt", "batch", "ended_at", "error", "is_admitted", "is_dead", "is_handled", "is_pending", "is_reported"),
-        *("is_retried", "message", "refusal", "started_at", "unit", "unit_number"),
-    )
+    def started(self, message: Message) -> None:
+        """The handler begins."""
+
+    def ended(self, message: Message, error: BaseException | None) -> None:
+        """The handler has ended. Nothing is committed yet."""
+
+
+class MessageProgress:
+    """What is known of one message of a batch. Several deliveries may have brought it.
+
+    There is one for each message, so what most of them never change is set here, for all of them.
+    """
+
+    attempt = 1
+    unit: object = None
+    unit_number = 0
+    started_at = ended_at = 0
+    error = ""
+    refusal = ""
+    """Why the store did not let it be handled."""
+    is_pending = is_handled = is_retried = is_dead = is_reported = False
+    is_admitted = True
 
     def __init__(self, message: Message | None, batch: int) -> None:
         self.message = message
         self.batch = batch
-        self.attempt = 1
-        self.unit: object = None
-        self.unit_number = 0
-        self.started_at = self.ended_at = 0
-        self.error = ""
-        self.refusal = ""
-        """Why the store did not let it be handled."""
-        self.is_pending = self.is_handled = self.is_retried = self.is_dead = self.is_reported = False
-        self.is_admitted = True
 
     def outcome(self, *, is_acked: bool) -> Outcome | None:
         """Return the outcome. None for a message that is released, and comes again as if nothing had happened."""
@@ -118,11 +127,13 @@ class OutcomeObserver:
     def __init__(
         self,
         *listeners: OutcomeListener,
+        runs: RunListener | None = None,
         now: Callable[[], int] = time.time_ns,
         elapsed: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         """Report to these listeners, in order. `now` and `elapsed` are in nanoseconds: since 1970, and since any instant."""
         self._listeners = listeners
+        self._runs = runs
         self._now, self._elapsed = now, elapsed
         self._batches, self._unit_numbers = count(1), count(1)
         self._deliveries: dict[int, tuple[Delivery, int, MessageProgress | None]] = {}
@@ -135,7 +146,11 @@ class OutcomeObserver:
         """Watch this call."""
         if call.point is Point.HANDLE:
             progress = self._messages.get(id(call.items[0]))
-            return _NOTHING if progress is None else _HandlerCall(progress, self._now, self._elapsed)
+            if progress is None:
+                if self._runs is None:
+                    return _NOTHING
+                progress = MessageProgress(call.items[0], 0)  # it has not come from an observed transport
+            return _HandlerCall(progress, self._runs, self._now, self._elapsed)
         end = _ENDS.get(call.point)
         return _NOTHING if end is None else _OutcomeCall(self, call, end)
 
@@ -149,7 +164,8 @@ class OutcomeObserver:
             progress.is_dead, progress.error = True, "unreadable"
         else:
             progress = self._progress_of(message, batch)
-        progress.attempt = max(progress.attempt, delivery.attempts + 1)
+        if delivery.attempts >= progress.attempt:
+            progress.attempt = delivery.attempts + 1
         self._deliveries[id(delivery)] = delivery, batch, progress
 
     def _progress_of(self, message: Message, batch: int) -> MessageProgress:
@@ -173,8 +189,9 @@ class OutcomeObserver:
         unit = call.result if error is None else None
         for progress in members.values():
             self._units.pop(id(progress.unit), None)
+            if progress.unit_number:
+                progress.is_pending, progress.is_admitted, progress.refusal = False, True, ""
             progress.unit, progress.unit_number = unit, number
-            progress.is_pending, progress.is_admitted, progress.refusal = False, True, ""
         if unit is None or not members:
             return
         self._units[id(unit)] = members
@@ -316,21 +333,31 @@ class _OutcomeCall:
 class _HandlerCall:
     """Encloses one run of a handler."""
 
-    __slots__ = ("_began", "_elapsed", "_now", "_progress")
+    __slots__ = ("_began", "_elapsed", "_now", "_progress", "_runs")
 
-    def __init__(self, progress: MessageProgress, now: Callable[[], int], elapsed: Callable[[], int]) -> None:
-        self._progress, self._now, self._elapsed, self._began = progress, now, elapsed, 0
+    def __init__(
+        self, progress: MessageProgress, runs: RunListener | None, now: Callable[[], int], elapsed: Callable[[], int]
+    ) -> None:
+        self._progress, self._runs, self._now, self._elapsed, self._began = progress, runs, now, elapsed, 0
 
     async def __aenter__(self) -> None:
+        progress = self._progress
         self._began = self._elapsed()
-        self._progress.started_at, self._progress.error = self._now(), ""
+        progress.started_at = self._now()
+        if progress.error:
+            progress.error = ""
+        if self._runs is not None and progress.message is not None:
+            self._runs.started(progress.message)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.ended_at = self._progress.started_at + self._elapsed() - self._began
+        progress = self._progress
+        progress.ended_at = progress.started_at + self._elapsed() - self._began
         if error is not None:
-            self._progress.error = error_name(error)
+            progress.error = error_name(error)
+        if self._runs is not None and progress.message is not None:
+            self._runs.ended(progress.message, error)
 
 
 def error_name(error: BaseException) -> str:
