@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, inspect, select, text, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
 from onceonly.model.errors import SchemaMissing, SetupError
@@ -20,7 +20,7 @@ from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
 from tests.sql.every_database import emptied
-from tests.sql.harness import ONE_EFFECT, counted, opened, statements
+from tests.sql.harness import ONE_EFFECT, catalog, counted, opened, statements
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4
@@ -115,7 +115,7 @@ async def test_what_came_with_version_3_is_there_after_an_upgrade(place: str) ->
         }
 
         def as_made(connection: Connection) -> dict[str, tuple[set[str], set[str | None]]]:
-            found = inspect(connection)
+            found = catalog(connection)
             return {
                 name: (
                     {column["name"] for column in found.get_columns(name)},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Table, insert, inspect, select, text, update
+from sqlalchemy import Connection, Table, insert, select, text, update
 
 from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SchemaMissing
@@ -16,7 +16,7 @@ from onceonly.sql.schema import check, create, drop, render_upgrade, upgrade, ve
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import Tables, tables
-from tests.sql.harness import ONE_EFFECT, look, message, url
+from tests.sql.harness import ONE_EFFECT, catalog, look, message, url
 
 LATER = 1 << 52
 
@@ -84,7 +84,7 @@ BACK: dict[int, Callable[[Connection, Tables], None]] = {
 
 def shape(connection: Connection) -> dict[str, Any]:
     """Describe all tables of the store: columns, and indexes with their columns."""
-    found, own = inspect(connection), tables("older_")
+    found, own = catalog(connection), tables("older_")
     return {
         table.name: (
             {column["name"]: (str(column["type"]), column["nullable"]) for column in found.get_columns(table.name)},

@@ -487,7 +487,12 @@ class PostgreSQL(Dialect):
         return SingleStatementTaking(taken.returning(*(table.c[name] for name in returning)))
 
     def lock_schema(self, connection: Connection, name: str) -> None:
-        """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection."""
+        """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection.
+
+        In this transaction no query is compiled: for those of the catalogue, which find out what has to be created, this
+        takes up to a second each, and running them a millisecond.
+        """
+        connection.execute(text("SET LOCAL jit = off"))
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
