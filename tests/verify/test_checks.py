@@ -133,7 +133,7 @@ SMALL = {
     "two messages with two artifacts each": 5000,
 }
 """Checks that take a second or two, with a number of states below which something is no longer explored."""
-EACH_SMALL = [pytest.param(name, floor, marks=[pytest.mark.slow] if floor > 2000 else []) for name, floor in SMALL.items()]
+EACH_SMALL = [pytest.param(name, floor, marks=[pytest.mark.slow] if floor > 900 else []) for name, floor in SMALL.items()]
 SAMPLED = 16
 """`make test` runs each sixteenth mutant. `make test-slow` runs all of them, as `onceonly verify` does."""
 EACH_MUTANT = [

@@ -52,6 +52,14 @@ from tests import ROOT
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 CHANGED = [*MUTANTS, Mutant("an older version", (), OLDER)]
 MODULES = sorted({part.module for mutant in CHANGED for part in mutant.changes})
+MUCH_MUTATED = {
+    "algorithms.delivery",
+    "algorithms.outbox",
+    "adapters.memory.store",
+    "documents.store",
+    "documents.transactions",
+}
+EACH_MODULE = [pytest.param(name, marks=[pytest.mark.slow] if name in MUCH_MUTATED else []) for name in MODULES]
 
 
 @cache
@@ -71,7 +79,7 @@ def test_a_mutant_applies_to_the_shipping_code_and_changes_it(mutant: Mutant) ->
     assert "\n" not in mutant.words
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", EACH_MODULE)
 def test_new_names_and_other_formatting_change_no_mutant(module: str) -> None:
     """Every local variable has another name, comments and line breaks are gone: each mutant applies and means the same."""
     before = ast.parse(source(module))
