@@ -1,6 +1,7 @@
 """The driver's connection: one visit to its thread for each statement, and results of any length."""
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -178,3 +179,13 @@ async def test_a_transaction_cut_off_while_its_connection_is_given_back_is_over(
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined] # every pool of ours has it
     async with asyncio.timeout(20), database.writing():
         """The writers' turn is had again."""
+
+
+async def test_a_cursor_that_is_not_entered_leaves_nothing_to_await(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """SQLAlchemy drops the entering of one where a handler's time is over; that is no warning. It can be awaited, too."""
+    async with connect(tmp_path / "a.db") as connection:
+        connection.cursor().__aenter__().close()
+        gc.collect()
+        assert not recwarn.list
+        cursor = await connection.cursor()
+        assert await (await cursor.execute("SELECT 1")).fetchone() == (1,)

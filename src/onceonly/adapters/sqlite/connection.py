@@ -6,12 +6,11 @@ executes, fetches and closes in one. A longer result is fetched part by part, as
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiosqlite
-from aiosqlite.context import contextmanager
 
 from onceonly.adapters.sqlite.file import DatabaseFile, OpenFile
 
@@ -53,9 +52,8 @@ class SQLiteConnection(aiosqlite.Connection):
         assert self._opened is not None  # noqa: S101 - for the type checker: `_execute` refuses what is not connected
         self._file.commit(self._opened)
 
-    @contextmanager
-    async def cursor(self) -> aiosqlite.Cursor:
-        """Give a cursor; SQLite's own is made when it executes."""
+    def cursor(self) -> "Cursor":  # type: ignore[override]
+        """Return a cursor, to be awaited or entered as that of `aiosqlite`. SQLite's own is made when it executes."""
         return Cursor(self)
 
 
@@ -73,6 +71,11 @@ class Cursor(aiosqlite.Cursor):
         self._lastrowid: int | None = None
         self._arraysize = 1
         self._row_factory: Any = None
+
+    def __await__(self) -> Generator[Any, None, "Cursor"]:
+        """Return itself: there is nothing to wait for."""
+        return self
+        yield
 
     async def execute(self, sql: str, parameters: Any = None) -> "Cursor":
         """Execute a statement."""
