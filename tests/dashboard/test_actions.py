@@ -16,7 +16,7 @@ from onceonly.dashboard import application, dashboard
 from onceonly.dashboard.access import ROLES
 from onceonly.dashboard.acting import open_parts
 from onceonly.dashboard.app import Dashboard
-from onceonly.dashboard.diffs import diff
+from onceonly.dashboard.bodies import diff
 from onceonly.model.action import ActionKind
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message

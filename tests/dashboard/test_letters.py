@@ -15,8 +15,9 @@ from onceonly.dashboard.bodies import DEEPEST_JSON, SHOWN_BYTES, preview, shown_
 from onceonly.dashboard.gate import DOWNLOAD_POLICY
 from onceonly.dashboard.links import check_links, links_of
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.message import Failure, FailureKind
 from tests.dashboard.hostile import LETTERS, MARK
-from tests.dashboard.serving import endpoint, letter, store
+from tests.dashboard.serving import NOW, endpoint, letter, store
 from tests.dashboard.test_gate import asking, named
 
 JSON = {"accept": "application/json"}
@@ -194,11 +195,13 @@ def test_values_in_links_are_encoded() -> None:
     odd = 'a/../?#%\\" <b>'
     message = Message(id=odd, source="s", type="t", body=b"")
     found = links_of(
-        letter(message=message), check_links({"Log": "https://log.example/q?id={id}", "Trace": "https://t.example/{trace}"})
+        letter(message=message),
+        check_links({"Log": "https://log.example/q?id={id}", "Trace": "https://t.example/{trace}"}),
+        "0",
     )
     assert found == [("Log", "https://log.example/q?id=a%2F..%2F%3F%23%25%5C%22%20%3Cb%3E")]
     traced = letter(headers=(("traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01"),))
-    assert links_of(traced, {"Trace": "https://t.example/{trace}"}) == [("Trace", "https://t.example/" + "a" * 32)]
+    assert links_of(traced, {"Trace": "https://t.example/{trace}"}, traced.key) == [("Trace", "https://t.example/" + "a" * 32)]
 
 
 async def test_a_message_is_found_at_each_endpoint() -> None:
@@ -277,3 +280,81 @@ async def test_a_letter_tells_what_a_retry_does(tmp_path: Path) -> None:
         ["It", "has", "no"],
         ["No", "run", "of"],
     ]
+
+
+CHAINED = """Traceback (most recent call last):
+  File "/app/shop/charge.py", line 41, in charge
+    gateway.post(order)
+  [Previous line repeated 2 more times]
+pydantic.ValidationError: total [input_value='s3cret-card']
+  File "/app/x.py", line 1, in s3cret_card
+Traceback (most recent call last):
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/app/shop/place.py", line 9, in place
+    charge(order)
+ValueError: card s3cret-card was declined
+"""
+
+
+@pytest.mark.parametrize("place", ["sql", "memory"])
+@pytest.mark.parametrize("traceback", [CHAINED, "s3cret-card was cut", ""])
+async def test_redaction_hides_texts_of_exceptions(tmp_path: Path, place: str, traceback: str) -> None:
+    """On each page that shows reasons, as HTML and as JSON, and to users without the role `body` as well."""
+    words = "ValueError: card s3cret-card was declined"
+    failure = Failure(kind=FailureKind.EXCEPTION, reason=words, traceback=traceback, at=NOW)
+    nameless = Failure(kind=FailureKind.REJECTED, reason="s3cret-card is not known", at=NOW)
+    found = letter(body=b"s3cret-card", reason=words, history=(nameless, failure))
+    unread = letter(number=2, body=b"s3cret-card", reason="no identity: s3cret-card", message=None, history=())
+    url = f"sqlite:///{tmp_path}/shop.db" if place == "sql" else f"memory://{tmp_path}"
+    shop = endpoint(store=url, transport=url)
+    app = dashboard(
+        shop,
+        auth=application(named),
+        roles={"ana": ["view", "body"], "bob": ["view"], "eve": ["view", "retry", "edit"]},
+        redact=lambda message: replace(message, body=b"", id="-") if message.id in {"", "A-1"} else message,
+    )
+    async with AsyncExitStack() as stack:
+        if place == "memory":
+            await stack.enter_async_context(shop.opened())
+        await store(shop, [found, unread, letter(number=3)])
+        client = await stack.enter_async_context(asking(app))
+        groups = (await client.get("/dead", headers={**JSON, "x-user": "ana"})).json()["endpoints"][0]["groups"]
+        paths = ["/", "/e/shop", "/dead", "/dead/g/all?endpoint=shop", "/find?source=web&id=A-1", "/actions"]
+        paths += [f"/dead/{each.key}" for each in (found, unread)]
+        paths += [f"/dead/g/{group['key']}?endpoint=shop" for group in groups]
+        paths += [f"/act/edit?endpoint=shop&key={each.key}" for each in (found, unread)]
+        for user in ("ana", "bob", "eve"):
+            for path in paths:
+                for headers in ({}, JSON):
+                    response = await client.get(path, headers={**headers, "x-user": user})
+                    assert response.status_code == 403 or (response.status_code == 200 and "/act/" not in path) or user == "eve"
+                    assert "s3cret" not in response.text, (user, path, headers)
+        data = (await client.get(f"/dead/{found.key}", headers={**JSON, "x-user": "ana"})).json()
+        assert data["reason"] == "ValueError: hidden by redact="
+        first, last = data["attempts_kept"]
+        assert first["reason"] == "hidden by redact="
+        if traceback == CHAINED:
+            assert 'File "/app/shop/charge.py", line 41, in charge\n    gateway.post(order)' in last["traceback"]
+            assert "pydantic.ValidationError: hidden by redact=" in last["traceback"]
+            assert ("ValueError", "place.py place()") in [(group["exception"], group["place"]) for group in groups]
+        whole = (await client.get(f"/dead/{letter(number=3).key}", headers={**JSON, "x-user": "ana"})).json()
+        assert whole["reason"] == letter().reason
+        assert "total is negative: -30" in whole["attempts_kept"][0]["traceback"]
+
+
+async def test_a_redaction_that_fails_hides_everything() -> None:
+    """The page of the letter stands, and so do the lists with it."""
+
+    def redact(message: Message) -> Message:
+        raise ValueError(message.body.decode())
+
+    async with shown(letter(), redact=redact) as client:
+        for path in (f"/dead/{letter().key}", "/dead", "/dead/g/all?endpoint=shop", "/e/shop"):
+            response = await client.get(path)
+            assert response.status_code == 200
+            assert "order_id" not in response.text
+            assert "-30" not in response.text
+        assert (await client.get(f"/dead/{letter().key}/body")).content == b""

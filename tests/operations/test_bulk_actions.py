@@ -18,8 +18,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.operations.actions import LEASE_MS, STORED_MS, ActionParts, ActionRunner, Operator, confirm
+from onceonly.operations.audit import UnstoredActionLog
 from onceonly.operations.letters import LetterSelection
-from onceonly.operations.unstored import UnstoredActionLog
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment

@@ -20,9 +20,9 @@ from onceonly.dashboard.access import (
     loopback_only,
 )
 from onceonly.dashboard.app import Access, Dashboard
-from onceonly.dashboard.bodies import check_redact
 from onceonly.dashboard.gate import FormTokens, check_hosts
 from onceonly.dashboard.links import check_links
+from onceonly.dashboard.redaction import check_redact
 from onceonly.endpoint import Endpoint
 from onceonly.model.message import Message
 
@@ -48,8 +48,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     * `roles`: the roles of each user by name, "*" for all others: "view", "body", "retry", "edit", "delete", "force". By
       default all users have all roles but "force".
     * `read_only`: whether the pages have no actions, whatever the roles.
-    * `redact`: returns the message to show, called before bodies and headers are rendered. A message without an identity has
-      an empty source and id. Reasons and tracebacks are not passed to it.
+    * `redact`: returns the message to show, called before a dead letter is rendered. A message without an identity has an empty
+      source and id. If it changes the message, texts of exceptions are hidden. If it fails, the message is hidden.
     * `links`: names with templates of URLs, such as `{"Trace": "https://traces.example/{trace}"}`, for each dead letter. The
       fields are endpoint, source, id, type, key and trace.
     * `hosts`: the host names in the address of the dashboard, without ports. Default: localhost, 127.0.0.1, [::1].

@@ -29,7 +29,6 @@ from onceonly.dashboard.access import (
 )
 from onceonly.dashboard.acting import RESUME_SECONDS, Acting, Nonces
 from onceonly.dashboard.asking import Answer, Ask
-from onceonly.dashboard.bodies import Redact
 from onceonly.dashboard.gate import (
     TOKEN,
     FormTokens,
@@ -41,6 +40,7 @@ from onceonly.dashboard.gate import (
     read_query,
 )
 from onceonly.dashboard.probes import Probe, Sampler
+from onceonly.dashboard.redaction import Redact
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
 from onceonly.dashboard.views import actions, letters, messages, overview, settings
 from onceonly.dashboard.watching import WatchedEndpoint

@@ -1,18 +1,15 @@
-"""Bodies, headers and tracebacks of messages as pages show them: a limited part, redacted first, secrets hidden."""
+"""Bodies, headers and tracebacks as pages show them: a limited part, secrets hidden; and the difference of two bodies."""
 
 import re
-from collections.abc import Callable
-from typing import Any
+from difflib import SequenceMatcher
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
+from onceonly.dashboard.redaction import HIDDEN
 from onceonly.formats.cloudevents import HISTORY, attribute_of
-from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError
 from onceonly.model.escaped import RAW_HEADER
-from onceonly.model.message import Headers, Message
+from onceonly.model.message import Headers
 from onceonly.model.token import TOKEN
 
 SHOWN_BYTES = 64_000
@@ -20,14 +17,12 @@ SHOWN_HEX_BYTES = 8192
 SHOWN_HEADERS = 200
 SHOWN_TRACEBACK = 64_000
 DEEPEST_JSON = 100
-HIDDEN = "hidden"
+DIFF_CONTEXT = 3
+MOST_DIFF_LINES = 2000
 
 _SECRET = re.compile(r"auth|cookie|token|secret|passw|api-?key|signature|credential|session", re.IGNORECASE)
 _BRACKETS = re.compile(rb"[\[\]{}]")
 _HEX_ROW = 16
-
-Redact = Callable[[Message], Message]
-"""Returns the message that may be shown."""
 
 
 class Preview(Struct, frozen=True, kw_only=True):
@@ -50,23 +45,6 @@ def preview(body: bytes) -> Preview:
     if not cut and (formatted := _json(body)) is not None:
         return Preview(form="json", text=formatted, total=len(body))
     return Preview(form="text", text=text, total=len(body), cut=cut)
-
-
-def redacted(letter: DeadLetter, redact: Redact | None) -> DeadLetter:
-    """Apply the hook of the application. It gets a message without source and id where the letter has none."""
-    if redact is None:
-        return letter
-    message = letter.message or Message(id="", source="", type="", body=letter.body, headers=letter.headers)
-    shown = redact(message)
-    if not isinstance(shown, Message):
-        raise SetupError(f"redact returned {type(shown).__name__}; return a Message")
-    # the headers of a letter repeat those of its message, so what the hook has removed or changed goes there as well
-    kept = {name.lower(): value for name, value in shown.headers}
-    before = {name.lower() for name, _ in message.headers}
-    headers = tuple(
-        (name, kept.get(name.lower(), HIDDEN) if name.lower() in before else value) for name, value in letter.headers
-    )
-    return replace(letter, body=shown.body, headers=headers, message=shown if letter.message else None)
 
 
 def shown_headers(headers: Headers) -> tuple[tuple[tuple[str, str], ...], int]:
@@ -119,9 +97,24 @@ def _hex(part: bytes) -> str:
     return "\n".join(rows)
 
 
-def check_redact(redact: Any) -> Redact | None:
-    """Check `redact=`. Raises SetupError."""
-    if redact is not None and not callable(redact):
-        raise SetupError(f"redact must be a function that returns the message to show, not {type(redact).__name__}")
-    checked: Redact | None = redact
-    return checked
+class DiffLine(Struct, frozen=True):
+    """One line of a difference: `sign` is "+", "-", or empty for a line that is the same."""
+
+    sign: str
+    text: str
+
+
+def diff(before: str, after: str) -> list[DiffLine]:
+    """Return the changed lines with three lines around them. Beyond 2,000 lines each text is shown as a whole."""
+    old, new = before.split("\n"), after.split("\n")
+    if max(len(old), len(new)) > MOST_DIFF_LINES:
+        return [] if old == new else [*(DiffLine("-", line) for line in old), *(DiffLine("+", line) for line in new)]
+    found: list[DiffLine] = []
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(DIFF_CONTEXT):
+        for tag, start, end, new_start, new_end in group:
+            if tag == "equal":
+                found += [DiffLine("", line) for line in old[start:end]]
+            else:
+                found += [DiffLine("-", line) for line in old[start:end]]
+                found += [DiffLine("+", line) for line in new[new_start:new_end]]
+    return found

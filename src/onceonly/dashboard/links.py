@@ -30,10 +30,10 @@ def check_links(links: Any) -> dict[str, str]:
     return checked
 
 
-def links_of(letter: DeadLetter, links: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and URLs for a dead letter. A link that needs what the letter does not have is left out."""
+def links_of(letter: DeadLetter, links: Mapping[str, str], key: str) -> list[tuple[str, str]]:
+    """Return names and URLs for what may be shown of a dead letter. A link that needs what it does not have is left out."""
     message = letter.message
-    values = {"endpoint": letter.endpoint, "key": letter.key}
+    values = {"endpoint": letter.endpoint, "key": key}
     if message is not None:
         values |= {"source": message.source, "id": message.id, "type": message.type}
     if trace := _TRACE.fullmatch(_traceparent(letter)):

@@ -18,8 +18,8 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.journal import Journal
+from onceonly.operations.audit import UnstoredActionLog
 from onceonly.operations.overview import age_of_oldest
-from onceonly.operations.unstored import UnstoredActionLog
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
 from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport

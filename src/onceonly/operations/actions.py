@@ -21,7 +21,7 @@ from onceonly.model.errors import SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.token import Token
-from onceonly.operations.audit import log_ended, log_refused, log_started
+from onceonly.operations.audit import UnstoredActionLog, log_ended, log_refused, log_started
 from onceonly.operations.letters import (
     HEAD_START_SECONDS,
     PAGE,
@@ -32,7 +32,6 @@ from onceonly.operations.letters import (
     pages,
     send_page,
 )
-from onceonly.operations.unstored import UnstoredActionLog
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
 from onceonly.ports.lookup import ClaimState, Knowledge
@@ -121,8 +120,13 @@ async def _extent(parts: ActionParts, chosen: LetterSelection) -> tuple[tuple[st
     return keys, len(keys), 0
 
 
-async def refuse(parts: ActionParts, by: Operator, kind: ActionKind, *, letter: DeadLetter, why: str) -> SetupError:
-    """Store that an action was refused, and return the error to raise. Raises CommitFailed, OutcomeUnknown."""
+async def refuse(
+    parts: ActionParts, by: Operator, kind: ActionKind, *, letter: DeadLetter, why: str, detail: str = ""
+) -> SetupError:
+    """Store that an action was refused, and return the error to raise. Raises CommitFailed, OutcomeUnknown.
+
+    `detail` may repeat parts of a body: it is in the error only.
+    """
     action = Action(
         actor=by.name,
         method=by.method,
@@ -136,7 +140,7 @@ async def refuse(parts: ActionParts, by: Operator, kind: ActionKind, *, letter: 
     )
     stored = await parts.log.begin(action)
     log_refused(stored)
-    return SetupError(why)
+    return SetupError(f"{why}: {detail}" if detail else why)
 
 
 class ActionRunner:

@@ -99,7 +99,7 @@ async def why_not_editable(parts: ActionParts, letter: DeadLetter) -> str:
 def _why_not_alone(letter: DeadLetter) -> str:
     """Return what in the letter itself prevents an edit."""
     if letter.message is None:
-        return f"it has no identity ({letter.reason}): send it as a new message"
+        return "it has no identity: send it as a new message"
     if letter.finish_only:
         return "it is finish only: its handler's changes are committed, and its messages cannot be changed"
     if len(letter.message.body) > EDIT_LIMIT:
@@ -129,7 +129,7 @@ async def edit(
         raise await say_no(why="an edit needs a reason, which is stored with it: state one")
     edited = change.of(letter.message)
     if problem := check(edited):
-        raise await say_no(why=f"the edited message cannot be handled: {problem}")
+        raise await say_no(why="the edited message cannot be handled", detail=problem)
     return await _send_one(parts, by, ActionKind.EDIT, letter=letter, message=edited, reason=reason)
 
 
@@ -163,7 +163,7 @@ async def send_as_new(
     if parts.tokens is not None:
         message = with_token(message)
     if problem := check(message):
-        raise await say_no(why=f"the new message cannot be handled: {problem}")
+        raise await say_no(why="the new message cannot be handled", detail=problem)
     return await _send_one(parts, by, ActionKind.SEND_AS_NEW, letter=letter, message=message, reason=reason)
 
 

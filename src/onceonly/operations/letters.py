@@ -227,7 +227,7 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
 
 def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> str:
     if letter.message is None:
-        return f"it has no identity ({letter.reason}). Let its sender send it again with an id"
+        return "it has no identity. Let its sender send it again with an id"
     if Undecidable.TOO_OLD.is_reason(letter.reason) and not anyway:
         return "it is behind the horizon and would be rejected again. If you are sure that it was never handled, use --anyway"
     instant = _instant_ahead(letter)

@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from onceonly.dashboard.access import BODY, DELETE, EDIT, FORCE, RETRY
 from onceonly.dashboard.acting import open_parts
 from onceonly.dashboard.asking import Answer, Ask
-from onceonly.dashboard.bodies import redacted
-from onceonly.dashboard.diffs import DiffLine, diff
+from onceonly.dashboard.bodies import DiffLine, diff
 from onceonly.dashboard.gate import Refused
+from onceonly.dashboard.redaction import redacted
 from onceonly.dashboard.rendering import Page, Verbatim
 from onceonly.dashboard.text import visible
 from onceonly.dashboard.watching import WatchedEndpoint

@@ -4,15 +4,17 @@ import re
 from http import HTTPStatus
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from onceonly.assembly.operations import OpenedOperations
 from onceonly.config.deduplication import Off
 from onceonly.dashboard.access import BODY
 from onceonly.dashboard.asking import Ask
-from onceonly.dashboard.bodies import preview, redacted, shown_headers, shown_traceback
+from onceonly.dashboard.bodies import preview, shown_headers, shown_traceback
 from onceonly.dashboard.gate import DOWNLOAD_POLICY, Refused, protect
 from onceonly.dashboard.links import links_of
+from onceonly.dashboard.redaction import Redact, redacted, redacted_group
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.model.dead_letter import DeadLetter
@@ -21,7 +23,7 @@ from onceonly.model.message import Failure
 from onceonly.model.wording import counted
 from onceonly.operations.finding import know
 from onceonly.operations.groups import NEWEST, read_groups
-from onceonly.ports.dead_letters import Extent, Filter, GroupCount, LetterIndex
+from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, GroupCount, LetterIndex
 from onceonly.ports.lookup import ClaimState, Knowledge
 
 PAGE = 100
@@ -44,25 +46,32 @@ _DIGITS = re.compile(r"\d{1,18}")
 async def groups(ask: Ask) -> Page:
     """List the groups of all endpoints, or of those named by `endpoint`."""
     names = ask.query.get("endpoint") or list(ask.dashboard.watched)
-    found = [await _groups_of(ask.watched(name)) for name in names]
+    found = [await _groups_of(ask.watched(name), ask.dashboard.redact) for name in names]
     return Page(template="groups.html", title="Dead letters", data={"endpoints": found}, every=EVERY_SECONDS)
 
 
-async def _groups_of(watched: WatchedEndpoint) -> dict[str, Any]:
+async def _groups_of(watched: WatchedEndpoint, redact: Redact | None) -> dict[str, Any]:
     try:
         async with watched.open_letters() as letters:
             counts = await read_groups(letters, watched.name)
+            shown = [each if redact is None else await _shown_group(letters, each, redact) for each in counts.groups]
     except OnceOnlyError as error:
         return {"name": watched.name, "groups": [], "total": None, "problem": str(error), "complete": True}
     return {
         "name": watched.name,
-        "groups": [_group(each) for each in counts.groups],
+        "groups": [_group(each) for each in shown],
         "total": sum(each.count for each in counts.groups),
         "problem": "",
         "complete": counts.complete,
         "limit": NEWEST,
         "retry": _retry_policy(watched),
     }
+
+
+async def _shown_group(letters: DeadLetters, count: GroupCount, redact: Redact) -> GroupCount:
+    """Return a group named as its latest letter may be shown. A group without a traceback is named by a text."""
+    latest = await letters.get(count.latest)
+    return replace(count, group=redacted_group(latest, redact) if latest is not None and count.group is not None else None)
 
 
 def _group(count: GroupCount) -> dict[str, Any]:
@@ -111,21 +120,22 @@ async def group(ask: Ask) -> Page:
             "type": chosen.type,
             "total": extent.total,
             "upto": extent.last,
-            "letters": [_line(watched, each, ask.now) for each in found],
+            "letters": [_line(watched, each, redacted(each, ask.dashboard.redact), ask.now) for each in found],
             "after": following,
         },
         view={"first": not after},
     )
 
 
-def _line(watched: WatchedEndpoint, letter: DeadLetter, now: int) -> dict[str, Any]:
-    message = letter.message
+def _line(watched: WatchedEndpoint, letter: DeadLetter, view: DeadLetter, now: int) -> dict[str, Any]:
+    """Return what a list has of a letter. `view` is what may be shown of it."""
+    message = view.message
     return {
         "key": letter.key,
         "type": message.type if message else "",
         "source": message.source if message else "",
         "id": message.id if message else "",
-        "reason": letter.reason[:500],
+        "reason": view.reason[:500],
         "attempts": letter.attempts,
         "at": letter.at,
         "finish_only": letter.finish_only,
@@ -145,14 +155,14 @@ def _retry_until(watched: WatchedEndpoint, letter: DeadLetter) -> int:
 async def letter(ask: Ask) -> Page:
     """Show one letter: what it is, what the store knows about its message, its attempts, and its content."""
     watched, found, known = await _find(ask)
-    view = redacted(found, ask.dashboard.redact) if ask.has(BODY) else found
+    view = redacted(found, ask.dashboard.redact)
     headers, total_headers = shown_headers(view.headers)
     data: dict[str, Any] = {
-        **_line(watched, found, ask.now),
+        **_line(watched, found, view, ask.now),
         "endpoint": watched.name,
         "claim": _claim(watched, found, known),
-        "links": links_of(found, ask.dashboard.links),
-        "attempts_kept": [_attempt(each, with_traceback=ask.has(BODY)) for each in found.history],
+        "links": links_of(view, ask.dashboard.links, found.key),
+        "attempts_kept": [_attempt(each, with_traceback=ask.has(BODY)) for each in view.history],
     }
     if ask.has(BODY):
         data |= {
@@ -165,7 +175,7 @@ async def letter(ask: Ask) -> Page:
         template="letter.html",
         title=f"Dead letter {found.key[:12]}",
         data=data,
-        view={"may_read": ask.has(BODY), "reason": found.reason[:4000]},
+        view={"may_read": ask.has(BODY), "reason": view.reason[:4000]},
     )
 
 

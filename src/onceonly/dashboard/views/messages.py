@@ -10,6 +10,7 @@ from onceonly.assembly.operations import OpenedOperations
 from onceonly.dashboard.asking import Ask
 from onceonly.dashboard.gate import Refused
 from onceonly.dashboard.probes import ANSWER_SECONDS, OPEN_SECONDS
+from onceonly.dashboard.redaction import Redact, redacted
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.model.artifact import Reservation
@@ -34,7 +35,7 @@ async def find(ask: Ask) -> Page:
         identity = Identity(source, id_)
 
         async def look(opened: OpenedOperations) -> dict[str, Any]:
-            return _found(await find_message(opened, identity, at))
+            return _found(await find_message(opened, identity, at), ask.dashboard.redact)
 
         answers = await asyncio.gather(*(_answer(each, look) for each in ask.dashboard.watched.values()))
     return Page(
@@ -75,7 +76,7 @@ _LEVELS = {
 }
 
 
-def _found(answer: FoundMessage) -> dict[str, Any]:
+def _found(answer: FoundMessage, redact: Redact | None) -> dict[str, Any]:
     knowledge = answer.knowledge
     record = knowledge.record
     return {
@@ -85,7 +86,7 @@ def _found(answer: FoundMessage) -> dict[str, Any]:
         "instant": knowledge.instant or None,
         "fingerprint": knowledge.fingerprint.hex(),
         "pending": len(record.effects) + len(record.requests) if record else 0,
-        "letters": [{"key": each.key, "reason": each.reason[:200], "at": each.at} for each in answer.letters],
+        "letters": [{"key": each.key, "reason": redacted(each, redact).reason[:200], "at": each.at} for each in answer.letters],
         "letters_searched": answer.letters_searched,
         "reservations": [{"attempt": each.attempt, "at": each.at} for each in answer.reservations],
     }

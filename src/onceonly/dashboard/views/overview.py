@@ -5,6 +5,7 @@ from typing import Any
 from onceonly.dashboard.asking import Ask
 from onceonly.dashboard.charts import Chart, chart
 from onceonly.dashboard.probes import Probe
+from onceonly.dashboard.redaction import Redact, redacted
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.risks import risks_of
 from onceonly.dashboard.state import Finding, Level, findings_of, level_of
@@ -34,7 +35,7 @@ async def endpoint(ask: Ask) -> Page:
     """Show one endpoint: numbers as lines, what needs attention, its handlers, and the newest errors."""
     watched = ask.watched()
     row = _row(watched, ask.now)
-    errors, errors_unknown = await _newest_errors(watched)
+    errors, errors_unknown = await _newest_errors(watched, ask.dashboard.redact)
     return Page(
         template="endpoint.html",
         title=watched.name,
@@ -170,13 +171,14 @@ def _tasks(watched: WatchedEndpoint) -> list[dict[str, object]]:
     ]
 
 
-async def _newest_errors(watched: WatchedEndpoint) -> tuple[list[dict[str, object]], str]:
+async def _newest_errors(watched: WatchedEndpoint, redact: Redact | None) -> tuple[list[dict[str, object]], str]:
     """Return the first dead letters, and why there are none to show."""
     if watched.letters.outage is not None:
         return [], watched.letters.outage.reason
     async with watched.open_letters() as letters:
         found = await letters.page(Filter(endpoint=watched.name), limit=NEWEST)
-    return [{"key": each.key, "type": _type(each), "reason": each.reason, "at": each.at} for each in found], ""
+    views = [(each.key, redacted(each, redact)) for each in found]
+    return [{"key": key, "type": _type(view), "reason": view.reason, "at": view.at} for key, view in views], ""
 
 
 def _type(letter: DeadLetter) -> str:
