@@ -1,5 +1,6 @@
 """Actions on pages: confirmed once, by the role that they need, stored with who did it, and with one effect."""
 
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from onceonly.dashboard import application, dashboard
 from onceonly.dashboard.access import ROLES
 from onceonly.dashboard.acting import open_parts
 from onceonly.dashboard.app import Dashboard
+from onceonly.dashboard.auditing import LINES, USER_ROWS, Allowance
 from onceonly.dashboard.bodies import diff
 from onceonly.model.action import ActionKind
 from onceonly.model.dead_letter import DeadLetter
@@ -56,6 +58,10 @@ class Shop:
         response = await self.client.post(path, data=fields)
         await self.app.acting.settled()
         return response
+
+    async def states(self) -> list[str]:
+        """Return the states of the actions, the newest first."""
+        return [each["state"] for each in (await self.page("/actions"))["actions"]]
 
     async def queue(self) -> int:
         """Count the messages in the queue that are due or delayed."""
@@ -113,7 +119,20 @@ async def test_a_form_is_used_once(tmp_path: Path) -> None:
         assert (await shop.send("/act/delete", fields)).status_code == 303
         await store(next(iter(shop.app.watched.values())).endpoint, [letter()])
         assert (await shop.send("/act/delete", fields)).status_code == 409
-        assert len((await shop.page("/actions"))["actions"]) == 1
+        assert await shop.states() == ["refused", "done"]
+
+
+async def test_a_form_is_used_once_by_all_processes(tmp_path: Path) -> None:
+    """Two dashboards with one secret: the second click goes to the other one."""
+    secret = "a secret of many characters"  # noqa: S105 - of tests
+    async with opened(tmp_path, letter(), secret=secret) as one, opened(tmp_path, secret=secret) as other:
+        path = f"/act/delete?endpoint=shop&key={letter().key}"
+        fields, fresh = await one.form(path), await one.form(path)
+        assert (await other.send("/act/delete", fields)).status_code == 303
+        await store(next(iter(one.app.watched.values())).endpoint, [letter()])
+        refused = await one.send("/act/delete", fields)
+        assert (refused.status_code, "sent before" in refused.text) == (409, True)
+        assert (await one.send("/act/delete", fresh)).status_code == 303
 
 
 async def test_a_confirmation_is_of_what_was_shown(tmp_path: Path) -> None:
@@ -124,7 +143,7 @@ async def test_a_confirmation_is_of_what_was_shown(tmp_path: Path) -> None:
         response = await shop.send("/act/retry", fields)
         assert response.status_code == 409
         assert "2 dead letters now" in response.text
-        assert (await shop.page("/actions"))["actions"] == []
+        assert await shop.states() == ["refused"]
         assert await shop.queue() == 0
 
 
@@ -238,6 +257,118 @@ async def test_actions_that_another_process_left_are_continued(tmp_path: Path) -
         await shop.app.acting.resume(watched)
         await shop.app.acting.settled()
         assert (await shop.page("/actions/shop/1"))["action"]["state"] == "done"
+
+
+async def test_a_refused_action_has_a_row(tmp_path: Path) -> None:
+    """A confirmation that is missing, a form that was sent before, a scope that has changed, an edit that cannot be read."""
+    async with opened(tmp_path, *(letter(number=number) for number in range(1, 103))) as shop:
+        fields = await shop.form("/act/delete?endpoint=shop&group=all")
+        await shop.send("/act/delete", fields)
+        force = await shop.form(f"/act/force?endpoint=shop&key={letter().key}")
+        await shop.send("/act/force", force)
+        edit = await shop.form(f"/act/edit?endpoint=shop&key={letter().key}")
+        await shop.send("/act/edit", edit | {"step": "send", "body": '{"total": "x"}'})
+        await shop.send("/act/edit", edit | {"step": "send", "body": "{}", "reason": ""})
+        await shop.send("/act/delete", fields | {"total": "7", "typed": "7"})
+        rows = (await shop.page("/actions"))["actions"][::-1]
+        assert [(row["actor"], row["state"], row["action"], row["reason"]) for row in rows] == [
+            ("ana", "refused", "delete", "Type 102 to confirm."),
+            ("ana", "refused", "retry anyway", "Type HANDLED TWICE to confirm."),
+            ("ana", "refused", "edit and retry", "The handler could not read the edited body."),
+            ("ana", "refused", "edit and retry", "State a reason: it is stored with the edit."),
+            ("ana", "refused", "delete", "The selection has changed: there are 102 dead letters now. Open the page again."),
+        ]
+        assert await shop.queue() == 0
+
+
+async def test_strangers_cannot_fill_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What the gate refuses is a line of the log, also at most 100 in a minute. Rows of one user are at most 20 in an hour."""
+    caplog.set_level(logging.INFO, "onceonly.audit")
+    async with opened(tmp_path, letter(), roles={"ana": list(ROLES), "bob": ["view"]}) as shop:
+        fields = await shop.form(f"/act/force?endpoint=shop&key={letter().key}")
+        refusals: list[tuple[dict[str, str], dict[str, str], int]] = [
+            (fields, {"x-user": "bob"}, 403),
+            (fields | {"token": "x"}, {}, 403),
+            (fields, {"sec-fetch-site": "cross-site"}, 403),
+            ({f"f{number}": "" for number in range(60)}, {}, 413),
+        ]
+        for data, headers, status in refusals:
+            assert (await shop.client.post("/act/force", data=data, headers=headers)).status_code == status
+        lines = [record for record in caplog.records if "operator request refused" in record.message]
+        assert [(vars(each)["actor"], vars(each)["path"]) for each in lines] == [
+            (user, "/act/force") for user in ("bob", "ana", "ana", "ana")
+        ]
+        assert await shop.states() == []
+        for _ in range(150):
+            await shop.client.post("/act/force", data=fields, headers={"sec-fetch-site": "cross-site"})
+        lines = [record for record in caplog.records if "operator request refused" in record.message]
+        assert len(lines) == LINES
+        for _ in range(USER_ROWS + 5):
+            assert (await shop.client.post("/act/force", data=fields)).status_code == 400
+        assert await shop.states() == ["refused"] * USER_ROWS
+
+
+async def test_a_read_only_dashboard_logs_what_it_refuses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no such route, and stores nothing."""
+    caplog.set_level(logging.INFO, "onceonly.audit")
+    async with opened(tmp_path, letter(), read_only=True) as shop:
+        assert (await shop.client.post("/act/delete", data={"endpoint": "shop", "key": letter().key})).status_code == 404
+        (line,) = caplog.records
+        assert "operator request refused" in line.message
+        assert await shop.states() == []
+
+
+def test_an_allowance_comes_back() -> None:
+    """After its time, one by one."""
+    allowance = Allowance(2, 1000)
+    assert [allowance.permits(now) for now in (0, 500, 900, 1000, 1100, 1500)] == [True, True, False, True, False, True]
+
+
+async def test_actions_are_counted(tmp_path: Path) -> None:
+    """As Prometheus text, behind the gate."""
+    async with opened(tmp_path, letter(), letter(number=2), roles={"ana": list(ROLES), "eve": []}) as shop:
+        await shop.send("/act/retry", await shop.form(f"/act/retry?endpoint=shop&key={letter().key}"))
+        await shop.send("/act/force", await shop.form(f"/act/force?endpoint=shop&key={letter(number=2).key}"))
+        text = (await shop.client.get("/metrics")).text
+        name = "onceonly_dashboard_actions_total"
+        assert f'{name}{{onceonly_action="retry",onceonly_outcome="done"}} 1.0' in text
+        assert f'{name}{{onceonly_action="retry anyway",onceonly_outcome="refused"}} 1.0' in text
+        assert (await shop.client.get("/metrics", headers={"x-user": "eve"})).status_code == 403
+        assert (await shop.client.get("/metrics", headers={"x-user": ""})).status_code == 403
+
+
+async def test_views_of_bodies_are_stored_if_asked_for(tmp_path: Path) -> None:
+    """Who opened which body, on the page, in the form and as a download; not by those who see no body."""
+    roles = {"ana": list(ROLES), "bob": ["view"]}
+    async with opened(tmp_path, letter(), audit_views=True, roles=roles) as shop:
+        key = letter().key
+        for path in (f"/dead/{key}", f"/dead/{key}/body", f"/act/edit?endpoint=shop&key={key}"):
+            assert (await shop.client.get(path)).status_code == 200
+        assert (await shop.client.get(f"/dead/{key}", headers={"x-user": "bob"})).status_code == 200
+        rows = (await shop.page("/actions"))["actions"]
+        assert [(row["actor"], row["action"], row["state"]) for row in rows] == [("ana", "open body", "done")] * 3
+    async with opened(tmp_path) as shop:
+        await shop.client.get(f"/dead/{letter().key}")
+        assert len(await shop.states()) == 3
+
+
+async def test_a_letter_without_identity_is_sent_as_new_where_that_is_permitted(tmp_path: Path) -> None:
+    """The page asks for the type. By default there is no such page."""
+    nameless = letter(message=None, history=())
+    path = f"/act/new?endpoint=shop&key={nameless.key}"
+    async with opened(tmp_path, nameless, letter(number=2)) as shop:
+        assert (await shop.client.get(path)).status_code == 404
+        assert "Send as new" not in (await shop.client.get(f"/dead/{nameless.key}")).text
+    async with opened(tmp_path, send_as_new=True) as shop:
+        assert "Send as new" in (await shop.client.get(f"/dead/{nameless.key}")).text
+        assert "Send as new" not in (await shop.client.get(f"/dead/{letter(number=2).key}")).text
+        kind = "PlaceOrder"
+        refused = await shop.send("/act/new", await shop.form(path) | {"kind": "Nobody"})
+        assert (refused.status_code, await shop.states()) == (409, ["refused"])
+        sent = await shop.send("/act/new", await shop.form(path) | {"kind": kind})
+        assert (sent.status_code, await shop.queue()) == (303, 1)
+        other = await shop.send("/act/new", await shop.form(path.replace(nameless.key, letter(number=2).key)))
+        assert (other.status_code, "not a payload mismatch" in other.text, await shop.queue()) == (409, True, 1)
 
 
 def test_a_difference_has_signs_and_context() -> None:

@@ -74,7 +74,9 @@ def login(name: str, password: str) -> dict[str, str]:
 @pytest.mark.parametrize("role", [*ROLES, "none"])
 async def test_a_route_is_served_to_its_role_alone(role: str) -> None:
     """Each route with each role: the gate decides before the page is called."""
-    app = dashboard(endpoint(), auth=application(named), roles={"ana": [] if role == "none" else [role]}, secret=SECRET)
+    app = dashboard(
+        endpoint(), auth=application(named), roles={"ana": [] if role == "none" else [role]}, secret=SECRET, send_as_new=True
+    )
     async with asking(app, headers={"x-user": "ana"}) as client:
         for route in routes():
             path = path_of(route)

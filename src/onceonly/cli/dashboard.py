@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from getpass import getpass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from onceonly.model.errors import DriverMissing, SetupError
 
 if TYPE_CHECKING:
     from onceonly.dashboard import Authentication
+    from onceonly.dashboard.app import Dashboard
 
 DEFAULT_ADDRESS = "127.0.0.1:8090"
 SHORTEST_PASSWORD = 12
@@ -51,6 +52,10 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         typer.Option("--host", metavar="NAME", help="Host name that browsers use. May be repeated [default: localhost]."),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Serve pages without actions.")] = False,
+    audit_views: Annotated[bool, typer.Option("--audit-views", help="Store who opened which body.")] = False,
+    send_as_new: Annotated[
+        bool, typer.Option("--send-as-new", help="Permit sending payload mismatches and letters without id as new messages.")
+    ] = False,
     new_user: Annotated[
         str | None, typer.Option("--new-user", metavar="NAME", help="Read a password, print a line for --users, and exit.")
     ] = None,
@@ -80,8 +85,16 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     auth = _authentication(address, users, bearer)
     hosts = [*(host or ()), *_hosts_of(address)]
     app = application(
-        *loaded, auth=auth, roles=_roles(role or ()), read_only=read_only, hosts=hosts, secret=os.environ.get(SECRET) or None
+        *loaded,
+        auth=auth,
+        roles=_roles(role or ()),
+        read_only=read_only,
+        hosts=hosts,
+        secret=os.environ.get(SECRET) or None,
+        audit_views=audit_views,
+        send_as_new=send_as_new,
     )
+    cast("Dashboard", app).name_targets(endpoints)
     asyncio.run(_serve(app, address))
 
 

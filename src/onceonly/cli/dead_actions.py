@@ -1,4 +1,4 @@
-"""`onceonly dead edit`, `restore` and `actions`: changes of single dead letters, and what operators did."""
+"""`onceonly dead edit`, `send-as-new`, `restore` and `actions`: changes of single dead letters, and what operators did."""
 
 import asyncio
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from onceonly.operations.actions import action_log_of, read_outcomes
 from onceonly.operations.editing import Check, Edit, accept_anything, decoding_check
 from onceonly.operations.editing import edit as edit_letter
 from onceonly.operations.editing import restore as restore_letters
+from onceonly.operations.editing import send_as_new as send_letter_as_new
 from onceonly.operations.letters import find, moment
 
 
@@ -60,6 +61,38 @@ def edit(  # noqa: PLR0913 - one parameter for each option
         show(f"{action.done} retried with another body (action {action.position})")
     for why in kept:
         say(f"{key} not retried: {why}")
+    if kept:
+        raise typer.Exit(NEGATIVE)
+
+
+@app.command("send-as-new")
+def send_as_new(  # noqa: PLR0913 - one parameter for each option
+    place: PlaceArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the dead letter; the first digits are enough.")],
+    *,
+    type_: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="Message type, for a dead letter without one.", show_default=False)
+    ] = "",
+    note: NoteOption = "",
+    store: StoreOption = None,
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send the body of a dead letter as a new message, and delete the dead letter. --note is required.
+
+    Only for a payload mismatch, or a dead letter without identity. The new id is a hash of the dead letter's key, so repeating
+    the command does not make a second message. Late copies with the old id are handled as well: check that both are meant.
+    """
+    where = place_of(place, UrlOverrides(store, transport))
+    check = accept_anything if is_url(place) else decoding_check(load(place))
+    action, items = asyncio.run(_send_as_new(where, key, type_, note=note, check=check))
+    kept = [item.detail for item in items if item.outcome is ItemOutcome.KEPT]
+    if as_json:
+        show_json({"action": action.position, "sent": action.done, "kept": kept})
+    else:
+        show(f"{action.done} sent as a new message (action {action.position})")
+    for why in kept:
+        say(f"{key} not sent: {why}")
     if kept:
         raise typer.Exit(NEGATIVE)
 
@@ -138,6 +171,15 @@ async def _edit(
     async with opened_parts(place, sends=True, knows=True) as parts:
         letter = await find(parts.letters, key)
         action = await edit_letter(parts, operator(), letter.key, Edit(body=body), reason=note, check=check)
+        return action, await parts.log.items(action.position)
+
+
+async def _send_as_new(
+    place: CommandTarget, key: str, type_: str, *, note: str, check: Check
+) -> tuple[Action, tuple[ActionItem, ...]]:
+    async with opened_parts(place, sends=True, knows=True) as parts:
+        letter = await find(parts.letters, key)
+        action = await send_letter_as_new(parts, operator(), letter.key, reason=note, type_=type_, check=check)
         return action, await parts.log.items(action.position)
 
 

@@ -19,7 +19,7 @@ from onceonly.dashboard.access import (
     hash_password,
     loopback_only,
 )
-from onceonly.dashboard.app import Access, Dashboard
+from onceonly.dashboard.app import Access, Dashboard, Options
 from onceonly.dashboard.gate import FormTokens, check_hosts
 from onceonly.dashboard.links import check_links
 from onceonly.dashboard.redaction import check_redact
@@ -41,6 +41,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     links: Mapping[str, str] | None = None,
     hosts: Sequence[str] | None = None,
     secret: str | bytes | None = None,
+    audit_views: bool = False,
+    send_as_new: bool = False,
 ) -> "ASGIApp":
     """Return an ASGI application that shows these endpoints. Mount it under any prefix, or serve it alone.
 
@@ -54,6 +56,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
       fields are endpoint, source, id, type, key and trace.
     * `hosts`: the host names in the address of the dashboard, without ports. Default: localhost, 127.0.0.1, [::1].
     * `secret`: at least 16 characters, the same in each process that serves the dashboard. A single process needs none.
+    * `audit_views`: whether an action is stored when a user opens the body of a dead letter.
+    * `send_as_new`: whether a payload mismatch, or a dead letter without identity, can be sent as a new message.
 
     It starts to read the endpoints' places at the first request, or at the start of its lifespan. Raises SetupError.
     """
@@ -64,7 +68,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         )
     _check(endpoints, auth)
     access = Access(auth, check_roles(roles), check_hosts(hosts), read_only)
-    return Dashboard(endpoints, access, FormTokens(secret), redact=check_redact(redact), links=check_links(links or {}))
+    options = Options(check_redact(redact), check_links(links or {}), audit_views, send_as_new)
+    return Dashboard(endpoints, access, FormTokens(secret), options=options)
 
 
 def _check(endpoints: Sequence[Any], auth: object) -> None:

@@ -16,6 +16,7 @@ from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
 from onceonly.assembly.looking import looked_at
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import open_token_issuer
+from onceonly.dashboard.auditing import Auditor
 from onceonly.dashboard.gate import Refused
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.formats.log_events import EventLogger
@@ -26,6 +27,7 @@ from onceonly.operations.finding import know
 from onceonly.ports.lookup import Knowledge
 
 NONCES = 10_000
+SENT_BEFORE = "This form was sent before. Open the page again to see what happened."
 RESUME_SECONDS = 30.0
 
 _log = EventLogger(logging.getLogger("onceonly.dashboard"))
@@ -76,7 +78,8 @@ async def _unknown() -> BucketClock | None:
 class Acting:
     """The actions that this process runs, each in a task. When the process ends, another one continues after 30 seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, auditor: Auditor) -> None:
+        self._auditor = auditor
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def start(self, watched: WatchedEndpoint, position: int) -> None:
@@ -111,7 +114,7 @@ class Acting:
     async def _run(self, watched: WatchedEndpoint, position: int) -> None:
         try:
             async with open_parts(watched) as parts:
-                await ActionRunner(parts).run(position)
+                self._auditor.ended(await ActionRunner(parts).run(position))
         except OnceOnlyError as error:
             _log.warning(
                 "operator action interrupted", extra={"endpoint": watched.name, "action": position, "reason": str(error)}
@@ -121,7 +124,10 @@ class Acting:
 
 
 class Nonces:
-    """Numbers that each confirm one thing once. The last 10,000 that were used are remembered, in this process."""
+    """Numbers that each confirm one thing once. The last 10,000 that were used are remembered, in this process.
+
+    Actions store theirs, so other processes refuse them as well.
+    """
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, None] = OrderedDict()
@@ -133,7 +139,7 @@ class Nonces:
     def use(self, nonce: str) -> None:
         """Use it. Raises Refused the second time."""
         if not nonce or nonce in self._used:
-            raise Refused(HTTPStatus.CONFLICT, "This form was sent before. Open the page again to see what happened.")
+            raise Refused(HTTPStatus.CONFLICT, SENT_BEFORE)
         self._used[nonce] = None
         while len(self._used) > NONCES:
             self._used.popitem(last=False)

@@ -29,6 +29,7 @@ from onceonly.dashboard.access import (
 )
 from onceonly.dashboard.acting import RESUME_SECONDS, Acting, Nonces
 from onceonly.dashboard.asking import Answer, Ask
+from onceonly.dashboard.auditing import Auditor
 from onceonly.dashboard.gate import (
     TOKEN,
     FormTokens,
@@ -54,7 +55,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 View = Callable[[Ask], Awaitable[Answer]]
 
-NO_LINKS: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _log = EventLogger(logging.getLogger("onceonly.dashboard"))
 
@@ -88,6 +89,19 @@ class Access(NamedTuple):
         return own & READING if self.read_only else own
 
 
+class Options(NamedTuple):
+    """Settings of pages: see `dashboard`."""
+
+    redact: Redact | None = None
+    links: Mapping[str, str] = NOTHING
+    audit_views: bool = False
+    send_as_new: bool = False
+
+
+DEFAULT_OPTIONS = Options()
+SEND_AS_NEW = "/act/new"
+
+
 class Dashboard:
     """The application. Mounted without its lifespan, it starts its sampler at the first request that passes the gate."""
 
@@ -97,22 +111,32 @@ class Dashboard:
         access: Access,
         tokens: FormTokens,
         *,
-        redact: Redact | None = None,
-        links: Mapping[str, str] = NO_LINKS,
+        options: Options = DEFAULT_OPTIONS,
         environment: Environment = LIVE,
     ) -> None:
         self.access = access
-        self.redact = redact
-        self.links = links
+        self.redact = options.redact
+        self.links = options.links
+        self.options = options
+        self.targets: Mapping[str, str] = {}
         self.tokens = tokens
         self.environment = environment
         self.watched = {each.settings.name: WatchedEndpoint(each, environment) for each in endpoints}
-        self.acting = Acting()
+        self.auditor = Auditor(access.auth.method, environment.clock)
+        self.acting = Acting(self.auditor)
         self.nonces = Nonces()
         resuming = [] if access.read_only else [self._resuming(watched) for watched in self.watched.values()]
         self.sampler = Sampler([probe for watched in self.watched.values() for probe in watched.probes] + resuming)
-        self.routes = tuple(route for route in routes() if not (access.read_only and route.writes))
+        self.routes = tuple(
+            route
+            for route in routes()
+            if not (access.read_only and route.writes) and (options.send_as_new or route.path != SEND_AS_NEW)
+        )
         self._patterns = [(route.pattern, route) for route in self.routes]
+
+    def name_targets(self, targets: Sequence[str]) -> None:
+        """Set how commands name the endpoints, such as shop:shop, in their order."""
+        self.targets = dict(zip(self.watched, targets, strict=True))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve HTTP and the lifespan; other connections are refused."""
@@ -166,7 +190,7 @@ class Dashboard:
                 return protect(ask)
             frame = self._frame(ask)
             found = self.find(ask.method, ask.path)
-            answer = await found[0].view(ask) if found is not None else None
+            answer = await self._served(ask, found[0]) if found is not None else None
         except Refused as refused:
             answer = Page(
                 template="refused.html",
@@ -192,6 +216,15 @@ class Dashboard:
         answer = _failed(reason, HTTPStatus.SERVICE_UNAVAILABLE)
         return self._written(answer, frame or _bare_frame(scope, self.environment.clock.now()), wants_json=wants_json)
 
+    async def _served(self, ask: Ask, route: Route) -> Answer:
+        """Call the view. A refused action is reported, and stored: its user passed the gate."""
+        try:
+            return await route.view(ask)
+        except Refused as refused:
+            if route.writes and ask.method == "POST":
+                await actions.report_refused(ask, refused)
+            raise
+
     def _written(self, page: Page, frame: Frame, *, wants_json: bool) -> Response:
         return protect(render_json(page) if wants_json else render_html(page, frame))
 
@@ -204,6 +237,17 @@ class Dashboard:
         if not path:
             return RedirectResponse(f"{base}/", status_code=HTTPStatus.TEMPORARY_REDIRECT)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        try:
+            return await self._permitted(scope, receive, user, method)
+        except Refused as refused:
+            # only a line of the log: a page of a stranger can cause such a request, and must not fill a table
+            if method == "POST" and any(route.pattern.match(path) for route in routes() if route.writes):
+                self.auditor.refused(user.name, path, refused)
+            raise
+
+    async def _permitted(self, scope: Scope, receive: Receive, user: User, method: str) -> Ask:
+        """Check route, role, origin, form and token of a user's request. Raises Refused."""
+        headers, (base, path) = Headers(scope=scope), _split_path(scope)
         found = self.find(method, path)
         roles = self.access.roles_of(user)
         if found is None:
@@ -301,9 +345,17 @@ def routes() -> tuple[Route, ...]:
         Route("POST", "/act/force", FORCE, actions.act, writes=True),
         Route("GET", "/act/edit", EDIT, actions.edit_form, writes=True),
         Route("POST", "/act/edit", EDIT, actions.save_edit, writes=True),
+        Route("GET", "/metrics", VIEW, _metrics),
+        Route("GET", SEND_AS_NEW, EDIT, actions.ask_first, writes=True),
+        Route("POST", SEND_AS_NEW, EDIT, actions.act, writes=True),
         Route("GET", "/static/{name}", VIEW, _static),
         Route("POST", "/theme", VIEW, _choose_theme),
     )
+
+
+async def _metrics(ask: Ask) -> Response:
+    """Return the counter of actions in this process as Prometheus text."""
+    return Response(ask.dashboard.auditor.prometheus(), media_type="text/plain; version=0.0.4")
 
 
 async def _static(ask: Ask) -> Response:

@@ -39,13 +39,19 @@ _TYPE = "application/x-www-form-urlencoded"
 
 
 class Refused(Exception):
-    """A request that is not served, with its status and the reason for people."""
+    """A request that is not served, with its status and the reason for people.
 
-    def __init__(self, status: HTTPStatus, reason: str, *, headers: Mapping[str, str] | None = None) -> None:
+    `is_stored` if the action that it asks for has a row already, with the same reason.
+    """
+
+    def __init__(
+        self, status: HTTPStatus, reason: str, *, headers: Mapping[str, str] | None = None, is_stored: bool = False
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
         self.headers = dict(headers or {})
+        self.is_stored = is_stored
 
 
 def protect(response: Response, *, policy: str | None = None) -> Response:

@@ -17,6 +17,7 @@ class ActionKind(StrEnum):
     SEND_AS_NEW = "send as new"
     DELETE = "delete"
     RESTORE = "restore"
+    OPEN = "open body"
 
 
 class ActionState(StrEnum):
@@ -45,7 +46,7 @@ class ActionScope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which letters, fixed at the confirmation: these keys, or a filter.
 
     `rate` is how many letters a second are sent; 0 for no limit. With `probe` the first letters are sent alone, and the others
-    only if these are handled.
+    only if these are handled. `form` is the number of the form that confirmed it: each form confirms one action.
     """
 
     keys: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class ActionScope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: str = ""
     rate: float = 0
     probe: int = 0
+    form: str = ""
 
 
 class Action(Struct, frozen=True, kw_only=True):

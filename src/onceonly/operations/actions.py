@@ -55,10 +55,11 @@ FINISH_ONLY = "finish only"
 
 
 class Operator(Struct, frozen=True):
-    """Who acts, and how that is known: `basic`, `bearer`, `application` or `cli`."""
+    """Who acts, and how that is known: `basic`, `bearer`, `application`, `loopback` or `cli`; and the number of the form."""
 
     name: str
     method: str
+    form: str = ""
 
 
 class ActionParts(Struct, frozen=True, kw_only=True):
@@ -99,7 +100,7 @@ async def confirm(  # noqa: PLR0913 - one argument for each part of the confirma
     """
     keys, total, upto = await _extent(parts, chosen)
     own = chosen.filter
-    scope = ActionScope(keys=keys, rate=rate, probe=probe)
+    scope = ActionScope(keys=keys, rate=rate, probe=probe, form=by.form)
     if not keys:
         scope = replace(scope, type=own.type, reason=own.reason, failure=own.failure)
     action = Action(
@@ -120,6 +121,44 @@ async def _extent(parts: ActionParts, chosen: LetterSelection) -> tuple[tuple[st
     return keys, len(keys), 0
 
 
+async def store_view(log: ActionLog, by: Operator, letter: DeadLetter) -> None:
+    """Store that a body is shown to an operator. Raises CommitFailed, OutcomeUnknown."""
+    opened = Action(
+        actor=by.name,
+        method=by.method,
+        action=ActionKind.OPEN,
+        endpoint=letter.endpoint,
+        scope=ActionScope(keys=(letter.key,)),
+        state=ActionState.DONE,
+        total=1,
+        done=1,
+    )
+    log_ended(await log.begin(opened))
+
+
+async def confirmed_before(log: ActionLog, form: str) -> bool:
+    """Return whether one of the last 100 actions was confirmed by this form. Raises CommitFailed, OutcomeUnknown."""
+    return any(each.scope.form == form for each in await log.recent(limit=100))
+
+
+async def store_refusal(  # noqa: PLR0913 - one argument for each part of the row, by name
+    log: ActionLog, by: Operator, kind: ActionKind, *, endpoint: str, scope: ActionScope, total: int, why: str
+) -> None:
+    """Store that an action on `total` letters was refused, and why. Raises CommitFailed, OutcomeUnknown."""
+    refused = Action(
+        actor=by.name,
+        method=by.method,
+        action=kind,
+        endpoint=endpoint,
+        scope=scope,
+        reason=why,
+        state=ActionState.REFUSED,
+        total=total,
+        kept=total,
+    )
+    log_refused(await log.begin(refused))
+
+
 async def refuse(
     parts: ActionParts, by: Operator, kind: ActionKind, *, letter: DeadLetter, why: str, detail: str = ""
 ) -> SetupError:
@@ -127,19 +166,8 @@ async def refuse(
 
     `detail` may repeat parts of a body: it is in the error only.
     """
-    action = Action(
-        actor=by.name,
-        method=by.method,
-        action=kind,
-        endpoint=letter.endpoint,
-        scope=ActionScope(keys=(letter.key,)),
-        reason=why,
-        state=ActionState.REFUSED,
-        total=1,
-        kept=1,
-    )
-    stored = await parts.log.begin(action)
-    log_refused(stored)
+    scope = ActionScope(keys=(letter.key,))
+    await store_refusal(parts.log, by, kind, endpoint=letter.endpoint, scope=scope, total=1, why=why)
     return SetupError(f"{why}: {detail}" if detail else why)
 
 

@@ -152,6 +152,8 @@ async def send_as_new(
         )
         if not is_mismatch:
             raise await say_no(why=f"letter {letter.key} is not a payload mismatch: retry it, so that it is handled once")
+    if not reason.strip():
+        raise await say_no(why="sending as new needs a reason, which is stored with it: state one")
     old = letter.message or Message(source=letter.endpoint, id="-", type=type_, body=letter.body)
     kind = type_ or old.type
     if not kind:
@@ -179,7 +181,7 @@ async def _send_one(
             method=by.method,
             action=kind,
             endpoint=letter.endpoint,
-            scope=ActionScope(keys=(letter.key,)),
+            scope=ActionScope(keys=(letter.key,), form=by.form),
             reason=reason,
             total=1,
             reached=1,
@@ -236,7 +238,7 @@ async def restore(parts: ActionParts, by: Operator, position: int, key: str = ""
             method=by.method,
             action=ActionKind.RESTORE,
             endpoint=found.endpoint,
-            scope=ActionScope(keys=tuple(item.letter for item in items)),
+            scope=ActionScope(keys=tuple(item.letter for item in items), form=by.form),
             reason=reason or f"action {position}",
             total=len(items),
             runner=runner,

@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import UNSET
 from starlette.responses import RedirectResponse, Response
 
-from onceonly.dashboard.access import BODY, DELETE, EDIT, FORCE, RETRY
-from onceonly.dashboard.acting import open_parts
+from onceonly.dashboard.access import BODY, DELETE, RETRY
+from onceonly.dashboard.acting import SENT_BEFORE, open_parts
 from onceonly.dashboard.asking import Answer, Ask
+from onceonly.dashboard.auditing import KINDS
 from onceonly.dashboard.bodies import DiffLine, diff
 from onceonly.dashboard.gate import Refused
 from onceonly.dashboard.redaction import redacted
@@ -17,12 +18,30 @@ from onceonly.dashboard.rendering import Page, Verbatim
 from onceonly.dashboard.text import visible
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.action import Action, ActionItem, ActionKind, ActionState
+from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError, SetupError
-from onceonly.operations.actions import ActionParts, Operator, confirm, read_outcomes
-from onceonly.operations.editing import Edit, body_from_form, decoding_check, edit, line_ends, restore, why_not_editable
+from onceonly.operations.actions import (
+    ActionParts,
+    Operator,
+    confirm,
+    confirmed_before,
+    read_outcomes,
+    store_refusal,
+    store_view,
+)
+from onceonly.operations.editing import (
+    Edit,
+    body_from_form,
+    decoding_check,
+    edit,
+    line_ends,
+    restore,
+    send_as_new,
+    why_not_editable,
+)
 from onceonly.operations.letters import LetterSelection
+from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, LetterIndex
 
 _log = EventLogger(logging.getLogger("onceonly.audit"))
@@ -33,11 +52,11 @@ RATE = 100.0
 TYPED_ABOVE = 100
 TWICE = "HANDLED TWICE"
 MOST_REASON = 500
+MOST_TYPE = 200
 MOST_SHOWN = 100
+ONE_BY_ONE = frozenset({ActionKind.RETRY_ANYWAY, ActionKind.SEND_AS_NEW})
 EVERY_SECONDS = 10
 RUNNING_SECONDS = 2
-KINDS = {"retry": ActionKind.RETRY, "force": ActionKind.RETRY_ANYWAY, "delete": ActionKind.DELETE}
-NEEDS = {ActionKind.RETRY: RETRY, ActionKind.RETRY_ANYWAY: FORCE, ActionKind.DELETE: DELETE, ActionKind.EDIT: EDIT}
 
 
 class Scope:
@@ -73,7 +92,8 @@ class Scope:
     @property
     def selection(self) -> LetterSelection:
         """What the action is about, for its confirmation."""
-        return LetterSelection(keys=(self.key,)) if self.key else LetterSelection(filter=self.filter)
+        # with the endpoint in any case: a dashboard continues the actions of its own endpoints only
+        return LetterSelection(keys=(self.key,) if self.key else (), filter=self.filter)
 
     @property
     def fields(self) -> dict[str, str]:
@@ -85,10 +105,11 @@ class Scope:
 async def ask_first(ask: Ask) -> Page:
     """Show what an action would do, and ask for a confirmation."""
     scope, kind = Scope(ask), KINDS[ask.path.rpartition("/")[2]]
-    if kind is ActionKind.RETRY_ANYWAY and not scope.key:
-        raise Refused(HTTPStatus.BAD_REQUEST, "Retry anyway is for one letter at a time. Open the letter.")
+    if kind in ONE_BY_ONE and not scope.key:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{kind.capitalize()} is for one letter at a time. Open the letter.")
     async with scope.watched.open_letters() as letters:
         total, last = await scope.extent(letters)
+        nameless = bool(scope.key) and (await scope.letter(letters)).message is None
     return Page(
         template="confirm.html",
         title=kind.value.capitalize(),
@@ -100,6 +121,7 @@ async def ask_first(ask: Ask) -> Page:
             "typed": _to_type(kind, total),
             "nonce": ask.dashboard.nonces.issue(),
             "off": scope.watched.settings.plan.retention is None,
+            "names_type": kind is ActionKind.SEND_AS_NEW and nameless,
         },
     )
 
@@ -111,11 +133,48 @@ def _to_type(kind: ActionKind, total: int) -> str:
     return str(total) if kind is ActionKind.DELETE and total > TYPED_ABOVE else ""
 
 
+async def audit_view(ask: Ask, log: ActionLog, letter: DeadLetter) -> None:
+    """Store, with `audit_views`, that a body will be shown. Raises CommitFailed, OutcomeUnknown: then it is not shown."""
+    if ask.dashboard.options.audit_views:
+        await store_view(log, operator_of(ask), letter)
+
+
+async def report_refused(ask: Ask, refused: Refused) -> None:
+    """Store a refused action of a user who passed the gate, else log it. At most 20 in an hour of one user are stored."""
+    is_stored = refused.is_stored or await _store_refused(ask, refused)
+    ask.dashboard.auditor.refused(ask.user, ask.path, refused, is_stored=is_stored)
+
+
+async def _store_refused(ask: Ask, refused: Refused) -> bool:
+    kind = KINDS.get(ask.path.rpartition("/")[2])
+    watched = ask.dashboard.watched.get(ask.params.get("name", "") or ask.sent("endpoint"))
+    if kind is None or watched is None or not ask.dashboard.auditor.may_store(ask.user):
+        return False
+    key, group = ask.sent("key")[:64], ask.sent("group")[:64]
+    failure = "" if group == "all" else group
+    scope = ActionScope(keys=(key,)) if key else ActionScope(type=ask.sent("type")[:200], failure=failure)
+    try:
+        async with watched.open_letters() as letters:
+            await store_refusal(
+                watched.log_of(letters),
+                operator_of(ask),
+                kind,
+                endpoint=watched.name,
+                scope=scope,
+                total=1 if key else 0,
+                why=refused.reason,
+            )
+    except OnceOnlyError as error:  # the refusal stands
+        _log.warning("refused action not stored", extra={"endpoint": watched.name, "actor": ask.user, "reason": str(error)})
+        return False
+    return True
+
+
 async def act(ask: Ask) -> Response:
     """Store a confirmed action and start it in the background. Refuse what has changed since the question was asked."""
     scope, kind = Scope(ask), KINDS[ask.path.rpartition("/")[2]]
-    if kind is ActionKind.RETRY_ANYWAY and not scope.key:
-        raise Refused(HTTPStatus.BAD_REQUEST, "Retry anyway is for one letter at a time. Open the letter.")
+    if kind in ONE_BY_ONE and not scope.key:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{kind.capitalize()} is for one letter at a time. Open the letter.")
     rate = _number(ask.sent("rate"), most=10_000.0) if kind is ActionKind.RETRY else 0.0
     probe = int(_number(ask.sent("probe"), most=100.0)) if kind is ActionKind.RETRY and not scope.key else 0
     async with open_parts(scope.watched) as parts:
@@ -126,9 +185,11 @@ async def act(ask: Ask) -> Response:
             )
         if ask.sent("typed").strip() != _to_type(kind, total):
             raise Refused(HTTPStatus.BAD_REQUEST, f"Type {_to_type(kind, total)} to confirm.")
-        ask.dashboard.nonces.use(ask.sent("nonce"))
+        await _once(ask, parts.log)
+        if kind is ActionKind.SEND_AS_NEW:
+            return await _send_as_new(ask, scope, parts)
         stored = await confirm(
-            parts, _operator(ask), kind, scope.selection, reason=ask.sent("reason")[:MOST_REASON], rate=rate, probe=probe
+            parts, operator_of(ask), kind, scope.selection, reason=ask.sent("reason")[:MOST_REASON], rate=rate, probe=probe
         )
     ask.dashboard.acting.start(scope.watched, stored.position)
     return _to(ask, scope.watched, stored.position)
@@ -144,12 +205,32 @@ def _number(text: str, *, most: float) -> float:
     return found
 
 
-def _operator(ask: Ask) -> Operator:
-    return Operator(ask.user, ask.dashboard.access.auth.method)
+def operator_of(ask: Ask) -> Operator:
+    """Return who sends a request."""
+    return Operator(ask.user, ask.dashboard.access.auth.method, ask.sent("nonce")[:64])
+
+
+async def _once(ask: Ask, log: ActionLog) -> None:
+    """Refuse a form that was sent before, to this process or to another. Raises Refused."""
+    nonce = ask.sent("nonce")
+    ask.dashboard.nonces.use(nonce)
+    if await confirmed_before(log, nonce[:64]):
+        raise Refused(HTTPStatus.CONFLICT, SENT_BEFORE)
 
 
 def _to(ask: Ask, watched: WatchedEndpoint, position: int) -> Response:
     return RedirectResponse(f"{ask.base}/actions/{watched.name}/{position}", status_code=HTTPStatus.SEE_OTHER)
+
+
+async def _send_as_new(ask: Ask, scope: Scope, parts: ActionParts) -> Response:
+    check = decoding_check(scope.watched.endpoint)
+    reason, type_ = ask.sent("reason").strip()[:MOST_REASON], ask.sent("kind").strip()[:MOST_TYPE]
+    try:
+        stored = await send_as_new(parts, operator_of(ask), scope.key, reason=reason, type_=type_, check=check)
+    except SetupError as error:
+        raise Refused(HTTPStatus.CONFLICT, str(error), is_stored=True) from error
+    ask.dashboard.auditor.ended(stored)
+    return _to(ask, scope.watched, stored.position)
 
 
 async def edit_form(ask: Ask) -> Page:
@@ -158,6 +239,8 @@ async def edit_form(ask: Ask) -> Page:
     async with open_parts(scope.watched) as parts:
         letter = await scope.letter(parts.letters)
         why = await _why_not(ask, parts, letter)
+        if not why:
+            await audit_view(ask, parts.log, letter)
     text = "" if why else letter.body.decode()
     return _edit_page(ask, scope, letter, text=text, why=why)
 
@@ -168,23 +251,29 @@ async def save_edit(ask: Ask) -> Answer:
     async with open_parts(scope.watched) as parts:
         letter = await scope.letter(parts.letters)
         if why := await _why_not(ask, parts, letter):
+            if ask.sent("step") == "send":
+                raise Refused(HTTPStatus.CONFLICT, f"It cannot be edited: {why}.")
             return _edit_page(ask, scope, letter, why=why)
         text, reason = ask.sent("body"), ask.sent("reason").strip()[:MOST_REASON]
         body = body_from_form(letter.body, text)
         problem = "" if reason else "State a reason: it is stored with the edit."
         if not problem and (decoding := decoding_check(scope.watched.endpoint)(Edit(body=body).of(_message(letter)))):
             problem = f"The handler could not read it: {decoding}"
+        if problem and ask.sent("step") == "send":
+            words = problem if not reason else "The handler could not read the edited body."
+            await report_refused(ask, Refused(HTTPStatus.BAD_REQUEST, words))
         if problem or ask.sent("step") != "send":
             lines = diff(letter.body.decode(), body.decode()) if not problem else []
             return _edit_page(ask, scope, letter, text=text, reason=reason, problem=problem, lines=lines)
-        ask.dashboard.nonces.use(ask.sent("nonce"))
+        await _once(ask, parts.log)
         change = Edit(body=body, datacontenttype=UNSET)
         try:
             stored = await edit(
-                parts, _operator(ask), letter.key, change, reason=reason, check=decoding_check(scope.watched.endpoint)
+                parts, operator_of(ask), letter.key, change, reason=reason, check=decoding_check(scope.watched.endpoint)
             )
         except SetupError as error:
-            raise Refused(HTTPStatus.CONFLICT, str(error)) from error
+            raise Refused(HTTPStatus.CONFLICT, str(error), is_stored=True) from error
+        ask.dashboard.auditor.ended(stored)
     return _to(ask, scope.watched, stored.position)
 
 
@@ -330,13 +419,14 @@ async def stop(ask: Ask) -> Response:
 async def restore_letters(ask: Ask) -> Response:
     """Store the letters again that an action deleted or replaced."""
     watched, position = ask.watched(), _position(ask)
-    ask.dashboard.nonces.use(ask.sent("nonce"))
     async with open_parts(watched) as parts:
+        await _once(ask, parts.log)
         found = await parts.log.get(position)
         if found is None or found.endpoint not in {"", watched.name}:
             raise Refused(HTTPStatus.NOT_FOUND, "This action does not exist.")
         try:
-            stored = await restore(parts, _operator(ask), position, reason=ask.sent("reason")[:MOST_REASON])
+            stored = await restore(parts, operator_of(ask), position, reason=ask.sent("reason")[:MOST_REASON])
         except SetupError as error:
             raise Refused(HTTPStatus.CONFLICT, str(error)) from error
+        ask.dashboard.auditor.ended(stored)
     return _to(ask, watched, stored.position)

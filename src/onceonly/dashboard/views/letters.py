@@ -16,11 +16,14 @@ from onceonly.dashboard.gate import DOWNLOAD_POLICY, Refused, protect
 from onceonly.dashboard.links import links_of
 from onceonly.dashboard.redaction import Redact, redacted, redacted_group
 from onceonly.dashboard.rendering import Page
+from onceonly.dashboard.views.actions import audit_view
 from onceonly.dashboard.watching import WatchedEndpoint
+from onceonly.model.action import Action, ActionItem
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Failure
 from onceonly.model.wording import counted
+from onceonly.operations.editing import is_earlier_body
 from onceonly.operations.finding import know
 from onceonly.operations.groups import NEWEST, read_groups
 from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, GroupCount, LetterIndex
@@ -31,6 +34,7 @@ EVERY_SECONDS = 15
 ALL = "all"
 """Stands for a group in addresses: letters of every group."""
 MOST_TYPE = 200
+MOST_ACTIONS = 20
 _MISMATCH = "A message with this identity was handled with another body. A retry is a payload mismatch."
 _RETRIES = {
     ClaimState.HANDLED: "The message was handled. A retry does not run the handler again.",
@@ -156,11 +160,14 @@ async def letter(ask: Ask) -> Page:
     """Show one letter: what it is, what the store knows about its message, its attempts, and its content."""
     watched, found, known = await _find(ask)
     view = redacted(found, ask.dashboard.redact)
+    trail = await _trail(ask, watched, found)
     headers, total_headers = shown_headers(view.headers)
     data: dict[str, Any] = {
         **_line(watched, found, view, ask.now),
         "endpoint": watched.name,
         "claim": _claim(watched, found, known),
+        "edited": next((_acted(action, item) for action, item in trail if is_earlier_body(item, found)), None),
+        "actions": [_acted(action, item) for action, item in trail],
         "links": links_of(view, ask.dashboard.links, found.key),
         "attempts_kept": [_attempt(each, with_traceback=ask.has(BODY)) for each in view.history],
     }
@@ -175,13 +182,39 @@ async def letter(ask: Ask) -> Page:
         template="letter.html",
         title=f"Dead letter {found.key[:12]}",
         data=data,
-        view={"may_read": ask.has(BODY), "reason": view.reason[:4000]},
+        view={
+            "may_read": ask.has(BODY),
+            "reason": view.reason[:4000],
+            "target": ask.dashboard.targets.get(watched.name, "module:endpoint"),
+            "as_new": ask.dashboard.options.send_as_new and (found.message is None or _is_mismatch(found, known)),
+        },
     )
+
+
+async def _trail(ask: Ask, watched: WatchedEndpoint, found: DeadLetter) -> tuple[tuple[Action, ActionItem], ...]:
+    """Return what operators did with the message of a letter. Before that, audit that this one sees its body."""
+    async with watched.open_letters() as letters:
+        log = watched.log_of(letters)
+        if ask.has(BODY):
+            await audit_view(ask, log, found)
+        return await log.of_message(watched.name, found.message.identity, MOST_ACTIONS) if found.message else ()
+
+
+def _acted(action: Action, item: ActionItem) -> dict[str, Any]:
+    return {
+        "position": action.position,
+        "action": action.action,
+        "actor": action.actor,
+        "at": action.at,
+        "outcome": item.outcome,
+    }
 
 
 async def body(ask: Ask) -> Response:
     """Return the body as a download that no browser opens as a page."""
-    _, found, _ = await _find(ask)
+    watched, found, _ = await _find(ask)
+    async with watched.open_letters() as letters:
+        await audit_view(ask, watched.log_of(letters), found)
     content = redacted(found, ask.dashboard.redact).body
     response = Response(content, media_type="application/octet-stream")
     response.headers["content-disposition"] = f'attachment; filename="{found.key}.bin"'
@@ -231,8 +264,14 @@ def _claim(watched: WatchedEndpoint, found: DeadLetter, known: Knowledge | None)
         return "The store does not answer, so it is not known whether the message was handled."
     if isinstance(watched.settings.deduplication, Off):
         return "This endpoint does not store which messages were handled, so a retry may handle it again."
-    other = known.fingerprint and known.fingerprint != found.message.fingerprint
-    return _MISMATCH if known.claim is ClaimState.HANDLED and other else _RETRIES[known.claim]
+    return _MISMATCH if _is_mismatch(found, known) else _RETRIES[known.claim]
+
+
+def _is_mismatch(found: DeadLetter, known: Knowledge | None) -> bool:
+    """Return whether the message was handled with another body."""
+    if known is None or found.message is None or known.claim is not ClaimState.HANDLED:
+        return False
+    return bool(known.fingerprint) and known.fingerprint != found.message.fingerprint
 
 
 def _attempt(failure: Failure, *, with_traceback: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ RESULT = "onceonly.result"
 PHASE = "onceonly.phase"
 PROCESS = "onceonly.process"
 STATE = "onceonly.state"
+ACTION = "onceonly.action"
 PART = "onceonly.part"
 STORE = "onceonly.store"
 TASK = "onceonly.task"
@@ -48,12 +49,13 @@ class Source(StrEnum):
     """Where the numbers come from.
 
     PROCESSES: worker processes count them. SERVERS: the command reads them from the database and the broker. SUPERVISOR: the
-    command knows them itself.
+    command knows them itself. DASHBOARD: the process that serves the dashboard counts them.
     """
 
     PROCESSES = "worker processes"
     SERVERS = "database and broker"
     SUPERVISOR = "supervisor"
+    DASHBOARD = "dashboard"
 
 
 class Metric(Struct, frozen=True):
@@ -177,6 +179,11 @@ RETENTION = _gauge("onceonly.retention", "s", (ENDPOINT,), "How long claims are 
 INTERVAL = _gauge(
     "onceonly.maintenance.interval", "s", (ENDPOINT,), "Time between two runs of maintenance.", source=Source.SUPERVISOR
 )
+
+DASHBOARD_ACTIONS = Metric(
+    "onceonly.dashboard.actions", "{action}", (ACTION, OUTCOME), "Actions of operators, by outcome.", Source.DASHBOARD
+)
+"""Not one of `METRICS`: no worker counts it."""
 
 METRICS = (
     *(SENT, CONSUMED, OPERATION_DURATION, PROCESS_DURATION),
