@@ -4,12 +4,16 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from onceonly import Endpoint
 from onceonly.assembly import open_transport
@@ -17,15 +21,17 @@ from onceonly.dashboard import application, dashboard
 from onceonly.dashboard.access import ROLES
 from onceonly.dashboard.acting import open_parts
 from onceonly.dashboard.app import Dashboard
-from onceonly.dashboard.auditing import LINES, USER_ROWS, Allowance
+from onceonly.dashboard.auditing import LINES, USER_ROWS, Allowance, Auditor
 from onceonly.dashboard.bodies import diff
-from onceonly.model.action import ActionKind
+from onceonly.dashboard.gate import Refused
+from onceonly.model.action import Action, ActionKind, ActionState
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message
 from onceonly.operations.actions import Operator, confirm
 from onceonly.operations.letters import LetterSelection
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
+from onceonly.runtime.environment import LIVE
 from tests.dashboard.serving import PlaceOrder, letter, store
 from tests.dashboard.test_gate import SAME, asking, named
 
@@ -335,6 +341,25 @@ async def test_actions_are_counted(tmp_path: Path) -> None:
         assert f'{name}{{onceonly_action="retry anyway",onceonly_outcome="refused"}} 1.0' in text
         assert (await shop.client.get("/metrics", headers={"x-user": "eve"})).status_code == 403
         assert (await shop.client.get("/metrics", headers={"x-user": ""})).status_code == 403
+
+
+def test_actions_are_counted_in_the_global_meter_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the catalog."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    monkeypatch.setattr(metrics, "get_meter", lambda name, **_: provider.get_meter(name))
+    auditor = Auditor("basic", LIVE.clock)
+    for _ in range(2):
+        auditor.refused("ana", "/act/delete", Refused(HTTPStatus.FORBIDDEN, "no"))
+    auditor.ended(Action(actor="ana", method="basic", action=ActionKind.EDIT, state=ActionState.DONE))
+    auditor.ended(Action(actor="ana", method="basic", action=ActionKind.EDIT))
+    data: Any = reader.get_metrics_data()
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    assert metric.name == "onceonly.dashboard.actions"
+    assert {tuple(point.attributes.values()): point.value for point in metric.data.data_points} == {
+        ("delete", "refused"): 2,
+        ("edit and retry", "done"): 1,
+    }
 
 
 async def test_views_of_bodies_are_stored_if_asked_for(tmp_path: Path) -> None:

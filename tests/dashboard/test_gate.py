@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from jinja2 import Environment, nodes
 
 from onceonly import SetupError
 from onceonly.dashboard import User, application, basic, bearer, dashboard, hash_password, loopback_only
-from onceonly.dashboard.access import FORCE, FREE_FAILURES, ROLES, VIEW
+from onceonly.dashboard.access import FORCE, FREE_FAILURES, ROLES, VIEW, Guesses, TooManyGuesses
 from onceonly.dashboard.app import Dashboard, routes
 from onceonly.dashboard.gate import CONTENT_SECURITY_POLICY, MOST_FIELDS, MOST_FORM_BYTES
 from tests import ROOT
@@ -219,6 +219,32 @@ async def test_guessing_is_slowed_down() -> None:
         timer.now += 61
         assert (await client.get("/", headers=login("ana", PASSWORD))).status_code == 200
         assert (await client.get("/", headers=login("ana", "wrong"))).status_code == 401
+
+
+def test_waits_double_up_to_a_minute() -> None:
+    """From the fifth failure on, and from the beginning after a login. Other clients do not wait."""
+    timer = SettableTimer()
+    guesses = Guesses(timer.seconds)
+    waits = []
+    for _ in range(13):
+        guesses.failed("ana")
+        with suppress(TooManyGuesses):
+            guesses.check("ana")
+            waits.append(0.0)
+            continue
+        began = timer.now
+        while True:
+            try:
+                guesses.check("ana")
+                break
+            except TooManyGuesses as error:
+                timer.now += error.seconds
+        waits.append(timer.now - began)
+        guesses.check("bob")
+    assert waits == [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    guesses.succeeded("ana")
+    guesses.failed("ana")
+    guesses.check("ana")
 
 
 async def test_bearer_tokens_are_hashed_too() -> None:
