@@ -317,6 +317,27 @@ def test_a_dead_letter_is_edited_and_retried(onceonly: Terminal) -> None:
     assert "action 9 does not exist" in onceonly("dead", "actions", "shop:shop", "9").error
 
 
+def test_a_payload_mismatch_is_sent_as_a_new_message(onceonly: Terminal) -> None:
+    """With a reason. A dead letter that can be retried is refused, and the refusal is stored."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 2}, {"order_id": "A-2", "total": -1}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    keys = {each["id"]: each["key"] for each in onceonly("dead", "list", "shop:shop", "--json").answer}
+    new = ("dead", "send-as-new", "shop:shop")
+    assert "needs a reason" in onceonly(*new, keys["A-1"]).error
+    assert "not a payload mismatch" in onceonly(*new, keys["A-2"], "--note", "two orders").error
+    sent = onceonly(*new, keys["A-1"][:9], "--note", "two orders", "--json").answer
+    assert sent == {"action": 3, "sent": 1, "kept": []}
+    while onceonly("run", "shop:shop", "--drain").code:  # the message is due a little later
+        pass
+    assert [each["id"] for each in onceonly("dead", "list", "shop:shop", "--json").answer] == ["A-2"]
+    (item,) = onceonly("dead", "actions", "shop:shop", "3", "--json").answer
+    assert (item["key"], item["outcome"]) == (keys["A-1"], "handled")
+
+
 def test_purged_dead_letters_are_restored(onceonly: Terminal) -> None:
     """With the number of the action that deleted them."""
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])

@@ -132,6 +132,14 @@ def test_users_of_the_environment_log_in(folder: Path, started: list[Served]) ->
     assert served.get("/", authorization=f"Basic {right}")[0] == 200
 
 
+def test_options_of_actions_reach_the_pages(folder: Path, started: list[Served]) -> None:
+    """Without --send-as-new there is no such page. Here there is one, which asks for a selection."""
+    plain, permitted = Served(folder), Served(folder, "--send-as-new", "--audit-views")
+    started.extend([plain, permitted])
+    assert plain.get("/act/new?endpoint=shop")[0] == 404
+    assert permitted.get("/act/new?endpoint=shop")[0] == 400
+
+
 async def test_an_address_in_use_is_refused(folder: Path) -> None:
     """With the reason."""
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
