@@ -27,6 +27,7 @@ from onceonly.operations import actions, letters
 from onceonly.operations.actions import ActionParts
 from onceonly.ports.transport import Topology
 from onceonly.sql.store import SqlDeadLetters
+from tests.dashboard.serving import letter, store
 from tests.dashboard.test_actions import JSON, Shop
 from tests.dashboard.test_gate import SAME, asking, named
 
@@ -336,3 +337,19 @@ async def test_a_payload_mismatch_is_sent_as_new_on_its_page(opening: Any) -> No
             assert await both.outcomes(1) == ["handled"]
         assert sorted(shop.totals) == [1, 2]
         await shop.letters(0)
+
+
+async def test_a_bulk_retry_is_checked_before_its_confirmation(opening: Any) -> None:
+    """How many were handled, have another body or no identity, by claims; the handler runs for the others."""
+    async with opening() as shop:
+        await shop.order("A-1", 2000)  # handled, its message is refused
+        await shop.order("A-2", 2)
+        await until(lambda: asyncio.sleep(0, shop.handled["A-2"]), bool)
+        for name, total in (("A-2", 3), ("A-3", -3), ("A-4", -4)):
+            await shop.order(name, total)
+        await shop.letters(4)
+        await store(shop.endpoint, [letter(message=None, history=())])
+        page = await shop.page("/act/retry?endpoint=shop&group=all")
+        assert page["check"] == {"checked": 5, "finished": 1, "mismatched": 1, "kept": 1, "unknown": 0}
+        text = (await shop.client.get("/act/retry?endpoint=shop&group=all")).text
+        assert "For 2 the handler runs." in text

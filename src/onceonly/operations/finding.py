@@ -78,6 +78,45 @@ async def letters_of(opened: OpenedOperations, identity: Identity) -> tuple[tupl
     return tuple(letter for letter in newest if letter.message and letter.message.identity == identity), are_all
 
 
+class RetryCheck(Struct, frozen=True, kw_only=True):
+    """What a retry of some dead letters would do: their numbers by what the store knows about their messages.
+
+    `finished` were handled: only their pending messages are sent. `mismatched` were handled with another body, and become dead
+    letters again. `kept` are not sent: without an identity, or older than the retention. Of the others, handlers run, or it is
+    `unknown` whether they were handled.
+    """
+
+    checked: int = 0
+    finished: int = 0
+    mismatched: int = 0
+    kept: int = 0
+    unknown: int = 0
+
+
+async def check_retry(opened: OpenedOperations, letters: Sequence[DeadLetter]) -> RetryCheck:
+    """Return what a retry of these dead letters of one endpoint would do. Raises CommitFailed, OutcomeUnknown."""
+    messages = [letter.message for letter in letters if letter.message]
+    known = await know(opened, messages) if messages else ()
+    handled = [
+        (letter, each)
+        for letter, each in zip([letter for letter in letters if letter.message], known, strict=True)
+        if each.claim is ClaimState.HANDLED
+    ]
+    mismatched = sum(
+        not letter.finish_only and bool(each.fingerprint) and each.fingerprint != letter.message.fingerprint
+        for letter, each in handled
+        if letter.message
+    )
+    old = sum(each.claim is ClaimState.TOO_OLD for each in known)
+    return RetryCheck(
+        checked=len(letters),
+        finished=len(handled) - mismatched,
+        mismatched=mismatched,
+        kept=len(letters) - len(messages) + old,
+        unknown=sum(each.claim in (ClaimState.UNKNOWN, ClaimState.UNDETERMINED) for each in known),
+    )
+
+
 async def know(opened: OpenedOperations, messages: Sequence[Message]) -> tuple[Knowledge, ...]:
     """Return what an endpoint knows about whole messages. A dedup store and tokens elsewhere are asked as well.
 

@@ -1,10 +1,12 @@
 """Actions on dead letters: confirmation, progress, and the list of who did what."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from starlette.responses import RedirectResponse, Response
 
 from onceonly.dashboard.access import BODY, DELETE, RETRY
@@ -13,6 +15,7 @@ from onceonly.dashboard.asking import Answer, Ask
 from onceonly.dashboard.auditing import KINDS
 from onceonly.dashboard.bodies import DiffLine, diff
 from onceonly.dashboard.gate import Refused
+from onceonly.dashboard.probes import ANSWER_SECONDS, OPEN_SECONDS
 from onceonly.dashboard.redaction import redacted
 from onceonly.dashboard.rendering import Page, Verbatim
 from onceonly.dashboard.text import visible
@@ -40,6 +43,7 @@ from onceonly.operations.editing import (
     send_as_new,
     why_not_editable,
 )
+from onceonly.operations.finding import RetryCheck, check_retry
 from onceonly.operations.letters import LetterSelection
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, LetterIndex
@@ -53,6 +57,8 @@ TYPED_ABOVE = 100
 TWICE = "HANDLED TWICE"
 MOST_REASON = 500
 MOST_TYPE = 200
+CHECKED = 1000
+"""Letters of a bulk retry that are checked before its confirmation."""
 MOST_SHOWN = 100
 ONE_BY_ONE = frozenset({ActionKind.RETRY_ANYWAY, ActionKind.SEND_AS_NEW})
 EVERY_SECONDS = 10
@@ -89,6 +95,14 @@ class Scope:
             return await letters.extent(self.filter)
         return Extent(await letters.count(self.filter), 0)
 
+    async def first(self, letters: DeadLetters, last: int) -> Sequence[DeadLetter]:
+        """Return the first 1,000 of them, or the one letter."""
+        if self.key:
+            return [await self.letter(letters)]
+        if isinstance(letters, LetterIndex):
+            return [each.letter for each in await letters.placed(self.filter, upto=last, limit=CHECKED)]
+        return await letters.page(self.filter, limit=CHECKED)
+
     @property
     def selection(self) -> LetterSelection:
         """What the action is about, for its confirmation."""
@@ -110,10 +124,19 @@ async def ask_first(ask: Ask) -> Page:
     async with scope.watched.open_letters() as letters:
         total, last = await scope.extent(letters)
         nameless = bool(scope.key) and (await scope.letter(letters)).message is None
+        first = await scope.first(letters, last) if kind is ActionKind.RETRY else ()
+    check, unchecked = await _check(scope.watched, first) if first else (None, "")
     return Page(
         template="confirm.html",
         title=kind.value.capitalize(),
-        data={"kind": kind.value, "fields": scope.fields, "total": total, "upto": last},
+        data={
+            "kind": kind.value,
+            "fields": scope.fields,
+            "total": total,
+            "upto": last,
+            "check": to_builtins(check),
+            "unchecked": unchecked,
+        },
         view={
             "action": ask.path,
             "probe": PROBE if kind is ActionKind.RETRY and total > PROBE_ABOVE else 0,
@@ -124,6 +147,18 @@ async def ask_first(ask: Ask) -> Page:
             "names_type": kind is ActionKind.SEND_AS_NEW and nameless,
         },
     )
+
+
+async def _check(watched: WatchedEndpoint, letters: Sequence[DeadLetter]) -> tuple[RetryCheck | None, str]:
+    """Return what a retry of these letters would do, or why that is not known."""
+    try:
+        async with asyncio.timeout(OPEN_SECONDS), watched.open_operations() as opened:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await check_retry(opened, letters), ""
+    except OnceOnlyError as error:  # the letters may be elsewhere: a retry is safe without this
+        return None, str(error)
+    except TimeoutError:
+        return None, f"no answer within {ANSWER_SECONDS:g} s"
 
 
 def _to_type(kind: ActionKind, total: int) -> str:
