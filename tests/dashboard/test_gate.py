@@ -1,9 +1,12 @@
 """The gate before all pages: each route with each role, and each threat with its defence."""
 
+import asyncio
 import base64
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,14 @@ import pytest
 from fastapi import FastAPI
 from jinja2 import Environment, nodes
 
-from onceonly import SetupError
+from onceonly import DedupStore, SetupError
 from onceonly.dashboard import User, application, basic, bearer, dashboard, hash_password, loopback_only
 from onceonly.dashboard.access import FORCE, FREE_FAILURES, ROLES, VIEW, Guesses, TooManyGuesses
 from onceonly.dashboard.app import Dashboard, routes
 from onceonly.dashboard.gate import CONTENT_SECURITY_POLICY, MOST_FIELDS, MOST_FORM_BYTES
 from tests import ROOT
 from tests.dashboard.serving import endpoint
+from tests.servers.available import free_port
 
 SECRET = "a secret of many characters"  # noqa: S105 - of tests
 PASSWORD = "correct horse battery"  # noqa: S105 - of tests
@@ -407,3 +411,28 @@ def test_the_style_sheet_and_the_script_are_small() -> None:
     static = ROOT / "src/onceonly/dashboard/static"
     assert (static / "dashboard.css").stat().st_size <= 16_000
     assert (static / "dashboard.js").stat().st_size <= 8_000
+
+
+@pytest.mark.slow
+async def test_no_password_of_a_place_is_shown_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Servers that are away: their URLs are in settings, outages and errors. Each page, as HTML and as JSON, and all logs."""
+    caplog.set_level(logging.DEBUG)
+    port = free_port()
+    away = endpoint(
+        "away",
+        store=f"postgresql://ana:s3cretpw@127.0.0.1:{port}/shop",
+        transport=f"amqp://ana:s3cretpw@127.0.0.1:{port}/",
+        deduplication=DedupStore(f"redis://:s3cretpw@127.0.0.1:{port}/0", retention=timedelta(days=1)),
+    )
+    app = dashboard(away, auth=loopback_only(), roles={"*": list(ROLES)}, send_as_new=True)
+    async with asking(app) as client:
+        for probe in app.watched["away"].probes:  # type: ignore[attr-defined]
+            await asyncio.gather(client.get("/"), probe.wait_for())
+        paths = [path_of(route).replace("shop", "away") for route in routes() if route.method == "GET"]
+        paths += [f"{path}?endpoint=away&key={'0' * 32}&source=a&id=b" for path in paths]
+        for path in paths:
+            for headers in ({}, {"accept": "application/json"}):
+                response = await client.get(path, headers=headers)
+                assert "s3cretpw" not in response.text, path
+                assert "s3cretpw" not in str(response.headers), path
+    assert "s3cretpw" not in caplog.text
