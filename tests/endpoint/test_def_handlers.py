@@ -186,7 +186,7 @@ async def test_one_that_does_not_end_costs_its_own_message(place: str) -> None:
 
 async def test_a_traceback_shows_no_failure_of_another_message(place: str) -> None:
     """A message that runs after one that was left behind fails with its own traceback alone."""
-    shop, goes_on = endpoint(place, timeout=0.05, grace=0.05), threading.Event()
+    shop, goes_on = endpoint(place, timeout=2.0, grace=0.05), threading.Event()
 
     @shop.handler
     def handle(order: Order) -> None:

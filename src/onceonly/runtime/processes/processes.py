@@ -128,7 +128,8 @@ class Child:
         """
         if blamed:
             return DELAY_BLAMED_SECONDS
-        young = time.monotonic() - self.since < YOUNG_SECONDS and not self.on_purpose
+        early = time.monotonic() - self.since < YOUNG_SECONDS or not self.has_turned  # a slow machine imports for longer
+        young = early and not self.on_purpose
         self.young_deaths = self.young_deaths + 1 if young else 0
         return min(DELAY_MOST_SECONDS, DELAY_FIRST_SECONDS * 2.0 ** (self.young_deaths - 1)) if self.young_deaths else 0.0
 
