@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import insert, update
 
 from onceonly.conformance.clock import START
@@ -27,6 +28,7 @@ def letter(number: int, reason: str = "no order", *, endpoint: str = "shop", bod
     return DeadLetter(endpoint=endpoint, reason=f"{reason} {number}", headers=(), body=body, message=message, at=START + number)
 
 
+SOME_MESSAGE = Message(id="m1", source="test", type="PlaceOrder", body=b"{}")
 SOME_LETTER = encode_letter(letter(1))
 
 
@@ -93,6 +95,31 @@ async def test_a_group_selects_its_letters(place: str) -> None:
         for digits in ("", "nonsense", "00" * 16):
             assert await letters.count(Filter(endpoint="shop", failure=digits)) == (0 if digits else 5)
         assert await letters.extent(Filter(endpoint="other")) == (0, 0)
+
+
+async def test_a_search_reads_a_limited_number_of_letters(place: str) -> None:
+    """The newest first. It reports how far it came, also when it found nothing, and the next one continues there."""
+    other = replace(letter(4), message=replace(SOME_MESSAGE, id="m4", type="Other"))
+    async with stored(place, letter(1), letter(2), letter(3), other, *map(letter, range(5, 9))) as (_, letters):
+        chosen = Filter(endpoint="shop", type="Other")
+        first = await letters.search(chosen, before=None, limit=2, read=3)
+        assert first.found == ()
+        second = await letters.search(chosen, before=first.reached, limit=2, read=3)
+        assert [each.letter.key for each in second.found] == [other.key]
+        third = await letters.search(chosen, before=second.reached, limit=2, read=3)
+        assert (third.found, third.reached) == ((), 0)
+        full = await letters.search(replace(chosen, type="PlaceOrder"), before=None, limit=2, read=3)
+        assert [each.letter.reason for each in full.found] == ["no order 8", "no order 7"]
+        assert full.reached == full.found[-1].position
+        assert await letters.search(Filter(endpoint="none"), before=None, limit=2, read=3) == ((), 0)
+
+
+async def test_an_extent_is_counted_up_to_its_limit(place: str) -> None:
+    """The last position is that of all letters."""
+    async with stored(place, *map(letter, range(5))) as (_, letters):
+        total, last = await letters.extent(Filter(endpoint="shop"))
+        assert total == 5
+        assert await letters.extent(Filter(endpoint="shop"), limit=3) == (3, last)
 
 
 async def test_letters_of_a_message_are_found(place: str) -> None:

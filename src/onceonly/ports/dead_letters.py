@@ -62,6 +62,13 @@ class Extent(NamedTuple):
     last: int
 
 
+class LetterSearch(NamedTuple):
+    """Letters that a search has found, and the position of the last one that it has read: 0 if none is left."""
+
+    found: tuple[PlacedLetter, ...]
+    reached: int
+
+
 class GroupCount(Struct, frozen=True):
     """The dead letters of one endpoint with the same failure.
 
@@ -91,9 +98,10 @@ class GroupCounts(NamedTuple):
 
 @runtime_checkable
 class LetterIndex(Protocol):
-    """What dead letters in a database offer beyond `DeadLetters`. Each method reads a limited number of rows, by an index.
+    """What dead letters in a database offer beyond `DeadLetters`. They are found by an index.
 
-    All methods raise CommitFailed, OutcomeUnknown.
+    Each method reads a limited number of rows, except for a type or a part of the reason: without `search` these are compared
+    in all letters of the endpoint, and `extent` without a limit counts all. All methods raise CommitFailed, OutcomeUnknown.
     """
 
     @property
@@ -108,8 +116,11 @@ class LetterIndex(Protocol):
     ) -> tuple[PlacedLetter, ...]:
         """List dead letters whose position is above `after` and at most `upto`, in order; with `newest` in reverse order."""
 
-    async def extent(self, chosen: Filter) -> Extent:
-        """Return how many dead letters are selected now, and the position of the last of them."""
+    async def search(self, chosen: Filter, *, before: int | None, limit: int, read: int) -> LetterSearch:
+        """Read the newest `read` letters of an endpoint or a group before a position, and list the first `limit` that match."""
+
+    async def extent(self, chosen: Filter, *, limit: int | None = None) -> Extent:
+        """Return how many dead letters are selected now, counted up to a limit, and the position of the last of them."""
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List the dead letters of one message, at most 100: one for each body."""

@@ -156,12 +156,15 @@ class Statements:
 
     @cached_property
     def sample(self) -> Select[Any]:
-        """Count (declared, waiting, held, later, age of the oldest) `of` a queue, each number up to `most`."""
+        """Count (declared, waiting, held, later, age of the oldest) `of` a queue, each number up to `most`.
+
+        They are counted in the order of the index, so that nothing of other queues is read, whatever the statistics say.
+        """
         columns = self.messages.c
         now, most = self._now, bindparam("most", type_=Integer())
         here = columns.queue == bindparam("of")
-        soon = select(columns.seq).where(here, columns.visible_at <= now).limit(most).subquery()
-        later = select(columns.leases).where(here, columns.visible_at > now).limit(most).subquery()
+        soon = select(columns.seq).where(here, columns.visible_at <= now).order_by(columns.visible_at).limit(most).subquery()
+        later = select(columns.leases).where(here, columns.visible_at > now).order_by(columns.visible_at).limit(most).subquery()
         held = select(func.coalesce(func.sum(case((later.c.leases > 0, 1), else_=0)), 0)).scalar_subquery()
         first = select(func.min(columns.visible_at)).where(here).scalar_subquery()
         declared = select(func.count()).select_from(self.queues).where(self.queues.c.name == bindparam("of")).scalar_subquery()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, select, update
 
 from onceonly.model.errors import SetupError
 from onceonly.model.ring import Bucketing, bucketing_for, instant_of, label
@@ -29,16 +29,25 @@ def label_row(start: int) -> dict[str, Any]:
     return {"key": label(start), "fingerprint": NO_BODY}
 
 
+def lowest_of(bucket: Table) -> Select[Any]:
+    """Return the query for the lowest key of a bucket: its label, if it has one."""
+    return select(bucket.c.key).order_by(bucket.c.key).limit(1)
+
+
 def read_lowest(connection: Connection, bucket: Table) -> bytes | None:
     """Read the lowest key of a bucket: its label, if it has one."""
-    found: bytes | None = connection.scalar(select(bucket.c.key).order_by(bucket.c.key).limit(1))
+    found: bytes | None = connection.scalar(lowest_of(bucket))
     return found
+
+
+def start_of(lowest: bytes | None) -> int | None:
+    """Return where the slice begins that a bucket with this lowest key holds; None when that is not a label."""
+    return None if lowest is None or lowest != label(instant_of(lowest)) else instant_of(lowest)
 
 
 def read_held(connection: Connection, bucket: Table) -> int | None:
     """Read where the slice begins that a bucket holds; None when it has no label."""
-    lowest = read_lowest(connection, bucket)
-    return None if lowest is None or lowest != label(instant_of(lowest)) else instant_of(lowest)
+    return start_of(read_lowest(connection, bucket))
 
 
 async def read_bucketing(database: Database, retention: int, *, clock: Clock | None = None) -> Bucketing:

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, literal, select, true, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, and_, bindparam, delete, func, literal, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
-from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, PlacedLetter
+from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, LetterSearch, PlacedLetter
 from onceonly.ports.measuring import AgedCount
-from onceonly.sql.columns import READABLE
+from onceonly.sql.columns import NAME, READABLE
 from onceonly.sql.database import Database
 from onceonly.sql.store.actions import SqlActionLog
 from onceonly.sql.store.portions import chunks
@@ -53,7 +53,8 @@ class SqlDeadLetters:
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters in the order they were added; from the beginning when no letter has the key `after`."""
         letters = self._letters.c
-        query = select(letters.letter).where(self._matching(chosen)).order_by(letters.position).limit(limit)
+        query: Select[Any] = select(letters.letter).where(self._matching(chosen))
+        query = self._by_index(query, chosen).order_by(letters.position).limit(limit)
         if after:
             before = select(letters.position).where(letters.key == after).scalar_subquery()
             query = query.where(letters.position > func.coalesce(before, 0))
@@ -106,15 +107,14 @@ class SqlDeadLetters:
     def counting(self, endpoint: str = "") -> Select[Any]:
         """Return the query that counts letters by group."""
         letters = self._letters.c
-        some = select(letters.endpoint, letters.failure, letters.position)
-        some = some.where(letters.endpoint == endpoint) if endpoint else some
-        limited = some.order_by(letters.endpoint, letters.failure, letters.position).limit(COUNTED + 1).subquery().c
-        columns = (
-            func.count().label("count"),
-            func.min(limited.position).label("first"),
-            func.max(limited.position).label("last"),
-        )
-        return select(limited.endpoint, limited.failure, *columns).group_by(limited.endpoint, limited.failure)
+        by: tuple[Column[Any], ...] = (letters.endpoint, letters.failure, letters.position)
+        some, group = select(*by), select()
+        if endpoint:  # MariaDB would sort 100,000 rows by a column that is constant, and read each of them for that
+            by, group = by[1:], select(literal(endpoint, NAME).label("endpoint"))
+            some = select(*by).where(letters.endpoint == endpoint)
+        *keys, position = some.order_by(*by).limit(COUNTED + 1).subquery().c
+        counted = (func.count().label("count"), func.min(position).label("first"), func.max(position).label("last"))
+        return group.add_columns(*keys, *counted).group_by(*keys)
 
     async def placed(
         self, chosen: Filter, *, after: int = 0, upto: int | None = None, limit: int = 100, newest: bool = False
@@ -127,16 +127,42 @@ class SqlDeadLetters:
     def placing(self, chosen: Filter, *, after: int, upto: int | None, limit: int, newest: bool) -> Select[Any]:
         """Return the query that lists letters by position."""
         letters = self._letters.c
-        query = select(letters.position, letters.letter).where(self._matching(chosen), letters.position > after)
+        query: Select[Any] = select(letters.position, letters.letter)
+        query = query.where(self._matching(chosen), letters.position > after)
         query = query.where(letters.position <= upto) if upto is not None else query
-        return query.order_by(letters.position.desc() if newest else letters.position).limit(limit)
+        return self._by_index(query, chosen).order_by(letters.position.desc() if newest else letters.position).limit(limit)
 
-    async def extent(self, chosen: Filter) -> Extent:
-        """Count letters and read the highest position, from one state; see the port."""
-        query = select(func.count(), func.max(self._letters.c.position)).where(self._matching(chosen))
+    async def search(self, chosen: Filter, *, before: int | None, limit: int, read: int) -> LetterSearch:
+        """Find the lowest position to read, then compare types and reasons from there on; see the port."""
         async with self._database.reading() as connection:
-            total, last = (await connection.execute(query)).one()
-            return Extent(total, last or 0)
+            count, last = (await connection.execute(self.limiting(chosen, before=before, read=read))).one()
+            upto = None if before is None else before - 1
+            query = self.placing(chosen, after=(last or 1) - 1, upto=upto, limit=limit, newest=True)
+            rows = (await connection.execute(query)).all() if count else ()
+        placed = tuple(PlacedLetter(row.position, decode_letter(row.letter)) for row in rows)
+        if len(placed) == limit:
+            return LetterSearch(placed, placed[-1].position)
+        return LetterSearch(placed, last if count == read else 0)
+
+    def limiting(self, chosen: Filter, *, before: int | None, read: int) -> Select[int, Any]:
+        """Return the query for how many letters a search reads, and for the lowest position of them."""
+        letters = self._letters.c
+        indexed = Filter(endpoint=chosen.endpoint, failure=chosen.failure)
+        some: Select[Any] = select(letters.position).where(self._matching(indexed))
+        some = self._by_index(some.where(letters.position < before) if before is not None else some, chosen)
+        newest = some.order_by(letters.position.desc()).limit(read).subquery().c
+        return select(func.count().label("count"), func.min(newest.position).label("last"))
+
+    async def extent(self, chosen: Filter, *, limit: int | None = None) -> Extent:
+        """Count letters and read the highest position, from one state; see the port."""
+        letters = self._letters.c
+        some = select(letters.position).where(self._matching(chosen))
+        count = select(func.count()).select_from((some if limit is None else some.limit(limit)).subquery())
+        last = some.order_by(letters.position.desc()).limit(1)
+        async with self._database.reading() as connection:
+            query = select(count.scalar_subquery(), last.scalar_subquery())
+            total, position = (await connection.execute(query)).one()
+            return Extent(total, position or 0)
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List letters by the hash of their identity; see the port."""
@@ -185,6 +211,13 @@ class SqlDeadLetters:
         query = query.where(self._database.dialect.among(letters.position, "positions"))
         rows = [row for some in chunks(sorted(positions)) for row in await connection.execute(query, {"positions": some})]
         return {row.position: row for row in rows}
+
+    def _by_index(self, query: Select[Any], chosen: Filter) -> Select[Any]:
+        """Name the index for MariaDB. Its optimizer would read all letters of all endpoints to find those of a small one."""
+        if not chosen.endpoint:
+            return query
+        index = f"{self._database.prefix}dead_letters_{'failure' if chosen.failure else 'endpoint'}"
+        return query.with_hint(self._letters, f"FORCE INDEX ({index})", "mysql")
 
     def _matching(self, chosen: Filter) -> ColumnElement[bool]:
         letters = self._letters.c

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.ring import Bucketing, instant_of, label
@@ -11,7 +12,7 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.ring import PENDING_COUNTED, Rotation, TimeBucket, bucket_as_found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
-from onceonly.sql.store.bucketing import RETENTION_MS, label_row, read_bucketing, read_held, read_lowest, time_in
+from onceonly.sql.store.bucketing import RETENTION_MS, label_row, lowest_of, read_bucketing, read_lowest, start_of, time_in
 from onceonly.sql.store.portions import KEYS_AT_ONCE
 from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import tables
@@ -133,16 +134,15 @@ class SqlRing:
             await self._database.settle()  # the rollback gives the lock back
 
     def _look(self, connection: Connection, bucketing: Bucketing) -> tuple[TimeBucket, ...]:
+        """Look at all buckets in three statements: one for the clock, one for all labels, one for all records."""
         now = time_in(connection, self._clock)
-        held = [read_held(connection, bucket) for bucket in self._tables.buckets]
+        lowest = [lowest_of(bucket).scalar_subquery() for bucket in self._tables.buckets]
+        held = [start_of(key) for key in connection.execute(select(*lowest)).one()]
+        begun = [start for start in held if start is not None]
+        counts = [self._counting(bucketing, start, PENDING_COUNTED).scalar_subquery() for start in begun]
+        found = iter(connection.execute(select(*counts)).one() if counts else ())
         return tuple(
-            bucket_as_found(
-                number,
-                start,
-                pending=self._pending(connection, bucketing, start, PENDING_COUNTED),
-                bucketing=bucketing,
-                now=now,
-            )
+            bucket_as_found(number, start, pending=0 if start is None else next(found), bucketing=bucketing, now=now)
             for number, start in enumerate(held)
         )
 
@@ -176,11 +176,12 @@ class SqlRing:
 
     def _pending(self, connection: Connection, bucketing: Bucketing, start: int | None, limit: int) -> int:
         """Count the records of a slice, up to a limit."""
-        if start is None:
-            return 0
+        return 0 if start is None else connection.scalar(self._counting(bucketing, start, limit)) or 0
+
+    def _counting(self, bucketing: Bucketing, start: int, limit: int) -> Select[Any]:
         claim = self._tables.records.c.claim
         within = select(claim).where(claim >= label(start), claim < label(start + bucketing.width)).limit(limit)
-        return connection.scalar(select(func.count()).select_from(within.subquery())) or 0
+        return select(func.count()).select_from(within.subquery())
 
     def _expire(self, connection: Connection, retention: int, limit: int) -> int:
         claims, records = self._tables.claims.c, self._tables.records.c
