@@ -41,6 +41,7 @@ from onceonly.dashboard.gate import (
     read_query,
 )
 from onceonly.dashboard.probes import Probe, Sampler
+from onceonly.dashboard.reading import SharedResults
 from onceonly.dashboard.redaction import Redact
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
 from onceonly.dashboard.views import actions, letters, messages, overview, settings
@@ -55,6 +56,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 View = Callable[[Ask], Awaitable[Answer]]
 
+REFRESH = "x-refresh"
+"""The header of a request with which an open page refreshes itself."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _log = EventLogger(logging.getLogger("onceonly.dashboard"))
@@ -125,8 +128,12 @@ class Dashboard:
         self.auditor = Auditor(access.auth.method, environment.clock)
         self.acting = Acting(self.auditor)
         self.nonces = Nonces()
+        self.results = SharedResults(environment.timer)
         resuming = [] if access.read_only else [self._resuming(watched) for watched in self.watched.values()]
-        self.sampler = Sampler([probe for watched in self.watched.values() for probe in watched.probes] + resuming)
+        self.sampler = Sampler(
+            [probe for watched in self.watched.values() for probe in watched.probes] + resuming,
+            closing=[watched.close for watched in self.watched.values()],
+        )
         self.routes = tuple(
             route
             for route in routes()
@@ -282,6 +289,7 @@ class Dashboard:
             form=form,
             scope=scope,
             now=self.environment.clock.now(),
+            refreshing=REFRESH in headers,
         )
 
     async def _identify(self, scope: Scope) -> User:

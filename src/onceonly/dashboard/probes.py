@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, TypeVar
 
@@ -41,8 +41,8 @@ class Outage(Struct, frozen=True):
 class Probe(Generic[_Opened, _Value]):
     """Reads a value every `period` seconds, from something that stays open in between.
 
-    A read longer than 250 ms doubles the period, up to 60 s; a shorter one halves it again. A read of more than 2 s is given up
-    and counts as an outage. After an outage the place is opened again.
+    A read longer than 250 ms doubles the period, up to 60 s; a shorter one halves it again. A read of more than 2 s doubles it
+    too, is given up, and counts as an outage. After an outage the place is opened again.
     """
 
     def __init__(
@@ -91,12 +91,14 @@ class Probe(Generic[_Opened, _Value]):
         return self._rounds
 
     async def _once(self, opened: _Opened) -> bool:
-        timer = self._environment.timer
+        timer, answering = self._environment.timer, asyncio.timeout(ANSWER_SECONDS)
         began = timer.seconds()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with answering:
                 value = await self._read(opened)
         except (RetryableError, SetupError, OSError, TimeoutError) as error:
+            if answering.expired():
+                self._adapt(ANSWER_SECONDS)  # or a server that is too slow would be asked as often as a fast one
             await self._failed(error)
             return False
         self._adapt(timer.seconds() - began)
@@ -130,8 +132,10 @@ class Probe(Generic[_Opened, _Value]):
 class Sampler:
     """Runs all probes of a dashboard in this event loop: one task for each, however many people look."""
 
-    def __init__(self, probes: list[Probe[object, object]]) -> None:
+    def __init__(self, probes: list[Probe[object, object]], closing: Sequence[Callable[[], Awaitable[None]]] = ()) -> None:
+        """Run these probes. `closing` is called after they have stopped."""
         self._probes = probes
+        self._closing = closing
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self.since = 0
@@ -152,6 +156,8 @@ class Sampler:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for close in self._closing:
+            await close()
 
     @asynccontextmanager
     async def running(self, now: int) -> AsyncIterator[None]:

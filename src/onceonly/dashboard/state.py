@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.dashboard.probes import Outage, Probe
-from onceonly.dashboard.watching import COUNTED, WatchedEndpoint
+from onceonly.dashboard.watching import COUNTED, MOST, WatchedEndpoint
 from onceonly.model.durations import in_words
 from onceonly.model.wording import counted
 
@@ -139,10 +139,12 @@ def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
 
 def _letters(watched: WatchedEndpoint) -> Iterator[Finding]:
     if watched.letters.value and watched.letters.outage is None:
+        number = watched.letters.value
+        count = f"more than {counted(MOST, 'message')}" if number > MOST else counted(number, "message")
         yield Finding(
             part="dead letters",
             level=Level.DEGRADED,
-            reason=f"{counted(watched.letters.value, 'message')} given up",
+            reason=f"{count} given up",
             advice="Fix the cause, then retry them.",
             link="dead",
         )

@@ -14,6 +14,7 @@ from onceonly.assembly.opened import OpenedStore
 from onceonly.assembly.operations import OpenedOperations, open_operations
 from onceonly.config.endpoint import Settings
 from onceonly.dashboard.probes import Probe
+from onceonly.dashboard.reading import KeptOpen
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
@@ -22,6 +23,7 @@ from onceonly.operations.audit import UnstoredActionLog
 from onceonly.operations.overview import age_of_oldest
 from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
+from onceonly.ports.measuring import MeasuresLetters, MeasuresQueue, MeasuresRecords
 from onceonly.ports.transport import BrokerReport, ChecksBroker, Depth, Topology, Transport
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.tasks import late_buckets
@@ -29,6 +31,8 @@ from onceonly.runtime.maintenance.tasks import late_buckets
 QUEUE_SECONDS, STORE_SECONDS, LETTERS_SECONDS = 5.0, 5.0, 15.0
 COUNTED = 1000
 """Pending records are counted up to here. The pages say "more than 1,000"."""
+MOST = 100_000
+"""Messages and dead letters are counted up to here, where their place can count up to a limit."""
 
 
 class QueueState(Struct, frozen=True):
@@ -65,8 +69,10 @@ class WatchedEndpoint:
             self.open_store, self._read_store, numbers=_store_numbers, period=STORE_SECONDS, environment=environment
         )
         self.letters: Probe[DeadLetters, int] = Probe(
-            self.open_letters, self._count_letters, numbers=_letters_numbers, period=LETTERS_SECONDS, environment=environment
+            self._open_letters, self._count_letters, numbers=_letters_numbers, period=LETTERS_SECONDS, environment=environment
         )
+        self._kept_letters = KeptOpen(self._open_letters)
+        self._kept_operations = KeptOpen(self._open_operations)
 
     @property
     def name(self) -> str:
@@ -107,12 +113,23 @@ class WatchedEndpoint:
         return look_at_store(self.settings, environment=self.environment)
 
     def open_letters(self) -> AbstractAsyncContextManager[DeadLetters]:
-        """Open its dead letters, only to look."""
+        """Open its dead letters for a request, only to look. They stay open for the next ones."""
+        return self._kept_letters.reading()
+
+    def open_operations(self) -> AbstractAsyncContextManager[OpenedOperations]:
+        """Open all that can be read of its messages for a request. It stays open for the next ones."""
+        return self._kept_operations.reading()
+
+    async def close(self) -> None:
+        """Close what is open for requests."""
+        await self._kept_letters.close()
+        await self._kept_operations.close()
+
+    def _open_letters(self) -> AbstractAsyncContextManager[DeadLetters]:
         own = self.settings.dead_letters
         return open_dead_letters(looked_at(self.settings.store if own is None else own), environment=self.environment)
 
-    def open_operations(self) -> AbstractAsyncContextManager[OpenedOperations]:
-        """Open all that can be read of its messages."""
+    def _open_operations(self) -> AbstractAsyncContextManager[OpenedOperations]:
         refuse_missing(self.settings.store)
         return open_operations(self.settings, environment=self.environment)
 
@@ -134,6 +151,9 @@ class WatchedEndpoint:
     async def _read_queue(self, transport: Transport) -> QueueState:
         wake_up: str = getattr(transport, "wake_up", None) or ""
         try:
+            if isinstance(transport, MeasuresQueue):
+                found = await transport.measure_queue(self.name, MOST + 1)
+                return QueueState(Depth(waiting=found.waiting, held=found.held, delayed=found.delayed), wake_up)
             return QueueState(await transport.depth(self.name, self.topology.events), wake_up)
         except QueueMissing:
             return QueueState(None, wake_up)
@@ -142,7 +162,10 @@ class WatchedEndpoint:
         now = self.environment.clock.now()
         has_ring = opened.ring is not None or (self.settings.plan.history is not None and opened.leader is not None)
         pending = oldest = None
-        if opened.pending is not None and not self.settings.places.store.keeps_documents:
+        if isinstance(opened.pending, MeasuresRecords):
+            records = await opened.pending.measure_records(COUNTED + 1)
+            pending, oldest = records.count, max(0, now - records.oldest) // 1000 if records.count else None
+        elif opened.pending is not None and not self.settings.places.store.keeps_documents:
             pending = len(await opened.pending.undispatched(now + 1, COUNTED + 1))
             oldest = await age_of_oldest(opened.pending, now) if pending else None
         journal = await opened.journals.read() if opened.journals is not None else None
@@ -157,6 +180,8 @@ class WatchedEndpoint:
         )
 
     async def _count_letters(self, letters: DeadLetters) -> int:
+        if isinstance(letters, MeasuresLetters):
+            return (await letters.measure_letters(self.name, MOST + 1)).count
         return await letters.count(Filter(endpoint=self.name))
 
 

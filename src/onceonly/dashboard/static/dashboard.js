@@ -68,6 +68,7 @@
     if (asking) return;
     asking = new XMLHttpRequest();
     asking.open("GET", location.href);
+    asking.setRequestHeader("X-Refresh", "1");
     asking.responseType = "document";
     asking.timeout = 10000;
     const request = asking;

@@ -1,8 +1,10 @@
 """Dead letters: groups with the same failure, the letters of a group, and one letter."""
 
+import asyncio
 import re
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -17,7 +19,7 @@ from onceonly.dashboard.links import links_of
 from onceonly.dashboard.redaction import Redact, redacted, redacted_group
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.views.actions import audit_view
-from onceonly.dashboard.watching import WatchedEndpoint
+from onceonly.dashboard.watching import MOST, WatchedEndpoint
 from onceonly.model.action import Action, ActionItem
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError
@@ -30,6 +32,9 @@ from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, GroupCount,
 from onceonly.ports.lookup import ClaimState, Knowledge
 
 PAGE = 100
+SEARCHED = 10_000
+"""Letters that one page with a filter by type reads."""
+LONGEST_AFTER = 64
 EVERY_SECONDS = 15
 ALL = "all"
 """Stands for a group in addresses: letters of every group."""
@@ -47,10 +52,20 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 _DIGITS = re.compile(r"\d{1,18}")
 
 
+class LetterPage(NamedTuple):
+    """Letters on a page, how many there are in all, if that is counted, and where the next page begins, or ""."""
+
+    letters: tuple[DeadLetter, ...]
+    extent: Extent | None
+    after: str
+
+
 async def groups(ask: Ask) -> Page:
     """List the groups of all endpoints, or of those named by `endpoint`."""
     names = ask.query.get("endpoint") or list(ask.dashboard.watched)
-    found = [await _groups_of(ask.watched(name), ask.dashboard.redact) for name in names]
+    chosen, redact = [ask.watched(name) for name in names], ask.dashboard.redact
+    reads = (ask.shared(("groups", each.name), partial(_groups_of, each, redact), EVERY_SECONDS) for each in chosen)
+    found = list(await asyncio.gather(*reads))
     return Page(template="groups.html", title="Dead letters", data={"endpoints": found}, every=EVERY_SECONDS)
 
 
@@ -104,17 +119,13 @@ async def group(ask: Ask) -> Page:
     if key != ALL and not _KEY.fullmatch(key):
         raise Refused(HTTPStatus.NOT_FOUND, "This group does not exist.")
     chosen = Filter(endpoint=watched.name, type=ask.asked("type")[:MOST_TYPE], failure="" if key == ALL else key)
-    after = ask.asked("after")
-    async with watched.open_letters() as letters:
-        if isinstance(letters, LetterIndex):
-            upto = int(after) - 1 if _DIGITS.fullmatch(after) else None
-            placed = await letters.placed(chosen, upto=upto, limit=PAGE + 1, newest=True)
-            found, extent = [each.letter for each in placed[:PAGE]], await letters.extent(chosen)
-            following = str(placed[PAGE - 1].position) if len(placed) > PAGE else ""
-        else:
-            page = await letters.page(chosen, after=after if _KEY.fullmatch(after) else "", limit=PAGE + 1)
-            found, extent = list(page[:PAGE]), Extent(await letters.count(chosen), 0)
-            following = page[PAGE - 1].key if len(page) > PAGE else ""
+    after = ask.asked("after")[:LONGEST_AFTER]
+
+    async def read() -> LetterPage:
+        async with watched.open_letters() as letters:
+            return await _read_page(letters, chosen, after)
+
+    found = await ask.shared(("group", chosen, after), read, EVERY_SECONDS)
     return Page(
         template="group.html",
         title=f"Dead letters of {watched.name}",
@@ -122,13 +133,30 @@ async def group(ask: Ask) -> Page:
             "endpoint": watched.name,
             "group": key,
             "type": chosen.type,
-            "total": extent.total,
-            "upto": extent.last,
-            "letters": [_line(watched, each, redacted(each, ask.dashboard.redact), ask.now) for each in found],
-            "after": following,
+            "total": None if found.extent is None else min(MOST, found.extent.total),
+            "more": found.extent is not None and found.extent.total > MOST,
+            "upto": 0 if found.extent is None else found.extent.last,
+            "letters": [_line(watched, each, redacted(each, ask.dashboard.redact), ask.now) for each in found.letters],
+            "after": found.after,
         },
-        view={"first": not after},
+        view={"first": not after, "read": SEARCHED},
     )
+
+
+async def _read_page(letters: DeadLetters, chosen: Filter, after: str) -> LetterPage:
+    if not isinstance(letters, LetterIndex):
+        page = await letters.page(chosen, after=after if _KEY.fullmatch(after) else "", limit=PAGE + 1)
+        following = page[PAGE - 1].key if len(page) > PAGE else ""
+        return LetterPage(page[:PAGE], Extent(await letters.count(chosen), 0), following)
+    before = int(after) if _DIGITS.fullmatch(after) else None
+    if chosen.type:  # no index has the type
+        searched = await letters.search(chosen, before=before, limit=PAGE, read=SEARCHED)
+        following = str(searched.reached) if searched.reached else ""
+        return LetterPage(tuple(each.letter for each in searched.found), None, following)
+    placed = await letters.placed(chosen, upto=None if before is None else before - 1, limit=PAGE + 1, newest=True)
+    following = str(placed[PAGE - 1].position) if len(placed) > PAGE else ""
+    extent = await letters.extent(chosen, limit=MOST + 1)
+    return LetterPage(tuple(each.letter for each in placed[:PAGE]), extent, following)
 
 
 def _line(watched: WatchedEndpoint, letter: DeadLetter, view: DeadLetter, now: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,8 @@ from onceonly.model.record import Record
 from onceonly.operations.finding import Found, FoundMessage, find_message
 from onceonly.operations.overview import ClaimsPicture, list_pending, list_reservations, picture_claims
 from onceonly.ports.ring import TimeBucket, TimeBucketState
+
+Look = Callable[[OpenedOperations], Awaitable[dict[str, Any]]]
 
 ROWS = 100
 PENDING_SECONDS, CLAIMS_SECONDS = 10, 60
@@ -56,7 +59,7 @@ def _instant(text: str) -> int:
         raise Refused(HTTPStatus.BAD_REQUEST, "The time is not valid. Write it as 2026-11-22 12:01, in UTC.") from error
 
 
-async def _answer(watched: WatchedEndpoint, look: Callable[[OpenedOperations], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+async def _answer(watched: WatchedEndpoint, look: Look) -> dict[str, Any]:
     """Return what one endpoint answers, or why it does not."""
     try:
         async with asyncio.timeout(OPEN_SECONDS), watched.open_operations() as opened:
@@ -66,6 +69,12 @@ async def _answer(watched: WatchedEndpoint, look: Callable[[OpenedOperations], A
         return {"endpoint": watched.name, "problem": str(error)}
     except TimeoutError:
         return {"endpoint": watched.name, "problem": f"no answer within {ANSWER_SECONDS:g} s"}
+
+
+async def _answers(ask: Ask, page: str, look: Look, period: float) -> list[dict[str, Any]]:
+    """Return what each endpoint answers, shared by all viewers of the page for `period` seconds."""
+    reads = (ask.shared((page, each.name), partial(_answer, each, look), period) for each in ask.dashboard.watched.values())
+    return [dict(answer) for answer in await asyncio.gather(*reads)]
 
 
 _LEVELS = {
@@ -108,7 +117,7 @@ async def pending(ask: Ask) -> Page:
             "attempts_total": len(attempts.rows),
         }
 
-    answers = await asyncio.gather(*(_answer(each, look) for each in ask.dashboard.watched.values()))
+    answers = await _answers(ask, "pending", look, PENDING_SECONDS)
     for each, watched in zip(answers, ask.dashboard.watched.values(), strict=True):
         state = watched.store.value
         each["oldest"] = state.oldest if state is not None else None
@@ -138,7 +147,7 @@ async def claims(ask: Ask) -> Page:
         picture = await picture_claims(opened)
         return {"picture": _picture(picture) if picture is not None else None}
 
-    answers = await asyncio.gather(*(_answer(each, look) for each in ask.dashboard.watched.values()))
+    answers = await _answers(ask, "claims", look, CLAIMS_SECONDS)
     for each, watched in zip(answers, ask.dashboard.watched.values(), strict=True):
         each["why"] = _why_no_buckets(watched)
         each["store"] = str(watched.settings.places.store)

@@ -1,5 +1,7 @@
 """The overview of all endpoints, and the page of one."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from onceonly.dashboard.asking import Ask
@@ -9,13 +11,15 @@ from onceonly.dashboard.redaction import Redact, redacted
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.risks import risks_of
 from onceonly.dashboard.state import Finding, Level, findings_of, level_of
-from onceonly.dashboard.watching import COUNTED, WatchedEndpoint
+from onceonly.dashboard.watching import COUNTED, MOST, WatchedEndpoint
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.durations import in_words
-from onceonly.ports.dead_letters import Filter
+from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex, ReadsNewest
 
 EVERY_SECONDS = 5
 NEWEST = 5
+SEARCHED = 50
+"""Of the dead letters of all endpoints that share documents, this number of the newest is read."""
 NOT_READ = "not read yet"
 
 
@@ -35,7 +39,10 @@ async def endpoint(ask: Ask) -> Page:
     """Show one endpoint: numbers as lines, what needs attention, its handlers, and the newest errors."""
     watched = ask.watched()
     row = _row(watched, ask.now)
-    errors, errors_unknown = await _newest_errors(watched, ask.dashboard.redact)
+    errors, errors_unknown = await ask.shared(
+        ("errors", watched.name), partial(_newest_errors, watched, ask.dashboard.redact), EVERY_SECONDS
+    )
+    charts = await ask.shared(("charts", watched.name), partial(_charts, watched), EVERY_SECONDS)
     return Page(
         template="endpoint.html",
         title=watched.name,
@@ -49,7 +56,7 @@ async def endpoint(ask: Ask) -> Page:
             "errors_unknown": errors_unknown,
             "risks": len(risks_of(watched.settings)),
         },
-        view={"charts": _charts(watched)},
+        view={"charts": charts},
         every=EVERY_SECONDS,
     )
 
@@ -88,29 +95,36 @@ def _queue_cell(watched: WatchedEndpoint, name: str, now: int) -> dict[str, obje
     if state is None:
         return _cell(watched.queue, None, now)
     value = None if state.depth is None else getattr(state.depth, name)
-    return _cell(watched.queue, value, now, why="it has no queue yet")
+    return _cell(watched.queue, value, now, why="it has no queue yet", text=_more_than(MOST, value))
 
 
 def _pending_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
     state = watched.store.value
     if state is None:
         return _cell(watched.store, None, now)
-    why = "this store cannot be searched" if watched.settings.plan.records else "no records with deduplication=Off()"
-    text = f"> {COUNTED:,}" if state.pending is not None and state.pending > COUNTED else ""
-    return _cell(watched.store, state.pending, now, why=why, text=text)
+    return _cell(watched.store, state.pending, now, why=_why_not_pending(watched), text=_more_than(COUNTED, state.pending))
 
 
 def _oldest_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
     state = watched.store.value
     if state is None:
         return _cell(watched.store, None, now)
-    why = "nothing is pending" if state.pending == 0 else "this store cannot be searched"
+    why = "nothing is pending" if state.pending == 0 else _why_not_pending(watched)
     text = in_words(state.oldest) if state.oldest is not None else ""
     return _cell(watched.store, state.oldest, now, why=why, text=text)
 
 
+def _why_not_pending(watched: WatchedEndpoint) -> str:
+    return "this store cannot be searched" if watched.settings.plan.records else "no records with deduplication=Off()"
+
+
 def _dead_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
-    return _cell(watched.letters, watched.letters.value, now)
+    return _cell(watched.letters, watched.letters.value, now, text=_more_than(MOST, watched.letters.value))
+
+
+def _more_than(limit: int, value: int | None) -> str:
+    """Return how a number beyond a limit is shown, or ""."""
+    return f"> {limit:,}" if value is not None and value > limit else ""
 
 
 def _janitor_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
@@ -146,7 +160,8 @@ def _samples(probe: Probe[Any, Any]) -> list[dict[str, object]]:
     return [{"at": sample.at, **sample.numbers} for sample in probe.samples]
 
 
-def _charts(watched: WatchedEndpoint) -> list[Chart]:
+async def _charts(watched: WatchedEndpoint) -> list[Chart]:
+    """Draw the lines. All viewers share them, since they cost more than the rest of the page."""
     queue, store, letters = (list(probe.samples) for probe in _probes(watched).values())
     charts = [
         chart("waiting", "Waiting", queue),
@@ -172,13 +187,21 @@ def _tasks(watched: WatchedEndpoint) -> list[dict[str, object]]:
 
 
 async def _newest_errors(watched: WatchedEndpoint, redact: Redact | None) -> tuple[list[dict[str, object]], str]:
-    """Return the first dead letters, and why there are none to show."""
+    """Return the last dead letters that were stored, and why there are none to show."""
     if watched.letters.outage is not None:
         return [], watched.letters.outage.reason
     async with watched.open_letters() as letters:
-        found = await letters.page(Filter(endpoint=watched.name), limit=NEWEST)
+        found = await _newest_letters(letters, Filter(endpoint=watched.name))
     views = [(each.key, redacted(each, redact)) for each in found]
     return [{"key": key, "type": _type(view), "reason": view.reason, "at": view.at} for key, view in views], ""
+
+
+async def _newest_letters(letters: DeadLetters, chosen: Filter) -> Sequence[DeadLetter]:
+    if isinstance(letters, LetterIndex):
+        return [each.letter for each in await letters.placed(chosen, limit=NEWEST, newest=True)]
+    if isinstance(letters, ReadsNewest):
+        return (await letters.newest(chosen, SEARCHED))[:NEWEST]
+    return await letters.page(chosen, limit=NEWEST)
 
 
 def _type(letter: DeadLetter) -> str:
