@@ -134,9 +134,10 @@ async def _drop(database: Database) -> None:
 
 async def _visit(url: str, rounds: int) -> list[PageTime]:
     served = dashboard(_endpoint(ENDPOINT, url), _endpoint(OTHER, url), auth=loopback_only())
-    async with _listening(served) as address, httpx.AsyncClient(base_url=address, timeout=60) as client:
+    async with _listening(served) as address, httpx.AsyncClient(base_url=address, timeout=600) as client:
         times: list[PageTime] = []
         for page, path in (await _pages(client)).items():
+            _say(f"  {page}")
             first, *later = [await _first_byte(client, path) for _ in range(rounds + 1)]
             times.append(PageTime(page, first, statistics.median(later), max(later)))
         return times

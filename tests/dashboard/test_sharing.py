@@ -337,16 +337,13 @@ class Tabs:
 
 
 @asynccontextmanager
-async def opened_tabs(folder: Path) -> AsyncIterator[Tabs]:
-    """Open a dashboard on a database with some dead letters."""
+async def opened_tabs(**places: str) -> AsyncIterator[Tabs]:
+    """Open a dashboard of an endpoint with some dead letters."""
     clock, timer = ManualClock(NOW), SimulatedTimer()
-    url = f"sqlite:///{folder}/shop.db"
-    shop = endpoint(store=url, transport=url)
-    await store(shop, [letter(number=number) for number in range(200)])
-    async with shop.opened():
-        pass  # creates the tables of the queue as well
+    shop = endpoint(**places)
     app = dashboard_of(shop, Environment(clock, LIVE.chance, LIVE.ids, timer))
-    async with asking(app) as client:
+    async with shop.opened(), asking(app) as client:
+        await store(shop, [letter(number=number) for number in range(200)])
         await client.get("/")
         await timer.asleep(4)  # three probes, and what continues actions
         yield Tabs(app, timer, clock)
@@ -362,7 +359,8 @@ def memory() -> int:
 @pytest.mark.timeout(300)
 async def test_fifty_tabs_read_as_much_as_five(tmp_path: Path) -> None:
     """Ten tabs of each page send as many statements as one of each: at most a tenth more, since they come a little earlier."""
-    async with opened_tabs(tmp_path) as tabs:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    async with opened_tabs(store=url, transport=url) as tabs:
         one = await tabs.stay(1, 1200)
         ten = await tabs.stay(10, 1200)
     assert one > 1000
@@ -376,12 +374,12 @@ async def test_fifty_tabs_read_as_much_as_five(tmp_path: Path) -> None:
         pytest.param(10, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
-async def test_tabs_of_a_day_need_no_memory(tmp_path: Path, each: int) -> None:
+async def test_tabs_of_a_day_need_no_memory(each: int) -> None:
     """After the first hour, in which the samples become as many as there can be, 23 more add less than 10 MB.
 
-    Fifty tabs for 24 hours are half a million pages, and take more than 20 minutes.
+    Fifty tabs for 24 hours are half a million pages, and take more than 20 minutes. Five tabs take a tenth of that.
     """
-    async with opened_tabs(tmp_path) as tabs:
+    async with opened_tabs() as tabs:
         await tabs.stay(each, SAMPLES * 5 + 60)
         before = memory()
         await tabs.stay(each, 23 * 3600)
