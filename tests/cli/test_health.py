@@ -176,6 +176,7 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
         "grouping dead letters",
         "removing old actions",
         "removing expired keys",
+        "removing ended processes",
     ]
     shown = onceonly("status", "shop:shop")
     assert "ok, " in shown.out

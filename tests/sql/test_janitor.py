@@ -187,6 +187,7 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
         "grouping dead letters",
         "removing old actions",
         "removing expired keys",
+        "removing ended processes",
     ]
     assert ports.maintenance.journals is not None
     assert await ports.maintenance.journals.read() == journal

@@ -243,6 +243,7 @@ def _maintenance(settings: Settings, deciding: OpenedAdmission, artifacts: Sweep
         interval=settings.interval.total_seconds(),
         retention=round(settings.retention.total_seconds() * 1000) if settings.retention is not None else 0,
         leads=settings.janitor,
+        presence=opened.presence,
     )
 
 

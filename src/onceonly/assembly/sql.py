@@ -30,6 +30,7 @@ from onceonly.sql.store import (
     SqlJournals,
     SqlKeys,
     SqlLookup,
+    SqlPresence,
     SqlRegister,
     SqlRemoteRequests,
     SqlRing,
@@ -105,6 +106,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
         unsubscribed=SqlEventCounts(database, settings.name),
         lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
+        presence=SqlPresence(database, settings.name) if settings.presence else None,
     )
 
 

@@ -42,15 +42,18 @@ class MaintenanceState(Struct, frozen=True, kw_only=True):
 
 
 async def read_maintenance(settings: Settings) -> dict[str, Any]:
-    """Return the state of an endpoint's janitor, how many buckets are late, and the counts of events without subscribers."""
+    """Return the state of an endpoint's janitor, late buckets, events without subscribers, and the processes that run it."""
     async with answering("store", settings.store), look_at_store(settings) as opened:
         journal = await opened.journals.read() if opened.journals is not None else None
         late = await late_buckets(opened.ring) if opened.ring is not None else None
         unsubscribed = await opened.unsubscribed.read() if opened.unsubscribed is not None else {}
+        processes = await opened.presence.read() if opened.presence is not None else None
     if late is None and settings.plan.history is not None and opened.leader is not None:
         late = ()  # nobody has cut time yet
     sweeps = settings.plan.tokens is not None or settings.makes_things
     found: dict[str, Any] = {} if late is None else {"late_buckets": len(late)}
+    if processes is not None:
+        found["processes"] = tuple(processes)
     if unsubscribed:
         found["unsubscribed"] = dict(unsubscribed)
     if journal is None and (late is not None or sweeps):

@@ -23,14 +23,16 @@ from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.formats.escaping import escape
+from onceonly.model.durations import in_words
 from onceonly.model.errors import InvalidHandler, OnceOnlyError, QueueMissing, SetupError
+from onceonly.model.presence import ProcessState
 from onceonly.model.wording import counted
 from onceonly.operations.overview import age_of_oldest
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, ListsSubscriptions, Topology, Transport
 from onceonly.runtime.environment import LIVE
 
-EXTRA = ("wake_up", "unsubscribed", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor")
+EXTRA = ("wake_up", "unsubscribed", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor", "processes")
 """What is shown where at least one of the endpoints has it."""
 
 
@@ -47,6 +49,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `problem` is what is wrong with its handlers, so that it does not start, or why its subscriptions are unknown.
     `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
     `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
+    `processes` are those that run it, where they report to the store.
     """
 
     endpoint: str
@@ -67,6 +70,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int | None = None
     late_buckets: int | None = None
     janitor: MaintenanceState | None = None
+    processes: tuple[ProcessState, ...] | None = None
     more: tuple[str, ...] = ()
     problem: str = ""
 
@@ -118,6 +122,8 @@ def status(
     * late buckets: time buckets of claims that were not rotated in time
 
     * janitor: state and last run of the clean-up tasks
+
+    * processes: processes that run the endpoint
 
     With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """
@@ -183,14 +189,22 @@ def _warnings(numbers: list[Status]) -> list[str]:
         if each.janitor is not None
         for trouble in each.janitor.troubles
     ]
+    stale = [
+        f"warning: {each.endpoint}: process {process.report.process} has not reported for {in_words(process.age)}"
+        for each in numbers
+        for process in each.processes or ()
+        if process.is_stale
+    ]
     problems = [f"warning: {each.problem}" for each in numbers if each.problem]
-    return problems + superfluous + unsubscribed + dropped + troubles
+    return problems + superfluous + unsubscribed + dropped + troubles + stale
 
 
 def _cell(status: Status, name: str) -> object:
     value = getattr(status, name)
     if isinstance(value, MaintenanceState):
         return value.in_words()
+    if name == "processes" and value is not None:
+        return sum(not each.is_stale for each in value)
     if isinstance(value, dict):
         return sum(value.values())
     if value is None:

@@ -68,7 +68,8 @@ class Settings:
     `max_commit` is how long any transaction outside of handlers may take. Within `manual_retry` after it was given up a person
     may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
     `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
-    `onceonly run` answers how it is. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
+    `onceonly run` answers how it is. With `presence`, processes report to a SQL store that
+    they run. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
 
     `telemetry` is what makes traces, such as `OpenTelemetry()`.
     """
@@ -92,6 +93,7 @@ class Settings:
     manual_retry: timedelta = timedelta()
     janitor: bool = True
     janitor_interval: timedelta | None = None
+    presence: bool = True
     health: str | None = None
     control: ControlMessages = field(default_factory=ControlMessages)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
@@ -233,6 +235,8 @@ class Settings:
             yield f"manual_retry must be a timedelta, 0 or longer, not {self.manual_retry!r}"
         if not isinstance(self.janitor, bool):
             yield f"janitor must be True or False, not {self.janitor!r}"
+        if not isinstance(self.presence, bool):
+            yield f"presence must be True or False, not {self.presence!r}"
         interval, retention = self.janitor_interval, getattr(self.deduplication, "retention", None)
         if interval is not None and (not is_duration(interval) or interval <= timedelta()):
             yield f"janitor_interval must be a timedelta longer than 0, not {interval!r}"

@@ -61,6 +61,7 @@ class Endpoint:
     How it runs:
 
     * `janitor`: whether workers delete expired data. If not, run `onceonly janitor`. `janitor_interval`: how often.
+    * `presence`: whether each process reports every 10 seconds to a SQL store that it runs, for `onceonly status`.
     * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
     * `telemetry`: traces, such as `OpenTelemetry()` of `onceonly.telemetry`.
     * `lifespan`: a factory of an async context manager. It is called with the endpoint, entered before providers and worker
@@ -90,6 +91,7 @@ class Endpoint:
         manual_retry: timedelta = timedelta(),
         janitor: bool = True,
         janitor_interval: timedelta | None = None,
+        presence: bool = True,
         health: str | None = None,
         control: ControlMessages = ControlMessages(),  # noqa: B008 - immutable
         lifespan: Lifespan | None = None,
@@ -116,6 +118,7 @@ class Endpoint:
             manual_retry=manual_retry,
             janitor=janitor,
             janitor_interval=janitor_interval,
+            presence=presence,
             health=health,
             control=control,
             dead_letters=dead_letters,

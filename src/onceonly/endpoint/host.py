@@ -30,6 +30,7 @@ from onceonly.runtime.background import Background, in_background
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from onceonly.runtime.maintenance.presence import ReportedWorker
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.observed import by_relay
 from onceonly.runtime.observe.observer import Observer
@@ -186,6 +187,8 @@ class Host:
         if maintenance.drops is not None:
             in_store = maintenance.tokens is None
             worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
+        if maintenance.presence is not None:
+            worker = ReportedWorker(worker, working, maintenance.presence, endpoint=self.name, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
             relayed = by_relay(searched)

@@ -1,10 +1,11 @@
 """Maintenance: the periodic tasks of an endpoint, which delete what is not needed any more."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from onceonly.model.journal import Journal
+from onceonly.model.presence import ProcessReport, ProcessState
 from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.ring import Ring
 from onceonly.ports.token_store import TokenStore
@@ -84,6 +85,22 @@ class Journals(Protocol):
         """
 
 
+class Presence(Protocol):
+    """The processes that run one endpoint, which all processes see. It is for people: nothing is decided by it."""
+
+    async def report(self, report: ProcessReport) -> None:
+        """Put this report in place of the process's last one. Raises CommitFailed, OutcomeUnknown."""
+
+    async def remove(self, process: str) -> None:
+        """Remove a process that ends. Raises CommitFailed, OutcomeUnknown."""
+
+    async def remove_unseen(self, seconds: float) -> int:
+        """Remove the processes whose last report is older, and return how many. Raises CommitFailed, OutcomeUnknown."""
+
+    async def read(self) -> Sequence[ProcessState]:
+        """Return up to 1,000 processes with the age of their reports, by name. Raises CommitFailed, OutcomeUnknown."""
+
+
 class Maintenance(NamedTuple):
     """What one endpoint has to keep in order; nothing, unless its store or something beside it grows.
 
@@ -91,7 +108,7 @@ class Maintenance(NamedTuple):
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
     In `letters` those of an earlier version are grouped. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
-    is no `leader`, several may be at it, which is harmless.
+    is no `leader`, several may be at it, which is harmless. `presence` has the processes that run the endpoint.
     """
 
     after: float = 600.0
@@ -104,6 +121,7 @@ class Maintenance(NamedTuple):
     leader: Leadership | None = None
     journals: Journals | None = None
     letters: LetterIndex | None = None
+    presence: Presence | None = None
     interval: float = 60.0
     retention: int = 0
     leads: bool = True

@@ -12,10 +12,12 @@ from onceonly.algorithms.sweeper import sweep
 from onceonly.model.action import ACTIONS_KEPT_MS
 from onceonly.model.errors import RetryableError
 from onceonly.model.journal import LateBucket
+from onceonly.model.presence import ROW_KEPT_SECONDS
 from onceonly.model.wording import counted
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.environment import Clock
+from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.ring import Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.relay.relay import LEASE_SECONDS, RelayScan
@@ -47,13 +49,7 @@ class MaintenanceTask(NamedTuple):
 def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> Iterator[MaintenanceTask]:
     """List what is to be done for an endpoint, in the order in which it is done: a record may stand in a bucket's way."""
     maintenance = ports.maintenance
-    ring, tokens, artifacts, marks, keys = (
-        maintenance.ring,
-        maintenance.tokens,
-        maintenance.artifacts,
-        maintenance.marks,
-        maintenance.keys,
-    )
+    ring, tokens, artifacts, keys = maintenance.ring, maintenance.tokens, maintenance.artifacts, maintenance.keys
     seldom = maintenance.after / 2
 
     def old() -> int:
@@ -79,8 +75,14 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
         yield MaintenanceTask("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
     if artifacts is not None:
         yield MaintenanceTask("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
-    if marks is not None:
-        yield MaintenanceTask("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
+    yield from _forgetting_tasks(maintenance, seldom)
+
+
+def _forgetting_tasks(maintenance: Maintenance, every: float) -> Iterator[MaintenanceTask]:
+    if (marks := maintenance.marks) is not None:
+        yield MaintenanceTask("removing expired marks", every, lambda: marks.remove_expired(PAGE))
+    if (presence := maintenance.presence) is not None:
+        yield MaintenanceTask("removing ended processes", every, lambda: presence.remove_unseen(ROW_KEPT_SECONDS))
 
 
 def _letter_tasks(letters: LetterIndex, endpoint: str, every: float, *, clock: Clock) -> Iterator[MaintenanceTask]:

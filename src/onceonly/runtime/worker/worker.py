@@ -10,7 +10,7 @@ import logging
 from bdb import BdbQuit
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from enum import Enum, auto
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from onceonly.algorithms.delivery import BatchReport, deliver
@@ -46,9 +46,9 @@ _log = EventLogger(logging.getLogger("onceonly.worker"))
 class WorkerTrouble(Enum):
     """Why a worker waits longer between turns: it cannot receive, an answer is uncertain, or delivering raised."""
 
-    OUTAGE = auto()
-    UNKNOWN = auto()
-    FAULT = auto()
+    OUTAGE = "cannot receive"
+    UNKNOWN = "cannot settle messages"
+    FAULT = "cannot deliver a batch"
 
 
 class Runner(Protocol):
@@ -104,6 +104,11 @@ class Worker:
     def held(self) -> tuple[Delivery, ...]:
         """The deliveries in work, not yet settled as a batch."""
         return tuple(delivery for loop in self._loops for delivery in loop.batch)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Why it waits longer between turns, in words; empty if it does not."""
+        return () if self._trouble is None else (self._trouble.value,)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work within the grace time.

@@ -7,6 +7,7 @@ from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
 from onceonly.sql.store.journals import SqlJournals, SqlKeys
 from onceonly.sql.store.lookup import SqlLookup
+from onceonly.sql.store.presence import SqlPresence
 from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import SqlRemoteRequests
@@ -30,6 +31,7 @@ __all__ = [
     "SqlJournals",
     "SqlKeys",
     "SqlLookup",
+    "SqlPresence",
     "SqlRegister",
     "SqlRemoteRequests",
     "SqlRing",

@@ -1,0 +1,85 @@
+"""The processes that run an endpoint, in a table beside the records: one row for each, which it updates."""
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, delete, select, update
+
+from onceonly.model.presence import ProcessReport, ProcessState
+from onceonly.sql.database import Database
+from onceonly.sql.database_clock import DatabaseNow
+from onceonly.sql.store.tables import tables
+
+_encode = msgspec.json.Encoder().encode
+_counters = msgspec.json.Decoder(dict[str, int]).decode
+_troubles = msgspec.json.Decoder(tuple[str, ...]).decode
+MOST = 1000
+"""Processes are read up to here."""
+
+
+class SqlPresence:
+    """The processes of one endpoint. By the database's clock, which is the same for all of them."""
+
+    def __init__(self, database: Database, endpoint: str) -> None:
+        """Use the table of this database."""
+        self._database = database
+        self._endpoint = endpoint
+        self._table = tables(database.prefix, database.schema).processes
+
+    async def report(self, report: ProcessReport) -> None:
+        """Update the row by one statement, or insert it; see the port."""
+        own = self._table.c
+        key = {"endpoint": self._endpoint, "process": report.process}
+        values = {
+            "host": report.host,
+            "pid": report.pid,
+            "version": report.version,
+            "counters": _encode(report.counters),
+            "troubles": _encode(report.troubles),
+        }
+        change = update(self._table).where(own.endpoint == self._endpoint, own.process == report.process)
+        change = change.values(**values, seen=DatabaseNow())
+
+        def put(connection: Connection) -> None:
+            if not connection.execute(change).rowcount:
+                # Only this process writes this key, so nothing comes in between.
+                row = {**key, **values, "seen": 0}
+                self._database.dialect.insert_absent(connection, self._table, [row], key=["endpoint", "process"])
+                connection.execute(change)
+
+        async with self._database.writing() as connection:
+            await connection.run_sync(put)
+
+    async def remove(self, process: str) -> None:
+        """Delete the row; see the port."""
+        own = self._table.c
+        async with self._database.writing() as connection:
+            await connection.execute(delete(self._table).where(own.endpoint == self._endpoint, own.process == process))
+
+    async def remove_unseen(self, seconds: float) -> int:
+        """Delete rows by a range of the primary key; see the port."""
+        own = self._table.c
+        old = delete(self._table).where(own.endpoint == self._endpoint, own.seen < DatabaseNow() - round(seconds * 1000))
+        async with self._database.writing() as connection:
+            return (await connection.execute(old)).rowcount
+
+    async def read(self) -> Sequence[ProcessState]:
+        """Read a range of the primary key; see the port."""
+        own = self._table.c
+        query = select(self._table, DatabaseNow().label("now")).where(own.endpoint == self._endpoint)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.order_by(own.process).limit(MOST))).all()
+        return tuple(
+            ProcessState(
+                report=ProcessReport(
+                    process=row.process,
+                    host=row.host,
+                    pid=row.pid,
+                    version=row.version,
+                    counters=_counters(row.counters),
+                    troubles=_troubles(row.troubles),
+                ),
+                age=max(0, row.now - row.seen) / 1000,
+            )
+            for row in rows
+        )

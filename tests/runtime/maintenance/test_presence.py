@@ -1,0 +1,122 @@
+"""A running worker reports its process, and no error of a report disturbs it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from onceonly.model.errors import CommitFailed
+from onceonly.model.presence import REPORT_SECONDS, ProcessReport, ProcessState
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.maintenance.presence import ReportedWorker
+from onceonly.runtime.worker.worker import Worker
+from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
+from tests.runtime.relay.harness import PassingTimer
+
+
+class WatchedPresence:
+    """Keeps reports. The first `failing` calls fail, and `hangs` never answers."""
+
+    def __init__(self, failing: int = 0, *, hangs: bool = False) -> None:
+        self.reports: list[ProcessReport] = []
+        self.removed: list[str] = []
+        self.failing, self.hangs = failing, hangs
+        self.called, self.reported = asyncio.Event(), asyncio.Event()
+
+    async def report(self, report: ProcessReport) -> None:
+        """Take it in, or fail."""
+        self.called.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.failing:
+            self.failing -= 1
+            raise CommitFailed("the store is away")
+        self.reports.append(report)
+        self.reported.set()
+
+    async def remove(self, process: str) -> None:
+        """Note it."""
+        self.removed.append(process)
+
+    async def remove_unseen(self, seconds: float) -> int:
+        """Remove nothing."""
+        return 0
+
+    async def read(self) -> Sequence[ProcessState]:
+        """Return nothing."""
+        return ()
+
+
+class CountingTimer(PassingTimer):
+    """A timer that passes, and notes for how long it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Note it."""
+        self.asked.append(seconds)
+        await super().sleep(seconds)
+
+
+def reported(simulated: SimulatedEndpoint, presence: WatchedPresence, timer: PassingTimer) -> tuple[ReportedWorker, Worker]:
+    """Return a worker that reports."""
+    worker = simulated.worker(FAST)
+    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=timer)
+    return ReportedWorker(worker, worker, presence, endpoint=SHOP, environment=environment), worker
+
+
+async def test_a_worker_reports_what_it_has_counted_and_is_removed_at_its_end() -> None:
+    """The numbers are those of the worker itself."""
+    simulated, presence, stop, timer = await SimulatedEndpoint().open(), WatchedPresence(), asyncio.Event(), CountingTimer()
+    await simulated.send("a", "b")
+    runner, worker = reported(simulated, presence, timer)
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(20):
+        while (
+            not presence.reports
+            or presence.reports[-1].counters["handled"] < worker.report.handled
+            or not worker.report.handled
+        ):
+            presence.reported.clear()
+            await presence.reported.wait()
+        assert not presence.removed
+        stop.set()
+        await running
+    assert worker.report.handled == presence.reports[-1].counters["handled"] == 2
+    assert {each.process for each in presence.reports} == {runner.process}
+    assert presence.removed == [runner.process]
+    assert REPORT_SECONDS in timer.asked
+
+
+async def test_an_outage_is_logged_once_and_reports_continue(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker handles its messages meanwhile."""
+    simulated, presence, stop = await SimulatedEndpoint().open(), WatchedPresence(3), asyncio.Event()
+    runner, _ = reported(simulated, presence, PassingTimer())
+    with caplog.at_level(logging.WARNING, "onceonly.presence"):
+        running = asyncio.create_task(runner.run(stop))
+        async with asyncio.timeout(20):
+            await presence.reported.wait()
+            stop.set()
+            await running
+    logged = [line.getMessage() for line in caplog.records if line.name == "onceonly.presence"]
+    assert len(logged) == 1
+    assert logged[0].startswith("process not reported, will be retried")
+
+
+async def test_a_store_that_does_not_answer_delays_no_message() -> None:
+    """A stop waits for it for 2 seconds, in which nothing else waits."""
+    simulated, presence, stop = await SimulatedEndpoint().open(), WatchedPresence(hangs=True), asyncio.Event()
+    await simulated.send("a")
+    runner, worker = reported(simulated, presence, PassingTimer())
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(20):
+        await presence.called.wait()
+        while not worker.report.handled:  # noqa: ASYNC110 - a worker has no event for it
+            await asyncio.sleep(0)
+        stop.set()
+        await running
+    assert worker.report.handled == 1
+    assert not presence.reports

@@ -1,0 +1,133 @@
+"""The processes that run an endpoint, in SQL databases."""
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from onceonly import Endpoint
+from onceonly.cli.maintenance import read_maintenance
+from onceonly.config.endpoint import Settings
+from onceonly.model.errors import SchemaMissing, SetupError
+from onceonly.model.presence import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.sql.store import SqlPresence
+from tests.sql.every_database import emptied
+from tests.sql.harness import counted, opened, statements
+
+REPORT = ProcessReport(process="web-1:4711:a", host="web-1", pid=4711, version="1", counters={"handled": 3})
+PROGRAM = """
+from onceonly import Endpoint
+
+shop = Endpoint("shop", store="sqlite:///shop.db", transport="sqlite:///shop.db")
+
+@shop.handler(type="OrderPlaced")
+def place(order: dict) -> None:
+    ...
+"""
+
+
+async def processes(settings: Settings) -> tuple[ProcessState, ...] | None:
+    """Return what `onceonly status` reads."""
+    found: tuple[ProcessState, ...] | None = (await read_maintenance(settings)).get("processes")
+    return found
+
+
+async def until_reported(settings: Settings) -> tuple[ProcessState, ...]:
+    """Wait until a process has reported; another process makes the tables first."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(SchemaMissing, SetupError):
+                if found := await processes(settings):
+                    return found
+            await asyncio.sleep(0.05)
+
+
+async def test_a_report_replaces_the_last_one(place: str) -> None:
+    """It has the age that the database's clock tells."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(REPORT)
+        newer = ProcessReport(
+            process=REPORT.process, host="web-1", pid=4711, version="1", counters={"handled": 5}, troubles=("cannot receive",)
+        )
+        await presence.report(newer)
+        (found,) = await presence.read()
+        assert found.report == newer
+        assert not found.is_stale
+
+
+async def test_a_report_is_one_statement(place: str) -> None:
+    """Apart from the first one, in a transaction of its own."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(REPORT)
+        with statements(database) as heard:
+            await presence.report(REPORT)
+        changes = [each for each in heard if each.lstrip().upper().startswith(("INSERT", "UPDATE", "DELETE", "SELECT"))]
+        assert len(changes) == 1
+        assert changes[0].startswith("UPDATE")
+
+
+async def test_a_process_that_stops_reporting_is_stale_and_then_removed(place: str) -> None:
+    """Others stay, and so do those of other endpoints."""
+    async with emptied(place) as database:
+        presence, other = SqlPresence(database, "shop"), SqlPresence(database, "billing")
+        for each in (presence, other):
+            await each.report(REPORT)
+        late = round(STALE_SECONDS * 1000) + 1000
+        async with database.writing() as connection:
+            await connection.execute(text(f"UPDATE {database.prefix}processes SET seen = seen - {late}"))  # noqa: S608
+        fresh = ProcessReport(process="web-2:1:b", host="web-2", pid=1, version="1")
+        await presence.report(fresh)
+        assert [(each.report.process, each.is_stale) for each in await presence.read()] == [
+            (REPORT.process, True),
+            (fresh.process, False),
+        ]
+        assert await presence.remove_unseen(3600) == 0
+        assert await presence.remove_unseen(STALE_SECONDS) == 1
+        assert [each.report.process for each in await presence.read()] == [fresh.process]
+        await presence.remove(fresh.process)
+        assert await counted(database, "processes") == 1  # the other endpoint's
+
+
+@pytest.mark.parametrize("presence", [True, False])
+async def test_a_running_endpoint_has_a_row_until_it_stops(tmp_path: Path, presence: bool) -> None:  # noqa: FBT001
+    """With the numbers of its worker; unless the setting is off."""
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    shop = Endpoint("shop", store=url, transport=url, presence=presence)
+
+    @shop.handler(type="OrderPlaced")
+    async def place(order: dict[str, str]) -> None:
+        """Do nothing."""
+
+    async with shop.running():
+        if presence:
+            assert [each.report.pid for each in await until_reported(shop.settings)] == [os.getpid()]
+        else:
+            assert await processes(shop.settings) is None
+    assert await processes(shop.settings) == (() if presence else None)
+
+
+async def test_a_killed_process_leaves_a_row_that_becomes_stale(tmp_path: Path) -> None:
+    """It is no longer counted by `onceonly status`."""
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    settings = Settings(name="shop", store=url, transport=url)
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "import asyncio, shop; asyncio.run(shop.shop.run(asyncio.Event()))"), cwd=tmp_path
+    )
+    try:
+        await until_reported(settings)
+    finally:
+        run.kill()
+        await run.wait()
+    (left,) = await processes(settings) or ()
+    assert left.report.pid == run.pid
+    async with opened(url) as database, database.writing() as connection:
+        await connection.execute(text("UPDATE onceonly_processes SET seen = seen - 60000"))
+    (left,) = await processes(settings) or ()
+    assert left.is_stale
