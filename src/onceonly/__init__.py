@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from onceonly.config.deduplication import ControlMessages, DedupStore, History, Off, Tokens
+from onceonly.config.journal import Journal
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint import Context, Endpoint
 from onceonly.errors import (
@@ -38,6 +39,7 @@ __all__ = [
     "Field",
     "Header",
     "History",
+    "Journal",
     "Message",
     "Off",
     "OnceOnlyError",

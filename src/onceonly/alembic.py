@@ -25,6 +25,7 @@ from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.queue_tables import SCHEMA as QUEUE
 from onceonly.sql.schema import Names, Schema, upgrade_within, versions_table
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS
+from onceonly.sql.store.message_journal import SCHEMA as JOURNAL
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP
 from onceonly.sql.store.tables import SCHEMA as STORE
 
@@ -38,7 +39,7 @@ try:
 except ImportError as error:  # the message of the missing module alone names no extra
     raise ImportError("Alembic is not installed: pip install 'onceonly[alembic]'") from error
 
-_SCHEMAS: Mapping[str, Schema] = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP}
+_SCHEMAS: Mapping[str, Schema] = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP, "journal": JOURNAL}
 _USES: tuple[Use, ...] = ("store", "transport")
 _TYPES: Mapping[type, str] = {
     type(KEY): "KEY",

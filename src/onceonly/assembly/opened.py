@@ -8,7 +8,16 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
 from onceonly.ports.lookup import Lookup
-from onceonly.ports.maintenance import ClientKeys, Counter, EventCounts, Expires, Journals, Leadership, Presence
+from onceonly.ports.maintenance import (
+    ClientKeys,
+    Counter,
+    EventCounts,
+    Expires,
+    Journals,
+    Leadership,
+    MessageJournal,
+    Presence,
+)
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
@@ -43,6 +52,8 @@ class OpenedStore(NamedTuple):
     """Reads what is known about messages, for operators."""
     presence: Presence | None = None
     """The processes that run the endpoint, unless `presence=False`."""
+    message_journal: MessageJournal | None = None
+    """What happened to messages, if the endpoint has `journal=`."""
 
 
 class BucketClock(NamedTuple):

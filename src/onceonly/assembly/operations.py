@@ -12,6 +12,7 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register
 from onceonly.ports.lookup import Lookup
+from onceonly.ports.maintenance import MessageJournal
 from onceonly.ports.ring import Ring
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.environment import LIVE, Environment
@@ -30,6 +31,7 @@ class OpenedOperations(NamedTuple):
     pending: PendingRecords | None = None
     register: Register | None = None
     ring: Ring | None = None
+    message_journal: MessageJournal | None = None
 
 
 @asynccontextmanager
@@ -55,4 +57,5 @@ async def open_operations(settings: Settings, *, environment: Environment = LIVE
             opened.pending,
             opened.register,
             opened.ring,
+            opened.message_journal,
         )

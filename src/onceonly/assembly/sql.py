@@ -23,6 +23,7 @@ from onceonly.sql.queue_tables import SCHEMA as QUEUE
 from onceonly.sql.schema import Schema, check, create, create_user_tables, drop, is_there
 from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
 from onceonly.sql.store import HTTP_SCHEMA as HTTP
+from onceonly.sql.store import JOURNAL_SCHEMA as JOURNAL
 from onceonly.sql.store import (
     SqlDeadLetters,
     SqlDocuments,
@@ -30,6 +31,7 @@ from onceonly.sql.store import (
     SqlJournals,
     SqlKeys,
     SqlLookup,
+    SqlMessageJournal,
     SqlPresence,
     SqlRegister,
     SqlRemoteRequests,
@@ -48,7 +50,7 @@ from onceonly.systems.shared import Shared
 
 SPARE_CONNECTIONS = 4
 """Connections of a user's pool that handlers which wait never use: for relay, janitor, queue, and the application."""
-SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP}
+SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP, "journal": JOURNAL}
 
 _DATABASES: Shared[Database] = Shared(Database.close)
 
@@ -67,6 +69,8 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
     """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE)
+        if settings.journal is not None:
+            await _ensure(database, JOURNAL)
         metadata: Any = settings.metadata
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
@@ -81,6 +85,8 @@ async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Op
     """Give the same only to look at: no table is made, nothing is decided; without a ring where nobody has cut time yet."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE, creates=False)
+        if settings.journal is not None:
+            await _ensure(database, JOURNAL, creates=False)
         _, opened = _opened(database, settings, clock)
         yield opened if await find_bucketing(database) is not None else opened._replace(ring=None)
 
@@ -88,8 +94,15 @@ async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Op
 def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
     claim_mode, retention = settings.plan.claims, _retention(settings)
     mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
+    journal = None if settings.journal is None else SqlMessageJournal(database, settings.name, settings.journal)
     store = SqlStore(
-        database, settings.name, claim_mode=claim_mode, isolation=settings.isolation, retention=retention, clock=mine
+        database,
+        settings.name,
+        claim_mode=claim_mode,
+        isolation=settings.isolation,
+        retention=retention,
+        clock=mine,
+        journal=journal,
     )
     ring = SqlRing(database, retention=retention, clock=mine) if claim_mode is ClaimMode.HISTORY else None
     return store, OpenedStore(
@@ -107,6 +120,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         unsubscribed=SqlEventCounts(database, settings.name),
         lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
         presence=SqlPresence(database, settings.name) if settings.presence else None,
+        message_journal=journal,
     )
 
 

@@ -23,6 +23,7 @@ class Component(StrEnum):
     DOCUMENTS = "documents"
     BLOBS = "blobs"
     HTTP = "http"
+    JOURNAL = "journal"
 
 
 class SchemaPart(NamedTuple):
@@ -80,6 +81,8 @@ def _of_url(url: str, asked: Sequence[Component]) -> Iterator[SchemaPart]:
         yield from (SchemaPart(component, place) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
         if Component.HTTP in asked:
             yield SchemaPart(Component.HTTP, place)
+        if Component.JOURNAL in asked:
+            yield SchemaPart(Component.JOURNAL, place)
     elif place.keeps_documents:
         yield SchemaPart(Component.DOCUMENTS, place)
     elif place.system.artifacts is not None and not place.in_process:
@@ -94,6 +97,8 @@ def _of_endpoint(endpoint: Endpoint, instead: UrlOverrides) -> Iterator[SchemaPa
     yield _store(places.store)
     if host_of(endpoint).has_responders:
         yield SchemaPart(Component.HTTP, places.store)
+    if settings.journal is not None:
+        yield SchemaPart(Component.JOURNAL, places.store)
     yield SchemaPart(Component.TRANSPORT, places.transport)
     if places.dead_letters is not places.store:
         yield _store(places.dead_letters)

@@ -19,6 +19,7 @@ from onceonly.config.deduplication import (
     is_endpoint_name,
     plan_deduplication,
 )
+from onceonly.config.journal import Journal
 from onceonly.config.location import Location, locate, problem_of
 from onceonly.config.retention import RetentionPromise, control_problem, default_interval, interval_problem
 from onceonly.config.worker import WorkerSettings
@@ -71,7 +72,7 @@ class Settings:
     `onceonly run` answers how it is. With `presence`, processes report to a SQL store that
     they run. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
 
-    `telemetry` is what makes traces, such as `OpenTelemetry()`.
+    `telemetry` is what makes traces, such as `OpenTelemetry()`. `journal` is how much of what happened to messages is kept.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Settings:
     control: ControlMessages = field(default_factory=ControlMessages)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     telemetry: object = None
+    journal: Journal | None = None
     debug: bool = False
 
     @property
@@ -208,6 +210,7 @@ class Settings:
         if self.telemetry is not None and not callable(getattr(self.telemetry, "instrument", None)):
             kind = an(type(self.telemetry).__name__)
             yield f"telemetry must be OpenTelemetry(...) of onceonly.telemetry, or None, not {kind}"
+        yield from self._journal_problems(located=not wrong)
         yield from self._maintenance_problems()
         yield from self.retention_problems()
 
@@ -227,6 +230,14 @@ class Settings:
                 yield from promised.sweep_problems(chosen.sweep_after)
         else:
             yield from promised.problems(name, chosen.retention)
+
+    def _journal_problems(self, *, located: bool) -> Iterator[str]:
+        if self.journal is None:
+            return
+        if not isinstance(self.journal, Journal):
+            yield f"journal must be Journal(...) or None, not {an(type(self.journal).__name__)}"
+        elif located and not self.places.store.is_sql:
+            yield f"journal needs a SQL store, but the store is {self.places.store}. Remove journal, or use a SQL store"
 
     def _maintenance_problems(self) -> Iterator[str]:
         if not is_duration(self.max_commit) or not timedelta() < self.max_commit <= LONGEST_COMMIT:

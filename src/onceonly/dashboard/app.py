@@ -44,7 +44,7 @@ from onceonly.dashboard.probes import Probe, Sampler
 from onceonly.dashboard.reading import SharedResults
 from onceonly.dashboard.redaction import Redact
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
-from onceonly.dashboard.views import actions, letters, messages, overview, settings
+from onceonly.dashboard.views import actions, conversation, letters, messages, overview, settings
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.endpoint import Endpoint
 from onceonly.formats.log_events import EventLogger
@@ -338,6 +338,7 @@ def routes() -> tuple[Route, ...]:
         Route("GET", "/dead/{key}", VIEW, letters.letter),
         Route("GET", "/dead/{key}/body", BODY, letters.body),
         Route("GET", "/find", VIEW, messages.find),
+        Route("GET", "/c/{key}", VIEW, conversation.conversation),
         Route("GET", "/pending", VIEW, messages.pending),
         Route("GET", "/claims", VIEW, messages.claims),
         Route("GET", "/settings", VIEW, settings.settings),

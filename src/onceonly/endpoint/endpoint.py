@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onceonly.config.deduplication import ControlMessages, Deduplication, History
 from onceonly.config.endpoint import MAX_COMMIT, MAX_HOPS, Settings
+from onceonly.config.journal import Journal
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Registrations
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
@@ -64,6 +65,7 @@ class Endpoint:
     * `presence`: whether each process reports every 10 seconds to a SQL store that it runs, for `onceonly status`.
     * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
     * `telemetry`: traces, such as `OpenTelemetry()` of `onceonly.telemetry`.
+    * `journal`: a journal of handled and sent messages in a SQL store, such as `Journal()`. Default: none.
     * `lifespan`: a factory of an async context manager. It is called with the endpoint, entered before providers and worker
       start, and left after they stopped.
 
@@ -98,6 +100,7 @@ class Endpoint:
         dead_letters: object = None,
         worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
         telemetry: object = None,
+        journal: Journal | None = None,
     ) -> None:
         self.settings = Settings(
             name=name,
@@ -124,6 +127,7 @@ class Endpoint:
             dead_letters=dead_letters,
             worker=worker,
             telemetry=telemetry,
+            journal=journal,
         )
         self._lifespan = lifespan
         self._registered = Registrations()

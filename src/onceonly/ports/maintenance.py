@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from onceonly.model.conversation import JournalPart
+from onceonly.model.identity import Identity
 from onceonly.model.journal import Journal
 from onceonly.model.presence import ProcessReport, ProcessState
 from onceonly.ports.dead_letters import LetterIndex
@@ -101,6 +103,26 @@ class Presence(Protocol):
         """Return up to 1,000 processes with the age of their reports, by name. Raises CommitFailed, OutcomeUnknown."""
 
 
+class MessageJournal(Protocol):
+    """What happened to the messages of one endpoint. For operators: no decision depends on it.
+
+    All methods raise CommitFailed, OutcomeUnknown.
+    """
+
+    @property
+    def every(self) -> float:
+        """Seconds after which `rotate` is due again."""
+
+    async def rotate(self) -> int:
+        """Remove what is older than it has to be; gives how many tables were emptied."""
+
+    async def conversation(self, key: bytes) -> JournalPart:
+        """Return the events of a conversation, the oldest 1,000."""
+
+    async def of_message(self, identity: Identity) -> JournalPart:
+        """Return the events of one message, the oldest 1,000."""
+
+
 class Maintenance(NamedTuple):
     """What one endpoint has to keep in order; nothing, unless its store or something beside it grows.
 
@@ -122,6 +144,7 @@ class Maintenance(NamedTuple):
     journals: Journals | None = None
     letters: LetterIndex | None = None
     presence: Presence | None = None
+    message_journal: MessageJournal | None = None
     interval: float = 60.0
     retention: int = 0
     leads: bool = True
@@ -129,7 +152,8 @@ class Maintenance(NamedTuple):
     @property
     def has_tasks(self) -> bool:
         """Tell whether there is anything to look after from time to time."""
-        return any(each is not None for each in (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters))
+        own = (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters, self.message_journal)
+        return any(each is not None for each in own)
 
 
 NOTHING = Maintenance()

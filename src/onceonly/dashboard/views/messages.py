@@ -38,15 +38,28 @@ async def find(ask: Ask) -> Page:
         identity = Identity(source, id_)
 
         async def look(opened: OpenedOperations) -> dict[str, Any]:
-            return _found(await find_message(opened, identity, at), ask.dashboard.redact)
+            found = _found(await find_message(opened, identity, at), ask.dashboard.redact)
+            return {**found, **await _story(opened, identity)}
 
-        answers = await asyncio.gather(*(_answer(each, look) for each in ask.dashboard.watched.values()))
+        answers = await asyncio.gather(*(answer_of(each, look) for each in ask.dashboard.watched.values()))
     return Page(
         template="find.html",
         title="Find",
         data={"source": source, "id": id_, "at": at or None, "answers": answers},
         view={"text": text},
     )
+
+
+async def _story(opened: OpenedOperations, identity: Identity) -> dict[str, Any]:
+    """Return what the journal has about a message, and its conversation."""
+    if (journal := opened.message_journal) is None:
+        return {"journal": False, "events": [], "conversation": ""}
+    events = (await journal.of_message(identity)).events
+    return {
+        "journal": True,
+        "events": [{"outcome": each.outcome, "at": each.at, "process": each.process} for each in events[:ROWS]],
+        "conversation": events[0].conversation.hex() if events else "",
+    }
 
 
 def _instant(text: str) -> int:
@@ -59,7 +72,7 @@ def _instant(text: str) -> int:
         raise Refused(HTTPStatus.BAD_REQUEST, "The time is not valid. Write it as 2026-11-22 12:01, in UTC.") from error
 
 
-async def _answer(watched: WatchedEndpoint, look: Look) -> dict[str, Any]:
+async def answer_of(watched: WatchedEndpoint, look: Look) -> dict[str, Any]:
     """Return what one endpoint answers, or why it does not."""
     try:
         async with asyncio.timeout(OPEN_SECONDS), watched.open_operations() as opened:
@@ -73,7 +86,7 @@ async def _answer(watched: WatchedEndpoint, look: Look) -> dict[str, Any]:
 
 async def _answers(ask: Ask, page: str, look: Look, period: float) -> list[dict[str, Any]]:
     """Return what each endpoint answers, shared by all viewers of the page for `period` seconds."""
-    reads = (ask.shared((page, each.name), partial(_answer, each, look), period) for each in ask.dashboard.watched.values())
+    reads = (ask.shared((page, each.name), partial(answer_of, each, look), period) for each in ask.dashboard.watched.values())
     return [dict(answer) for answer in await asyncio.gather(*reads)]
 
 

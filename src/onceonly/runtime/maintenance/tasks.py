@@ -64,6 +64,7 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
         yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
     if maintenance.letters is not None:
         yield from _letter_tasks(maintenance.letters, ports.endpoint, maintenance.interval, clock=clock)
+    yield from _journal_tasks(maintenance)
     if keys is not None:
 
         async def remove_keys() -> int:
@@ -83,6 +84,11 @@ def _forgetting_tasks(maintenance: Maintenance, every: float) -> Iterator[Mainte
         yield MaintenanceTask("removing expired marks", every, lambda: marks.remove_expired(PAGE))
     if (presence := maintenance.presence) is not None:
         yield MaintenanceTask("removing ended processes", every, lambda: presence.remove_unseen(ROW_KEPT_SECONDS))
+
+
+def _journal_tasks(maintenance: Maintenance) -> Iterator[MaintenanceTask]:
+    if (journal := maintenance.message_journal) is not None:
+        yield MaintenanceTask("emptying the message journal", min(maintenance.interval, journal.every), journal.rotate)
 
 
 def _letter_tasks(letters: LetterIndex, endpoint: str, every: float, *, clock: Clock) -> Iterator[MaintenanceTask]:

@@ -7,6 +7,8 @@ from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
 from onceonly.sql.store.journals import SqlJournals, SqlKeys
 from onceonly.sql.store.lookup import SqlLookup
+from onceonly.sql.store.message_journal import SCHEMA as JOURNAL_SCHEMA
+from onceonly.sql.store.message_journal import SqlMessageJournal
 from onceonly.sql.store.presence import SqlPresence
 from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
@@ -22,6 +24,7 @@ from onceonly.sql.store.unsubscribed import SqlEventCounts
 __all__ = [
     "DOCUMENTS_SCHEMA",
     "HTTP_SCHEMA",
+    "JOURNAL_SCHEMA",
     "SCHEMA",
     "ClaimMode",
     "SqlActionLog",
@@ -31,6 +34,7 @@ __all__ = [
     "SqlJournals",
     "SqlKeys",
     "SqlLookup",
+    "SqlMessageJournal",
     "SqlPresence",
     "SqlRegister",
     "SqlRemoteRequests",

@@ -21,6 +21,7 @@ from onceonly.sql.store.attempts import bury
 from onceonly.sql.store.bucketing import RETENTION_MS, read_bucketing, read_held, time_in
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
+from onceonly.sql.store.message_journal import SqlMessageJournal
 from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.statements import OldRecords, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
@@ -36,7 +37,7 @@ class SqlStore:
     MariaDB does not lock what lies between them. Raises SetupError.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an endpoint sets of its store
         self,
         database: Database,
         endpoint: str,
@@ -45,6 +46,7 @@ class SqlStore:
         isolation: str | None = None,
         retention: int = RETENTION_MS,
         clock: Clock | None = None,
+        journal: SqlMessageJournal | None = None,
     ) -> None:
         self._database = database
         own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else None
@@ -52,7 +54,7 @@ class SqlStore:
         self._endpoint = endpoint
         self._claim_mode = claim_mode
         self._tables = tables(database.prefix, database.schema)
-        self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock)
+        self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock, journal=journal)
         self._retention = retention
         self._taking = RecordTaking(self._scope)
 
@@ -66,6 +68,8 @@ class SqlStore:
 
         Raises PermanentFailure for an entity's key that is too long; for the rest see the port.
         """
+        if self._scope.journal is not None:
+            await self._scope.journal.prepare()
         is_undecided = self._claim_mode is ClaimMode.HISTORY and self._scope.bucketing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()

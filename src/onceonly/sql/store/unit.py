@@ -92,6 +92,8 @@ class SqlUnit:
         with database.translate(locked=ConflictError):
             if attempts := [record.attempt for record in records if record.attempt]:
                 spend(connection, self._scope, attempts)
+            if self._scope.journal is not None:
+                self._scope.journal.write(connection, self.found.new, records)
             if self._scope.claim_mode is not ClaimMode.NOTHING:
                 self._keep(records, connection)
             if last is not None:

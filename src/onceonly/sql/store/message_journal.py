@@ -1,0 +1,198 @@
+"""The message journal of a SQL database: four tables in turn, emptied whole, written in the units' own transactions."""
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Column, Connection, Index, MetaData, String, Table, func, select
+
+from onceonly.config.journal import Journal
+from onceonly.formats.log_events import EventLogger
+from onceonly.model.conversation import HANDLED, SENT, JournalEvent, JournalPart, conversation_key, message_key
+from onceonly.model.errors import CommitFailed
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.sql.columns import EXACT, INSTANT, KEY, NAME, NAME_LENGTH, READABLE, SEQUENCE, TRANSACTIONAL
+from onceonly.sql.database import Database
+from onceonly.sql.schema import Schema
+
+TABLES = 4
+MOST_EVENTS = 1000
+LOOKS = 100
+"""A process looks how full the table is each time it has written this part of the limit."""
+LOOK_AGAIN_MS = 10_000
+"""How long a process waits before it looks at a full table again."""
+
+_log = EventLogger(logging.getLogger("onceonly.journal"))
+
+
+@cache
+def _metadata(prefix: str, schema: str | None = None) -> MetaData:
+    metadata = MetaData(schema=schema)
+    for number in range(TABLES):
+        table = Table(
+            f"{prefix}journal_{number}",
+            metadata,
+            Column("position", SEQUENCE, primary_key=True),
+            Column("conversation", KEY, nullable=False),
+            Column("at", INSTANT, nullable=False),
+            Column("identity", KEY, nullable=False),
+            Column("parent", KEY, nullable=True),
+            Column("endpoint", NAME, nullable=False),
+            Column("type", READABLE, nullable=False),
+            Column("outcome", String(20), nullable=False),
+            Column("source", EXACT, nullable=False),
+            Column("id", EXACT, nullable=False),
+            Column("process", NAME, nullable=False),
+            **TRANSACTIONAL,
+        )
+        Index(f"{prefix}journal_{number}_conversation", table.c.conversation, table.c.at)
+        Index(f"{prefix}journal_{number}_identity", table.c.identity)
+    return metadata
+
+
+SCHEMA = Schema(component="journal", version=1, tables=_metadata)
+
+
+class SqlMessageJournal:
+    """The journal of one endpoint. The tables belong to all endpoints of the database, which should agree on the setting."""
+
+    def __init__(self, database: Database, endpoint: str, setting: Journal) -> None:
+        self._database, self._endpoint, self._rows = database, endpoint, setting.rows
+        metadata = _metadata(database.prefix, database.schema)
+        self._tables = _in_order(metadata, database)
+        self._width = max(1, round(setting.keep.total_seconds() * 1000) // 2)
+        self._process = f"{socket.gethostname()}:{os.getpid()}"[-NAME_LENGTH:]
+        self._number, self._left, self._look_at = -1, 0, 0
+        self._is_full = False
+
+    @property
+    def every(self) -> float:
+        """Seconds after which the next table is looked at again."""
+        return self._width / 4000
+
+    async def prepare(self) -> None:
+        """Look how full the table of this time is, if that is not known. Raises CommitFailed, OutcomeUnknown."""
+        now = self._database.clock.now()
+        number = self._number_at(now)
+        if number == self._number and (self._left > 0 or now < self._look_at):
+            return
+        async with self._database.reading() as connection:
+            count = await connection.run_sync(_span, self._tables[number])
+        free = self._rows - count
+        was_full, self._is_full = self._is_full and number == self._number, free <= 0
+        self._number, self._left = number, min(free, max(1, self._rows // LOOKS))
+        self._look_at = now + LOOK_AGAIN_MS
+        if self._is_full and not was_full:
+            _log.warning("message journal is full", extra={"endpoint": self._endpoint, "rows": count})
+
+    def write(self, connection: Connection, messages: Sequence[Message], records: Sequence[Record]) -> None:
+        """Write what was handled and what is sent for it, by one statement, in the unit's transaction."""
+        if self._left <= 0 or not records:
+            return
+        now, known = self._database.clock.now(), {message.identity: message for message in messages}
+        rows: list[dict[str, Any]] = []
+        for record in records:
+            if (message := known.get(record.identity)) is None:
+                continue
+            parent = message_key(record.identity)
+            rows.append(self._row(message, now, HANDLED, None))
+            rows += (self._row(effect.message, now, SENT, parent) for effect in record.effects)
+        self._database.dialect.insert_all(connection, self._tables[self._number], rows)
+        self._left -= len(rows)
+
+    def _row(self, message: Message, now: int, outcome: str, parent: bytes | None) -> dict[str, Any]:
+        return {
+            "conversation": conversation_key(message),
+            "at": now,
+            "identity": message_key(message.identity),
+            "parent": parent,
+            "endpoint": self._endpoint,
+            "type": message.type,
+            "outcome": outcome,
+            "source": message.source,
+            "id": message.id,
+            "process": self._process,
+        }
+
+    async def rotate(self) -> int:
+        """Empty the table that is written next, if anything is in it; gives how many were. Raises CommitFailed, OutcomeUnknown.
+
+        One that somebody reads is left for the next time.
+        """
+        table = self._tables[(self._number_at(self._database.clock.now()) + 1) % TABLES]
+        async with self._database.reading() as connection:
+            if not await connection.run_sync(_span, table):
+                return 0
+        try:
+            async with self._database.writing() as connection:
+                return int(await connection.run_sync(self._empty, table))
+        except CommitFailed as error:
+            if self._database.is_locked(error):
+                return 0
+            raise
+
+    def _empty(self, connection: Connection, table: Table) -> bool:
+        maintenance = self._database.dialect.maintenance
+        is_shut = maintenance.shut(connection, table, by_rows=False)
+        return is_shut and maintenance.empty(connection, table, by_rows=False)
+
+    async def conversation(self, key: bytes) -> JournalPart:
+        """Read the events of a conversation at this endpoint, the oldest 1,000. Raises CommitFailed, OutcomeUnknown."""
+        return await self._read("conversation", key)
+
+    async def of_message(self, identity: Identity) -> JournalPart:
+        """Read the events of one message at this endpoint. Raises CommitFailed, OutcomeUnknown."""
+        return await self._read("identity", message_key(identity))
+
+    async def _read(self, column: str, key: bytes) -> JournalPart:
+        current = self._tables[self._number_at(self._database.clock.now())]
+
+        def look(connection: Connection) -> JournalPart:
+            found: list[Any] = []
+            for table in self._tables:
+                own = table.c
+                mine = select(table).where(own[column] == key, own.endpoint == self._endpoint)
+                found += connection.execute(mine.order_by(own.at).limit(MOST_EVENTS + 1)).all()
+            found.sort(key=lambda row: (row.at, row.position))
+            is_full = _span(connection, current) >= self._rows
+            return JournalPart(
+                events=tuple(_event(row) for row in found[:MOST_EVENTS]), more=len(found) > MOST_EVENTS, is_full=is_full
+            )
+
+        async with self._database.reading() as connection:
+            return await connection.run_sync(look)
+
+    def _number_at(self, now: int) -> int:
+        return now // self._width % TABLES
+
+
+def _in_order(metadata: MetaData, database: Database) -> tuple[Table, ...]:
+    by_name = {table.name: table for table in metadata.tables.values()}
+    return tuple(by_name[f"{database.prefix}journal_{number}"] for number in range(TABLES))
+
+
+def _span(connection: Connection, table: Table) -> int:
+    """Return how many rows the table has at most, by the first and the last position: counting would read them all."""
+    first, last = connection.execute(
+        select(select(func.min(table.c.position)).scalar_subquery(), select(func.max(table.c.position)).scalar_subquery())
+    ).one()
+    return 0 if first is None else last - first + 1
+
+
+def _event(row: Any) -> JournalEvent:
+    return JournalEvent(
+        conversation=bytes(row.conversation),
+        at=row.at,
+        message=bytes(row.identity),
+        parent=None if row.parent is None else bytes(row.parent),
+        endpoint=row.endpoint,
+        type=row.type,
+        outcome=row.outcome,
+        identity=Identity(row.source, row.id),
+        process=row.process,
+    )
