@@ -52,6 +52,7 @@ def settings_of(settings: Settings) -> tuple[Setting, ...]:
         "carry_headers": ", ".join(settings.carry_headers) or "none",
         "relay_after": in_words(settings.relay_after),
         "janitor": f"every {in_words(settings.interval)}" if settings.janitor else "not in workers",
+        "presence": "every 10 s" if settings.presence else "not reported",
         "isolation": settings.isolation or "of the database",
         "health": settings.health or "none",
         "worker": (

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.dashboard.probes import Outage, Probe
-from onceonly.dashboard.watching import COUNTED, MOST, WatchedEndpoint
+from onceonly.dashboard.watching import COUNTED, MOST, StoreState, WatchedEndpoint
 from onceonly.model.durations import in_words
 from onceonly.model.wording import counted
 
@@ -120,6 +120,7 @@ def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
             reason="it never ran, so expired data is not deleted",
             advice="Start a worker, or run `onceonly janitor`.",
         )
+    yield from _processes(watched, state)
     for trouble in state.journal.troubles(now) if state.journal is not None else ():
         yield Finding(
             part=trouble.part,
@@ -134,6 +135,28 @@ def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
             level=Level.DEGRADED,
             reason=f"{counted(lost, 'event')} of type {kind} had no subscriber and are lost",
             advice="Run the endpoint that handles them, or `onceonly topology create`, before this one publishes.",
+        )
+
+
+def _processes(watched: WatchedEndpoint, state: StoreState) -> Iterator[Finding]:
+    processes = state.processes or ()
+    running = [each for each in processes if not each.is_stale]
+    queue = watched.queue.value
+    waits = queue is not None and queue.depth is not None and queue.depth.waiting > 0
+    if state.processes is not None and not running and (processes or waits):
+        last = f", the last one {in_words(round(min(each.age for each in processes)))} ago" if processes else ""
+        yield Finding(
+            part="processes",
+            level=Level.DEGRADED,
+            reason=f"no process reports that it runs{last}",
+            advice="Start the endpoint with `onceonly run`. A process that runs and is not seen does not reach the store.",
+        )
+    for trouble in sorted({words for each in running for words in each.report.troubles}):
+        yield Finding(
+            part="processes",
+            level=Level.DEGRADED,
+            reason=trouble,
+            advice="The log of the process says since when. It goes on when the cause has ended.",
         )
 
 

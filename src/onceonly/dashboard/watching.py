@@ -1,6 +1,6 @@
 """What is read of one endpoint, from which place, and how often."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.journal import Journal
+from onceonly.model.presence import REPORT_SECONDS, ProcessState
 from onceonly.operations.audit import UnstoredActionLog
 from onceonly.operations.overview import age_of_oldest
 from onceonly.ports.actions import ActionLog
@@ -46,6 +47,7 @@ class StoreState(Struct, frozen=True, kw_only=True):
     """What a store tells about an endpoint. None means that it cannot tell.
 
     `oldest` is the age in seconds of the oldest pending record. `has_janitor` is False where there is nothing to clean up.
+    `processes` are those that run the endpoint, `rate` is how many messages they handle per second together.
     """
 
     pending: int | None = None
@@ -53,6 +55,36 @@ class StoreState(Struct, frozen=True, kw_only=True):
     journal: Journal | None = None
     has_janitor: bool = False
     unsubscribed: Mapping[str, int] = {}
+    processes: tuple[ProcessState, ...] | None = None
+    rate: float | None = None
+
+
+class HandledRate:
+    """Messages handled per second by all processes of an endpoint, from what each counted between its last two reports."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+        """When a process reported, in seconds by the store's clock, and how many messages it had handled then."""
+        self._rates: dict[str, float] = {}
+
+    def read(self, processes: Sequence[ProcessState], now: float) -> float | None:
+        """Learn the present reports. None until a process that runs has reported twice; then what those handle that have.
+
+        `now` is in seconds since any instant.
+        """
+        running = {each.report.process: each for each in processes if not each.is_stale}
+        for name in self._last.keys() - running.keys():
+            del self._last[name]
+            self._rates.pop(name, None)
+        for name, each in running.items():
+            at, handled = now - each.age, each.report.counters.get("handled", 0)
+            before = self._last.get(name)
+            if before is None:
+                self._last[name] = at, handled
+            elif at - before[0] > REPORT_SECONDS / 2:  # a report that was not read yet
+                self._rates[name] = max(0, handled - before[1]) / (at - before[0])
+                self._last[name] = at, handled
+        return sum(self._rates.values()) if self._rates else None
 
 
 class WatchedEndpoint:
@@ -60,6 +92,7 @@ class WatchedEndpoint:
 
     def __init__(self, endpoint: Endpoint, environment: Environment) -> None:
         self.endpoint = endpoint
+        self._handled_rate = HandledRate()
         self.settings: Settings = endpoint.settings
         self.environment = environment
         self.queue: Probe[Transport, QueueState] = Probe(
@@ -171,12 +204,15 @@ class WatchedEndpoint:
         journal = await opened.journals.read() if opened.journals is not None else None
         if journal is not None and opened.ring is not None:
             journal = replace(journal, late=await late_buckets(opened.ring))
+        processes = None if opened.presence is None else tuple(await opened.presence.read())
         return StoreState(
             pending=pending,
             oldest=oldest,
             journal=journal,
             has_janitor=has_ring or self.settings.plan.tokens is not None or self.settings.makes_things,
             unsubscribed=dict(await opened.unsubscribed.read()) if opened.unsubscribed is not None else {},
+            processes=processes,
+            rate=None if processes is None else self._handled_rate.read(processes, self.environment.timer.seconds()),
         )
 
     async def _count_letters(self, letters: DeadLetters) -> int:
@@ -191,9 +227,8 @@ def _queue_numbers(state: QueueState) -> Mapping[str, float]:
 
 
 def _store_numbers(state: StoreState) -> Mapping[str, float]:
-    if state.pending is None:
-        return {}
-    return {"pending": state.pending, "oldest": state.oldest or 0}
+    numbers = {} if state.pending is None else {"pending": state.pending, "oldest": state.oldest or 0}
+    return numbers if state.rate is None else numbers | {"rate": state.rate}
 
 
 def _letters_numbers(count: int) -> Mapping[str, float]:

@@ -52,6 +52,8 @@ async def endpoint(ask: Ask) -> Page:
             "samples": {name: _samples(probe) for name, probe in _probes(watched).items()},
             "handles": {"events": watched.topology.events, "commands": watched.topology.commands},
             "janitor": _tasks(watched),
+            "processes": _processes(watched),
+            "processes_unknown": _why_processes_unknown(watched),
             "errors": errors,
             "errors_unknown": errors_unknown,
             "risks": len(risks_of(watched.settings)),
@@ -67,6 +69,7 @@ def _row(watched: WatchedEndpoint, now: int) -> dict[str, Any]:
     return {
         "name": watched.name,
         "state": level,
+        "rate": _rate_cell(watched, now),
         "waiting": _queue_cell(watched, "waiting", now),
         "held": _queue_cell(watched, "held", now),
         "delayed": _queue_cell(watched, "delayed", now),
@@ -96,6 +99,44 @@ def _queue_cell(watched: WatchedEndpoint, name: str, now: int) -> dict[str, obje
         return _cell(watched.queue, None, now)
     value = None if state.depth is None else getattr(state.depth, name)
     return _cell(watched.queue, value, now, why="it has no queue yet", text=_more_than(MOST, value))
+
+
+def _rate_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
+    state = watched.store.value
+    if state is None:
+        return _cell(watched.store, None, now)
+    if state.processes is None:
+        return _cell(watched.store, None, now, why=_why_no_processes(watched))
+    runs = any(not each.is_stale for each in state.processes)
+    why = "its processes have reported once, and report again within 10 seconds" if runs else "no process of it runs"
+    return _cell(watched.store, None if state.rate is None else round(state.rate, 1), now, why=why)
+
+
+def _why_no_processes(watched: WatchedEndpoint) -> str:
+    return "this store does not know the processes" if watched.settings.presence else "presence=False: no process reports"
+
+
+def _why_processes_unknown(watched: WatchedEndpoint) -> str:
+    """Return why it is unknown which processes run, or empty."""
+    state = watched.store.value
+    if state is None:
+        return NOT_READ if watched.store.outage is None else "the store cannot be read"
+    return "" if state.processes is not None else _why_no_processes(watched)
+
+
+def _processes(watched: WatchedEndpoint) -> list[dict[str, object]]:
+    state = watched.store.value
+    return [
+        {
+            "process": f"{each.report.host}:{each.report.pid}",
+            "seen_seconds": round(each.age),
+            "is_stale": each.is_stale,
+            "version": each.report.version,
+            "counters": dict(each.report.counters),
+            "troubles": list(each.report.troubles),
+        }
+        for each in (state.processes or () if state is not None else ())
+    ]
 
 
 def _pending_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
@@ -164,6 +205,7 @@ async def _charts(watched: WatchedEndpoint) -> list[Chart]:
     """Draw the lines. All viewers share them, since they cost more than the rest of the page."""
     queue, store, letters = (list(probe.samples) for probe in _probes(watched).values())
     charts = [
+        chart("rate", "Handled per second", store),
         chart("waiting", "Waiting", queue),
         chart("held", "Held", queue),
         chart("delayed", "Delayed", queue),
@@ -172,7 +214,7 @@ async def _charts(watched: WatchedEndpoint) -> list[Chart]:
         chart("dead", "Dead letters", letters),
     ]
     if watched.settings.places.store.keeps_documents:
-        return [each for each in charts if each.name not in ("pending", "oldest")]
+        return [each for each in charts if each.name not in ("rate", "pending", "oldest")]
     return charts
 
 
