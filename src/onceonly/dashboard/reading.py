@@ -115,7 +115,7 @@ class _Result(Struct):
 class SharedResults:
     """Results of reads by name. A page that refreshes itself gets one that is younger than its period, if there is one.
 
-    So many open tabs cost as much as one. A read of more than 250 ms doubles its period, up to a minute.
+    Many open tabs cost as much as one. A read of more than 250 ms doubles its period, up to a minute.
     """
 
     def __init__(self, timer: Timer) -> None:

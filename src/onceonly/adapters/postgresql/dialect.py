@@ -487,10 +487,10 @@ class PostgreSQL(Dialect):
         return SingleStatementTaking(taken.returning(*(table.c[name] for name in returning)))
 
     def lock_schema(self, connection: Connection, name: str) -> None:
-        """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection.
+        """Take an advisory lock until the end of the transaction: CREATE TABLE IF NOT EXISTS alone does not prevent conflicts.
 
-        In this transaction no query is compiled: for those of the catalogue, which find out what has to be created, this
-        takes up to a second each, and running them a millisecond.
+        Just-in-time compilation is off in this transaction. Queries of the catalogue find out what has to be created. To
+        compile one takes up to a second, and to run it a millisecond.
         """
         connection.execute(text("SET LOCAL jit = off"))
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))

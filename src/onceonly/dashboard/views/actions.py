@@ -241,7 +241,7 @@ def _number(text: str, *, most: float) -> float:
 
 
 def operator_of(ask: Ask) -> Operator:
-    """Return who sends a request."""
+    """Return the user of a request, as the author of an action."""
     return Operator(ask.user, ask.dashboard.access.auth.method, ask.sent("nonce")[:64])
 
 

@@ -122,7 +122,7 @@ class SqlMessageJournal:
     async def rotate(self) -> int:
         """Empty the table that is written next, if anything is in it; gives how many were. Raises CommitFailed, OutcomeUnknown.
 
-        One that somebody reads is left for the next time.
+        A table that a reader has locked is left for the next time.
         """
         table = self._tables[(self._number_at(self._database.clock.now()) + 1) % TABLES]
         async with self._database.reading() as connection:

@@ -1,4 +1,4 @@
-"""The processes that run an endpoint, in a table beside the records: one row for each, which it updates."""
+"""The processes that run an endpoint, in a table of the store: one row for each, which it updates."""
 
 from collections.abc import Sequence
 
