@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -26,12 +26,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from benchmarks.worker import new_event_loop
-from onceonly import Context, Endpoint, Reject, WorkerSettings
+from onceonly import Context, Endpoint, Journal, Reject, WorkerSettings
 from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
-from onceonly.sql.schema import create, drop
+from onceonly.sql.schema import Schema, create, drop
 
 DATABASE, BROKER = "postgresql://postgres@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
 SEED, SENT_AT_ONCE, GLANCE = 1, 500, 0.02
@@ -92,7 +92,15 @@ def main(
 
 
 async def measure(  # noqa: PLR0913 - one for each option
-    database: str, broker: str, count: int, *, bad: float, waits: float, concurrency: int, telemetry: Any = None
+    database: str,
+    broker: str,
+    count: int,
+    *,
+    bad: float = 0.0,
+    waits: float = 0.0,
+    concurrency: int = 0,
+    telemetry: Any = None,
+    journal: Journal | None = None,
 ) -> dict[str, Any]:
     """Make the tables and queues, and run the endpoint until all is handled."""
     prefix = f"h{uuid4().hex[:8]}_"
@@ -103,7 +111,7 @@ async def measure(  # noqa: PLR0913 - one for each option
     good = [place.id for place in places if not place.bad]
     async with (
         open_database(store) as opened,
-        _tables(opened),
+        _tables(opened, schemas("store", "transport", *(["journal"] if journal else []))),
         temporary_transport(transport, topology),
         open_transport(transport, "web") as web,
     ):
@@ -112,7 +120,7 @@ async def measure(  # noqa: PLR0913 - one for each option
             await web.send([_sent(place) for place in places[first : first + SENT_AT_ONCE]])
         seen = Seen(Counter())
         worker = WorkerSettings(concurrency=concurrency) if concurrency else WorkerSettings()
-        endpoint = Endpoint("shop", store=store, transport=transport, worker=worker, telemetry=telemetry)
+        endpoint = Endpoint("shop", store=store, transport=transport, worker=worker, telemetry=telemetry, journal=journal)
         shop = _shop(endpoint, seen, waits)
         cpu = time.process_time()
         async with shop.running():
@@ -151,15 +159,15 @@ def _shop(shop: Endpoint, seen: Seen, waits: float) -> Endpoint:
 
 
 @asynccontextmanager
-async def _tables(database: Database) -> AsyncIterator[None]:
-    for schema in schemas("store", "transport"):
+async def _tables(database: Database, parts: Sequence[Schema]) -> AsyncIterator[None]:
+    for schema in parts:
         await create(database, schema)
     async with database.engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     try:
         yield
     finally:
-        for schema in schemas("store", "transport"):
+        for schema in parts:
             await drop(database, schema)
         async with database.engine.begin() as connection:
             await connection.run_sync(Base.metadata.drop_all)
