@@ -43,7 +43,7 @@ class OnSqs:
 class SqsLeases(OnSqs, TransportSuite):
     """Short leases of the service, which no test can move. For one rule, in real time."""
 
-    lease: ClassVar[int] = 4
+    lease: ClassVar[int] = 8
     quiet: ClassVar[float] = 0.4
 
     def __init__(self, other: OnSqs) -> None:
