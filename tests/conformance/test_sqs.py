@@ -53,7 +53,7 @@ class SqsLeases(OnSqs, TransportSuite):
 class TestSqs(OnSqs, TransportSuite):
     """Standard queues."""
 
-    quiet: ClassVar[float] = 0.6
+    quiet: ClassVar[float] = 1.0
 
     async def test_extending_keeps_a_delivery(self) -> None:
         """`extend` restarts the lease of a delivery, in real time."""
