@@ -116,6 +116,7 @@ def test_prometheus_scrapes_a_command_and_has_each_metric_of_rules_and_dashboard
     onceonly("schema", "create", "shop:shop", *places[:2])
     onceonly("schema", "create", "shop:mailer", *places)
     orders = "CREATE TABLE orders (line SERIAL PRIMARY KEY, id VARCHAR(40), total INTEGER)"  # only embedded databases make it
+    asyncio.run(on_postgresql("DROP TABLE IF EXISTS orders CASCADE", url=postgresql_url))  # of another test
     asyncio.run(on_postgresql(orders, url=postgresql_url))
     with probed(onceonly, "shop:shop", "shop:mailer", *places) as (run, port), prometheus(tmp_path, port) as server:
         onceonly.write("orders.jsonl", [{"order_id": f"A-{number}", "total": number - 1} for number in range(4)])
