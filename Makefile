@@ -43,13 +43,14 @@ test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
 # The part of it that continuous integration runs: without the longest runs with faults, without the dashboard beside a million
-# rows and for a day, and without the tests of the checker, whose checks and mutants `make verify` runs.
+# rows and for a day, without a running Prometheus, and without the tests of the checker, whose checks and mutants `make verify` runs.
 test-ci: .venv/emulators
 	$(PYTEST) -m "slow and not soak" --ignore tests/verify --ignore tests/dashboard/test_scale.py \
 		--ignore tests/dashboard/test_sharing.py --ignore tests/adversary/test_hosts.py --ignore tests/adversary/test_silent_servers.py \
 		--ignore tests/adversary/test_handlers.py --ignore tests/adversary/test_fault_runs.py \
 		--ignore tests/adversary/test_fault_runs_on_databases.py --ignore tests/faults/test_blame.py \
-		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py
+		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py \
+		--ignore tests/monitoring/test_prometheus.py
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
