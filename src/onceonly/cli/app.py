@@ -55,8 +55,9 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(onceonly)
-    known, given = {*COMMANDS, *GROUPS}, set(arguments[:1])
-    asked = known & given if given <= {*known, *plugin_names(), "--version"} and given else known
+    known, first_word = {*COMMANDS, *GROUPS}, arguments[0] if arguments else ""
+    names_one = first_word in known or first_word == "--version" or first_word in plugin_names()
+    asked = {first_word} if names_one else known
     for name, module in COMMANDS.items():
         if name in asked:
             app.command(name)(getattr(import_module(module), name))

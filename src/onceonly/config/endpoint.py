@@ -69,8 +69,8 @@ class Settings:
     `max_commit` is how long any transaction outside of handlers may take. Within `manual_retry` after it was given up a person
     may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
     `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
-    `onceonly run` answers how it is. With `presence`, processes report to a SQL store that
-    they run. With `debug` handlers have no time limit; `onceonly run --debug` sets it.
+    `onceonly run` answers how it is. With `presence`, processes report to a SQL store that they run. With `debug` handlers have
+    no time limit; `onceonly run --debug` sets it.
 
     `telemetry` is what makes traces, such as `OpenTelemetry()`. `journal` is how much of what happened to messages is kept.
     """
