@@ -4,8 +4,10 @@ BIN := .venv/bin
 # What cloud services are tested against; apart from .venv, so that their dependencies are theirs alone.
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
+# What the benchmarks compare with and pip does not install.
+BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1
 
-.PHONY: demo demo-shop test test-ci test-slow test-all check format verify docs bench
+.PHONY: demo demo-shop test test-ci test-slow test-all check format verify docs pictures bench
 
 .venv/ready: pyproject.toml packages/onceonly-verify/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -17,6 +19,12 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 	@echo "installing the libraries to compare with (once)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]" --editable packages/onceonly-verify
 	@touch $@
+
+.venv/bench-node/ready: .venv/ready Makefile
+	@echo "installing graphile-worker to compare with (once)" >&2
+	@if npm --version >/dev/null 2>&1 && npm install --prefix .venv/bench-node --no-save --no-audit --no-fund \
+		--no-package-lock --loglevel=error $(BENCH_NODE) >/dev/null; then touch $@; \
+	else echo "!!! npm is missing or cannot install: GRAPHILE-WORKER IS NOT MEASURED" >&2; fi
 
 .venv/emulators: .venv/ready Makefile
 	@echo "installing the emulators of cloud services (once)" >&2
@@ -43,14 +51,14 @@ test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
 # The part of it that continuous integration runs: without the longest runs with faults, without the dashboard beside a million
-# rows and for a day, without a running Prometheus, and without the tests of the checker, whose checks and mutants `make verify` runs.
+# rows and for a day, and without the tests of the checker, whose checks and mutants `make verify` runs.
+# Three processes: the tests with servers need many connections, and PostgreSQL allows 100.
 test-ci: .venv/emulators
-	$(PYTEST) -m "slow and not soak" --ignore tests/verify --ignore tests/dashboard/test_scale.py \
+	$(PYTEST) --numprocesses 3 -m "slow and not soak" --ignore tests/verify --ignore tests/dashboard/test_scale.py \
 		--ignore tests/dashboard/test_sharing.py --ignore tests/adversary/test_hosts.py --ignore tests/adversary/test_silent_servers.py \
 		--ignore tests/adversary/test_handlers.py --ignore tests/adversary/test_fault_runs.py \
 		--ignore tests/adversary/test_fault_runs_on_databases.py --ignore tests/faults/test_blame.py \
-		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py \
-		--ignore tests/monitoring/test_prometheus.py
+		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
@@ -72,5 +80,9 @@ verify: .venv/ready
 docs: .venv/ready
 	$(BIN)/python docs/generate.py
 
-bench: .venv/bench-ready
+# The pictures of the dashboard; their tests install Chromium when it is missing.
+pictures: .venv/ready
+	$(BIN)/python docs/pictures.py
+
+bench: .venv/bench-ready .venv/bench-node/ready
 	$(BIN)/python -m benchmarks --write

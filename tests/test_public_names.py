@@ -1,7 +1,9 @@
 """The public surface is a list that someone decided on, and importing it is cheap."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import onceonly
 
@@ -17,14 +19,32 @@ def test_the_public_names_are_sorted_and_all_there() -> None:
 def test_nothing_else_is_public() -> None:
     """Subpackages do not count: Python adds them as they are imported."""
     modules = {name for name, value in vars(onceonly).items() if type(value) is type(sys)}
-    public = {name for name in vars(onceonly) if not name.startswith("_")}
-    later = {"Outgoing", "Transaction"}  # imported when they are asked for
-    assert (public | later) - modules - {"TYPE_CHECKING", "Any"} == set(onceonly.__all__)
+    public = {name for name in dir(onceonly) if not name.startswith("_")}
+    assert public - modules - {"TYPE_CHECKING", "Any", "import_module"} == set(onceonly.__all__)
+
+
+def test_what_type_checkers_see_is_what_is_imported() -> None:
+    """The names stand twice in the source."""
+    tree = ast.parse(Path(onceonly.__file__).read_text(encoding="utf-8"))
+    (block,) = [each for each in tree.body if isinstance(each, ast.If)]
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    checked = {(str(each.module), alias.name) for each in imports for alias in each.names}
+    assert checked == {(module, name) for module, names in onceonly._MODULES.items() for name in names}
+    assert {name for _, name in checked} == set(onceonly.__all__)
+
+
+def test_importing_it_imports_nothing_else_of_it() -> None:
+    """Each name is imported when it is used. A new import at the top fails here."""
+    program = "import sys, onceonly; print(*sorted(each for each in sys.modules if each.startswith('onceonly')))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["onceonly"]
 
 
 def test_importing_it_imports_no_driver_and_nothing_heavy() -> None:
     """A driver is imported when a URL names it."""
-    program = f"import sys, onceonly; found = {HEAVY!r} & set(sys.modules); sys.exit(', '.join(sorted(found)) or 0)"
+    program = (
+        f"import sys; from onceonly import *; found = {HEAVY!r} & set(sys.modules); sys.exit(', '.join(sorted(found)) or 0)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

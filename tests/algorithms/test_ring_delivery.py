@@ -30,9 +30,10 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observed import observed
 from tests.log_events import event_in
+from tests.one_by_one import OneByOne
 
 
-class Counting:
+class Counting(OneByOne):
     """Handlers that note whom they handled, and fail for those who are to."""
 
     def __init__(self, clock: ManualClock) -> None:

@@ -34,6 +34,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
 from tests import ROOT
 from tests.documents.harness import WEEK, StoreHarness, about
+from tests.one_by_one import OneByOne
 
 PAGE = ROOT / "docs" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
@@ -56,7 +57,7 @@ class Variant(NamedTuple):
     calls: Callable[[], int]
 
 
-class Shop:
+class Shop(OneByOne):
     """A handler that changes its entity, where there is one, and sends what it is told to."""
 
     def __init__(self, *sends: Send) -> None:

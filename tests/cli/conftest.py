@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.cli import dead
+from onceonly.cli.work import dead
 from tests.cli.terminal import Terminal
 
 

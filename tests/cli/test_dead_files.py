@@ -6,8 +6,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from onceonly.cli import dead_files
-from onceonly.cli.letter_lines import to_line
+from onceonly.cli.work import dead_files
+from onceonly.formats.letter_lines import to_line
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message

@@ -8,9 +8,10 @@ import pytest
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.events import BadItem
-from onceonly.cli.letter_lines import ImportResult, from_line, read_lines, to_line, write_lines
+from onceonly.cli.letter_lines import ImportResult, from_line, read_lines, write_lines
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.samples import EVERY_BYTE, failures, rich_message
+from onceonly.formats.letter_lines import to_line, to_redacted_line
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.operations.letters import PAGE, LetterSelection, choose, pages
 
@@ -87,3 +88,11 @@ def test_a_line_without_a_key_is_a_letter_of_its_own() -> None:
     fields = json.loads(to_line(NAMELESS)) | {"body": "AAAA"}
     del fields["key"]
     assert from_line(json.dumps(fields).encode(), 1).body == b"\0\0\0"
+
+
+def test_a_letter_with_hidden_fields_is_not_imported() -> None:
+    """A file of the dashboard is for people: a message with hidden fields must never be sent."""
+    line = to_redacted_line(RICH, RICH.key)
+    assert json.loads(line)["redacted"] is True
+    with pytest.raises(BadItem, match="hidden fields"):
+        from_line(line, 1)

@@ -1,5 +1,6 @@
 """`onceonly run` as a process: what a service manager sees of it."""
 
+import gc
 import json
 import os
 import signal
@@ -7,7 +8,8 @@ import sys
 
 import pytest
 
-from onceonly.cli.run import _tell
+from onceonly.cli.work.run import _tell
+from onceonly.runtime.processes.collection import THRESHOLDS
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
 from tests.cli.terminal import Terminal, running
 from tests.log_events import events
@@ -43,6 +45,25 @@ def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: Term
         assert drain.returncode == 0, said
         assert run.stop() == 0
     assert onceonly.rows("shop.db", "SELECT count(*), count(DISTINCT id) FROM orders") == [(20, 20)]
+
+
+@pytest.mark.parametrize(("options", "is_frozen"), [((), True), (("--no-freeze",), False)])
+def test_a_worker_process_collects_garbage_as_the_option_says(
+    onceonly: Terminal, options: tuple[str, ...], *, is_frozen: bool
+) -> None:
+    """A handler reads the settings of its process. It has imported neither Typer nor Rich."""
+    program = onceonly.folder / "shop.py"
+    reads = (
+        "import gc, sys; "
+        'raise ValueError(f\'{gc.get_freeze_count() > 0} {gc.get_threshold()} {sys.modules.keys() & {"typer", "rich"}}\')'
+    )
+    program.write_text(program.read_text().replace('raise Reject("a total below zero")', reads))
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}])
+    assert onceonly(*SEND).code == 0
+    with running(onceonly, "shop:shop", "--log-format", "json", *options) as run:
+        reason = json.loads(run.until("message failed"))["reason"]
+        assert run.stop() == 0
+    assert reason.endswith(f"True {THRESHOLDS} set()" if is_frozen else f"False {gc.get_threshold()} set()")
 
 
 @pytest.mark.slow

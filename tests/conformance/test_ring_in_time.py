@@ -34,6 +34,7 @@ from tests.broken_adapters import rings
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.conformance.memory_subjects import MemoryRings
 from tests.conformance.sql_subjects import SqlRings, make_tables
+from tests.one_by_one import OneByOne
 
 OUT = "out"
 SOME = settings(derandomize=True, database=None, deadline=None, max_examples=200)
@@ -103,7 +104,7 @@ class SubjectClock:
         self.now = subject.now
 
 
-class SimulatedEndpoint:
+class SimulatedEndpoint(OneByOne):
     """One endpoint on a store under test: each message writes one row and sends one message."""
 
     def __init__(self, subject: RingSubject) -> None:

@@ -10,10 +10,12 @@ from uuid import uuid4
 import uvicorn
 
 from onceonly import Context, Endpoint
-from onceonly.assembly import open_dead_letters
+from onceonly.assembly import open_dead_letters, open_store
 from onceonly.dashboard.app import Dashboard
+from onceonly.model.conversation import JournalEntry
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Failure, FailureKind, Message
+from onceonly.model.record import Record
 from tests.servers.available import free_port
 
 NOW = 1_795_000_000_000
@@ -73,6 +75,16 @@ async def store(endpoint: Endpoint, letters: Sequence[DeadLetter]) -> None:
     async with open_dead_letters(endpoint.settings.places.dead_letters) as opened:
         for each in letters:
             await opened.add(each)
+
+
+async def tell(endpoint: Endpoint, *entries: JournalEntry, handled: Sequence[Record] = ()) -> None:
+    """Write a story in the journal of an endpoint with a SQL store: what units handled, and entries."""
+    async with open_store(endpoint.settings) as opened:
+        journal: Any = opened.message_journal
+        if handled:
+            messages = [Message(id=each.identity.id, source=each.identity.source, type="Order", body=b"") for each in handled]
+            await (await opened.store.begin(messages)).commit(handled)
+        await journal.add(entries)
 
 
 @asynccontextmanager

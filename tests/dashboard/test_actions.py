@@ -1,9 +1,10 @@
 """Actions on pages: confirmed once, by the role that they need, stored with who did it, and with one effect."""
 
+import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from onceonly import Endpoint
 from onceonly.assembly import open_transport
+from onceonly.cli.operating import opened_parts
+from onceonly.cli.places import UrlOverrides, place_of
+from onceonly.cli.work import dead
 from onceonly.dashboard import application, dashboard
 from onceonly.dashboard.access import ROLES
 from onceonly.dashboard.acting import open_parts
@@ -27,11 +31,13 @@ from onceonly.dashboard.gate import Refused
 from onceonly.model.action import Action, ActionKind, ActionState
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message
+from onceonly.operations import actions as operations
 from onceonly.operations.actions import Operator, confirm
 from onceonly.operations.letters import LetterSelection
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
+from onceonly.sql.store import SqlDeadLetters
 from tests.dashboard.serving import PlaceOrder, letter, store
 from tests.dashboard.test_gate import SAME, asking, named
 
@@ -85,7 +91,11 @@ async def opened(folder: Path, *letters: DeadLetter, **options: Any) -> AsyncIte
     async def place(_order: PlaceOrder) -> None:
         pass
 
+    async def keep(_blob: bytes) -> None:
+        pass
+
     shop.handler(place)
+    shop.handler(type="Blob")(keep)
     await store(shop, letters)
     async with open_transport(url, "shop") as transport:
         await transport.declare([Topology(endpoint="shop")])
@@ -214,6 +224,113 @@ async def test_an_edit_is_reviewed_and_sent_under_the_same_id(tmp_path: Path) ->
         assert dict(delivery.headers)["ce-id"] == "A-1"
 
 
+def rich(**changes: Any) -> DeadLetter:
+    """Make a letter with headers, of which one is a secret and one cannot be written on a line."""
+    headers = (("tenant", "blue"), ("authorization", "Bearer hunter2"), ("odd", " a "), ("tenant", "red"))
+    values = {"body": b'{"order_id": "A-1"}', "subject": "orders/A-1", "headers": headers, **changes}
+    message = Message(id="A-1", source="web", type="PlaceOrdr", extensions=(("onceonlytime", "7"),), **values)
+    return letter(message=message, body=message.body, headers=headers)
+
+
+async def delivered(shop: Shop) -> tuple[list[tuple[str, str]], bytes]:
+    """Return headers and body of the one message that was sent."""
+    async with open_transport(shop.url, "shop") as transport:
+        (delivery,) = await transport.receive(10, 5.0)
+    return list(delivery.headers), delivery.body
+
+
+async def test_an_edit_changes_attributes_and_headers(tmp_path: Path) -> None:
+    """Type, subject, content type, and headers. The difference is shown, secrets and what no form keeps stay as they are."""
+    async with opened(tmp_path, rich()) as shop:
+        path = f"/act/edit?endpoint=shop&key={rich().key}"
+        page = (await shop.client.get(path)).text
+        assert "hunter2" not in page
+        assert "tenant: blue\ntenant: red</textarea>" in page
+        fields = await shop.form(path) | {"body": '{"order_id": "A-1"}'}
+        changes = {"message_type": "PlaceOrder", "subject": "", "headers": "tenant: green\r\n\r\nlocale:  de \r\n"}
+        review = await shop.send("/act/edit", fields | changes | {"step": "review"})
+        assert review.status_code == 200, review.text
+        for line in ("type: PlaceOrdr", "subject: orders/A-1", "tenant: blue", "tenant: red"):
+            assert f'<del><span class="hidden">removed: </span>{line}</del>' in review.text
+        assert await shop.queue() == 0
+        assert (await shop.send("/act/edit", fields | changes | {"step": "send"})).status_code == 303
+        assert (await shop.page("/actions/shop/1"))["items"][0]["detail"] == "changed: type, subject, headers"
+        headers, body = await delivered(shop)
+        assert body == b'{"order_id": "A-1"}'
+        named = dict(headers)
+        assert (named["ce-id"], named["ce-source"], named["ce-type"], named["ce-onceonlytime"]) == (
+            "A-1",
+            "web",
+            "PlaceOrder",
+            "7",
+        )
+        assert "ce-subject" not in named
+        own = [pair for pair in headers if not pair[0].startswith(("ce-", "content-type"))]
+        assert own == [("authorization", "Bearer hunter2"), ("odd", " a "), ("tenant", "green"), ("locale", "de")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"message_type": ""}, "no message type"),
+        ({"message_type": "Nobody"}, "could not read"),
+        ({"datacontenttype": "application/cloudevents+json"}, "locked"),
+        ({"subject": "x" * 2000}, "limit is 1,024"),
+        ({"headers": "tenant"}, "not a header"),
+        ({"headers": "ce-id: A-2"}, "reserved"),
+        ({"headers": "ce_source: B"}, "reserved"),
+        ({"headers": "onceonlytime: 8"}, "reserved"),
+        ({"headers": "Authorization: none"}, "hidden"),
+        ({"headers": "tenant: " + "x" * 9000}, "limit is 8,192"),
+        ({"headers": "tenant: a\x00b"}, "control characters"),
+    ],
+)
+async def test_an_edit_never_changes_the_identity(tmp_path: Path, changes: dict[str, str], problem: str) -> None:
+    """Nor what is hidden, and what no broker carries is refused, too."""
+    async with opened(tmp_path, rich()) as shop:
+        fields = await shop.form(f"/act/edit?endpoint=shop&key={rich().key}")
+        fields |= {"body": '{"order_id": "A-1"}', "message_type": "PlaceOrder"}
+        response = await shop.send("/act/edit", fields | changes | {"step": "send"})
+        assert (response.status_code, problem in response.text) == (400, True), response.text
+        assert await shop.queue() == 0
+        assert await shop.states() == ["refused"]
+
+
+async def test_what_redact_hides_is_not_in_the_form_and_stays(tmp_path: Path) -> None:
+    """The subject and a header: also when the form sends them."""
+
+    def redact(message: Message) -> Message:
+        headers = tuple((name, "***" if name == "tenant" else value) for name, value in message.headers)
+        return msgspec.structs.replace(message, subject="", headers=headers)
+
+    async with opened(tmp_path, rich(), redact=redact) as shop:
+        path = f"/act/edit?endpoint=shop&key={rich().key}"
+        page = (await shop.client.get(path)).text
+        assert "Content type" in page
+        assert not any(text in page for text in ("blue", "red</", "orders/A-1"))
+        fields = await shop.form(path) | {"body": '{"order_id": "A-1"}', "message_type": "PlaceOrder", "subject": "mine"}
+        assert (await shop.send("/act/edit", fields | {"headers": "tenant: x", "step": "send"})).status_code == 400
+        assert (await shop.send("/act/edit", fields | {"headers": "locale: de", "step": "send"})).status_code == 303
+        headers, _ = await delivered(shop)
+        assert dict(headers)["ce-subject"] == "orders/A-1"
+        assert [value for name, value in headers if name == "tenant"] == ["blue", "red"]
+        assert dict(headers)["locale"] == "de"
+
+
+async def test_an_event_in_structured_mode_is_edited_as_its_data(tmp_path: Path) -> None:
+    """It came as one document with id, source and data. A retry sends the data as the body, and so does an edit."""
+    document = b'{"specversion":"1.0","id":"A-1","source":"web","type":"PlaceOrder","data":{"order_id":"A-1","total":-30}}'
+    message = Message(id="A-1", source="web", type="PlaceOrder", body=b'{"order_id":"A-1","total":-30}')
+    structured = letter(message=message, body=document, headers=(("content-type", "application/cloudevents+json"),))
+    async with opened(tmp_path, structured) as shop:
+        path = f"/act/edit?endpoint=shop&key={structured.key}"
+        assert "specversion" not in (await shop.client.get(path)).text
+        fields = await shop.form(path) | {"body": '{"order_id":"A-1","total":30}', "step": "send"}
+        assert (await shop.send("/act/edit", fields)).status_code == 303
+        _, body = await delivered(shop)
+        assert body == b'{"order_id":"A-1","total":30}'
+
+
 def hidden(message: Message) -> Message:
     """Return the message that may be shown: without its total."""
     return msgspec.structs.replace(message, body=b'{"order_id": "A-1"}')
@@ -242,7 +359,7 @@ async def test_a_body_that_a_form_cannot_keep_is_not_edited(tmp_path: Path, body
     """It says why."""
     async with opened(tmp_path, letter(body=body)) as shop:
         found = await shop.page(f"/act/edit?endpoint=shop&key={letter(body=body).key}")
-        assert "export" in found["why_not"]
+        assert "import it from a file" in found["why_not"]
 
 
 async def test_a_letter_of_another_endpoint_is_not_touched(tmp_path: Path) -> None:
@@ -265,6 +382,36 @@ async def test_actions_that_another_process_left_are_continued(tmp_path: Path) -
         assert (await shop.page("/actions/shop/1"))["action"]["state"] == "done"
 
 
+@pytest.mark.parametrize("scope", ["by key", "all"])
+async def test_an_action_of_a_command_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    """The command named the database by its URL, and its process ended. Each endpoint's dashboard continues its own."""
+    monkeypatch.setattr(operations, "LEASE_MS", 50)
+    reached, remove, mine = asyncio.Event(), SqlDeadLetters.remove, letter(number=2).key
+
+    async def ends_here(self: SqlDeadLetters, keys: Sequence[str]) -> int:
+        if mine in keys:  # with all letters, the action of the other endpoint ended before
+            reached.set()
+            await asyncio.Event().wait()
+        return await remove(self, keys)
+
+    async with opened(tmp_path, letter("another"), letter(number=2)) as shop, AsyncExitStack() as stack:
+        parts = await stack.enter_async_context(opened_parts(place_of(shop.url, UrlOverrides())))
+        chosen = LetterSelection(keys=(mine,) if scope == "by key" else ())
+        monkeypatch.setattr(SqlDeadLetters, "remove", ends_here)
+        command = asyncio.create_task(dead._act(parts, chosen, dead.ActionOptions(ActionKind.DELETE)))
+        await reached.wait()
+        monkeypatch.setattr(SqlDeadLetters, "remove", remove)
+        watched = shop.app.watched["shop"]
+        async with asyncio.timeout(60):
+            while (await shop.page("/dead"))["endpoints"][0]["total"]:
+                await shop.app.acting.resume(watched)
+                await shop.app.acting.settled()
+        rows = (await shop.page("/actions"))["actions"]
+        assert [(row["endpoint"], row["state"], row["done"]) for row in rows] == [("shop", "done", 1)]
+        command.cancel()
+        await asyncio.wait([command])
+
+
 async def test_a_refused_action_has_a_row(tmp_path: Path) -> None:
     """A confirmation that is missing, a form that was sent before, a scope that has changed, an edit that cannot be read."""
     async with opened(tmp_path, *(letter(number=number) for number in range(1, 103))) as shop:
@@ -280,7 +427,7 @@ async def test_a_refused_action_has_a_row(tmp_path: Path) -> None:
         assert [(row["actor"], row["state"], row["action"], row["reason"]) for row in rows] == [
             ("ana", "refused", "delete", "Type 102 to confirm."),
             ("ana", "refused", "retry anyway", "Type HANDLED TWICE to confirm."),
-            ("ana", "refused", "edit and retry", "The handler could not read the edited body."),
+            ("ana", "refused", "edit and retry", "The handler could not read the edited message."),
             ("ana", "refused", "edit and retry", "State a reason: it is stored with the edit."),
             ("ana", "refused", "delete", "The selection has changed: there are 102 dead letters now. Open the page again."),
         ]

@@ -10,13 +10,26 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from onceonly import Context, Endpoint, Journal, SetupError
 from onceonly.dashboard import dashboard, loopback_only
 from onceonly.dashboard.views.conversation import tree_of
-from onceonly.model.conversation import HANDLED, SENT, JournalEvent
+from onceonly.model.conversation import (
+    DEAD_LETTER,
+    DUPLICATE,
+    HANDLED,
+    RELAYED,
+    RETRIED,
+    SENT,
+    JournalEntry,
+    JournalEvent,
+    conversation_key,
+)
+from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
-from tests.dashboard.serving import endpoint
+from onceonly.model.message import Message
+from tests.dashboard.serving import NOW, endpoint, letter, store, tell
 from tests.dashboard.test_gate import asking
 
 JSON = {"accept": "application/json"}
@@ -104,13 +117,13 @@ async def test_a_message_leads_to_its_conversation(tmp_path: Path) -> None:
     """Find shows when it was handled, and the page has the messages that it caused, also in JSON."""
     async with a_story(tmp_path) as (client, first):
         found = (await client.get("/find", params=first._asdict(), headers=JSON)).json()["answers"]
-        assert [(each["outcome"]) for each in found[0]["events"]] == [HANDLED]
+        assert [each["outcome"] for each in found[0]["events"] if each["outcome"] != RELAYED] == [HANDLED]
         assert (found[1]["journal"], found[1]["events"]) == (False, [])
         path = f"/c/{found[0]['conversation']}"
         told = (await client.get(path, headers=JSON)).json()
         place, charge = told["messages"]
         assert (place["id"], place["depth"], charge["depth"]) == (first.id, 0, 1)
-        assert [each["outcome"] for each in place["events"]] == [HANDLED]
+        assert [each["outcome"] for each in place["events"] if each["outcome"] != RELAYED] == [HANDLED]
         assert [each["outcome"] for each in charge["events"]] == [SENT, HANDLED]
         assert [each["journal"] for each in told["endpoints"]] == [True, False]
         page = await client.get(path)
@@ -118,6 +131,103 @@ async def test_a_message_leads_to_its_conversation(tmp_path: Path) -> None:
         assert first.id in page.text
         assert "other has no journal" in page.text
         assert path in (await client.get("/find", params=first._asdict())).text
+
+
+def journalled(folder: Path) -> Endpoint:
+    """Make an endpoint with a journal on a file."""
+    url = f"sqlite:///{folder}/told.db"
+    return endpoint("shop", store=url, transport=url, journal=Journal())
+
+
+async def test_a_dead_letter_and_its_conversation_lead_to_each_other(tmp_path: Path) -> None:
+    """With attempts, errors, durations, and the reason from the letter, as `redact=` lets it be shown."""
+    shop, dead = journalled(tmp_path), letter()
+    await tell(shop, *failures(dead))
+    await store(shop, [dead])
+    assert dead.message is not None
+    path = f"/c/{conversation_key(dead.message).hex()}"
+    async with asking(dashboard(shop, auth=loopback_only(), redact=without_body)) as client:
+        (told,) = (await client.get(path, headers=JSON)).json()["messages"]
+        assert [(each["outcome"], each["attempt"], each["error"], each["duration"]) for each in told["events"]] == [
+            (RETRIED, 1, "ValueError", 1500),
+            (DUPLICATE, None, "", None),
+            (DEAD_LETTER, 2, "ValueError", 2_500_000),
+        ]
+        assert [each["exact"] for each in told["events"]] == [False, False, False]
+        assert told["events"][2]["reason"] == "ValueError: hidden by redact="
+        page = (await client.get(path)).text
+        for words in ("retried", "attempt 1, 1.5 ms: ValueError", "attempt 2, 2.5 s: ValueError", "hidden by redact="):
+            assert words in page
+        assert "-30" not in page
+        assert "best effort" in page
+        assert f'href="/dead/{dead.key}"' in page
+        assert f'href="{path}"' in (await client.get(f"/dead/{dead.key}")).text
+        found = (await client.get("/find", params={"source": "web", "id": "A-1"})).text
+        assert f'href="{path}"' in found
+        assert "attempt 2, 2.5 s: ValueError" in found
+        assert "best effort" in found
+
+
+async def test_a_dead_letter_that_is_gone_has_no_link(tmp_path: Path) -> None:
+    """It was retried or deleted; one of another endpoint is not shown either."""
+    shop, dead, foreign = journalled(tmp_path), letter(), letter("other", number=2)
+    await tell(shop, *failures(dead), entry(foreign, DEAD_LETTER, letter=foreign.key))
+    await store(shop, [foreign])
+    assert dead.message is not None
+    assert foreign.message is not None
+    async with asking(dashboard(shop, auth=loopback_only())) as client:
+        for each in (dead.message, foreign.message):
+            page = (await client.get(f"/c/{conversation_key(each).hex()}")).text
+            assert "The dead letter is gone." in page
+            assert "/dead/" not in page
+            assert "total is negative" not in page
+
+
+async def test_a_dead_letter_without_events_leads_to_its_conversation(tmp_path: Path) -> None:
+    """Its events may be too old, or were lost; without a journal there is no link."""
+    shop, dead = journalled(tmp_path), letter()
+    await tell(shop)
+    await store(shop, [dead])
+    assert dead.message is not None
+    path = f"/c/{conversation_key(dead.message).hex()}"
+    async with asking(dashboard(shop, auth=loopback_only())) as client:
+        assert path in (await client.get("/find", params={"source": "web", "id": "A-1"})).text
+    other = endpoint()
+    async with other.opened(), asking(dashboard(other, auth=loopback_only())) as client:
+        await store(other, [dead])
+        page = (await client.get(f"/dead/{dead.key}")).text
+        assert ("/c/" in page, "/find?source=web&amp;id=A-1" in page) == (False, True)
+
+
+async def test_names_that_no_sender_should_choose_are_shown(tmp_path: Path) -> None:
+    """Escaped, and whatever their characters."""
+    shop = journalled(tmp_path)
+    text = "\x00<b>\u202e" + "x" * 3000
+    odd = Message(id=text, source=text, type=text, body=b"")
+    await tell(shop, JournalEntry(message=odd, outcome=RETRIED, at=NOW, attempt=1, error=text))
+    async with asking(dashboard(shop, auth=loopback_only())) as client:
+        page = await client.get(f"/c/{conversation_key(odd).hex()}")
+        assert (page.status_code, "<b>" in page.text, "&lt;b&gt;" in page.text) == (200, False, True)
+
+
+def failures(dead: DeadLetter) -> tuple[JournalEntry, ...]:
+    """Tell of a failure, a duplicate and the end."""
+    return (
+        entry(dead, RETRIED, attempt=1, duration=1500, error="ValueError"),
+        entry(dead, DUPLICATE),
+        entry(dead, DEAD_LETTER, attempt=2, duration=2_500_000, error="ValueError", letter=dead.key),
+    )
+
+
+def entry(of: DeadLetter, outcome: str, **values: Any) -> JournalEntry:
+    """Tell one thing of a letter's message."""
+    assert of.message is not None
+    return JournalEntry(message=of.message, outcome=outcome, at=NOW, **values)
+
+
+def without_body(message: Message) -> Message:
+    """Hide what may be in the texts of errors as well."""
+    return replace(message, body=b"")
 
 
 @pytest.mark.parametrize("wrong", [{"journal": Journal()}, {"journal": True}])

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx
+import msgspec
 import pytest
 
 from onceonly import Context, Endpoint, Off, Retry, Tokens
@@ -155,6 +157,52 @@ async def test_a_letter_fixed_on_its_page_is_handled_once(opening: Any) -> None:
         assert (data["edited"]["actor"], data["edited"]["position"]) == ("ana", position)
         assert f"edited by ana, action {position}" in (await shop.client.get(f"/dead/{late['key']}")).text
         assert shop.totals == [30]
+
+
+async def test_a_letter_with_a_wrong_type_is_handled_once(opening: Any) -> None:
+    """The type is edited. Id, source and time stay, so a late copy is not handled, whichever type it has."""
+    async with opening() as shop:
+        wrong = Message(id="A-1", source="web", type="PlaceOrdr", body=b'{"order_id": "A-1", "total": 30}')
+        async with open_transport(shop.url, "shop") as transport:
+            await transport.send([Send(message=wrong, to="shop")])
+            (letter,) = await shop.letters(1)
+            fields = await shop.form(f"/act/edit?endpoint=shop&key={letter['key']}")
+            fields |= {"body": wrong.body.decode(), "message_type": "PlaceOrder"}
+            response = await shop.client.post("/act/edit", data=fields | {"step": "send"})
+            assert response.status_code == 303, response.text
+            assert await shop.outcomes(1) == ["handled"]
+            late = [wrong, msgspec.structs.replace(wrong, type="PlaceOrder")]
+            await transport.send([Send(message=each, to="shop") for each in late])
+        await shop.order("A-2", 1)
+        await until(lambda: asyncio.sleep(0, shop.handled["A-2"]), bool)
+        assert shop.handled == {"A-1": 1, "A-2": 1}
+
+
+async def test_imports_in_two_tabs_have_one_effect(opening: Any) -> None:
+    """Of a body that is not UTF-8, with two files. One of them is handled; a late copy of the old body is a mismatch."""
+    async with opening() as shop:
+        old = Message(id="A-1", source="web", type="PlaceOrder", body=b'{"order_id": "\xff", "total": 1}')
+        async with open_transport(shop.url, "shop") as transport:
+            await transport.send([Send(message=old, to="shop")])
+            (letter,) = await shop.letters(1)
+            path = f"/act/import?endpoint=shop&key={letter['key']}"
+            bodies = [b'{"order_id": "A-1", "total": %d}' % total for total in (7, 8)]
+            tabs = [await shop.form(path) | {"step": "send", "sha256": sha256(body).hexdigest()} for body in bodies]
+            calls = [
+                shop.client.post("/act/import", data=fields, files={"file": ("body", body)})
+                for fields, body in zip(tabs, bodies, strict=True)
+            ]
+            responses = await asyncio.gather(*calls)
+            sent = [int(each.headers["location"].rpartition("/")[2]) for each in responses if each.status_code == 303]
+            assert sent
+            outcomes = [outcome for position in sent for outcome in await shop.outcomes(position)]
+            assert outcomes.count("handled") == 1
+            assert shop.handled == {"A-1": 1}
+            await transport.send([Send(message=old, to="shop")])
+        path = f"/dead/{letter['key']}"
+        await until(partial(shop.client.get, path), lambda response: response.status_code == 200)
+        assert (await shop.page(path))["claim"].endswith("A retry is a payload mismatch.")
+        assert shop.handled == {"A-1": 1}
 
 
 async def test_an_unchanged_save_keeps_the_fingerprint(opening: Any) -> None:
@@ -337,6 +385,16 @@ async def test_a_payload_mismatch_is_sent_as_new_on_its_page(opening: Any) -> No
             assert await both.outcomes(1) == ["handled"]
         assert sorted(shop.totals) == [1, 2]
         await shop.letters(0)
+
+
+async def test_the_page_of_claims_names_the_commands_for_maintenance(opening: Any) -> None:
+    """As the command line named the endpoint, so that they can be copied. The dashboard runs neither of them."""
+    async with opening() as shop:
+        await shop.order("A-1", 1)
+        await until(lambda: asyncio.sleep(0, shop.handled["A-1"]), bool)
+        shop.app.name_targets(["web.shop:endpoint"])
+        page = (await shop.client.get("/claims")).text
+        assert all(f"<code>onceonly {command} web.shop:endpoint" in page for command in ("janitor", "plan"))
 
 
 async def test_a_bulk_retry_is_checked_before_its_confirmation(opening: Any) -> None:

@@ -4,17 +4,36 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
-from onceonly import Endpoint, History
+from onceonly import Endpoint, History, Journal
+from onceonly.assembly import open_transport
+from onceonly.cli.letter_lines import from_line
 from onceonly.dashboard import dashboard, loopback_only
+from onceonly.model.conversation import (
+    DEAD_LETTER,
+    DUPLICATE,
+    REDISPATCHED,
+    REFUSED_OLD,
+    RELAYED,
+    RETRIED,
+    JournalEntry,
+    conversation_key,
+)
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.ports.transport import Topology
 from tests.dashboard.axe import violations
 from tests.dashboard.hostile import LARGE, MARK, PAYLOADS, hostile
-from tests.dashboard.serving import endpoint, letter, sampled, served, store
+from tests.dashboard.serving import NOW, endpoint, letter, sampled, served, store, tell
 from tests.integrations.browser import opened_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the browser may have to be installed first
@@ -34,6 +53,8 @@ PAGES = [
     "/actions",
     "/act/retry?endpoint=shop&group=all",
     "/act/edit?endpoint=shop&key=KEY",
+    "/act/import?endpoint=shop&key=KEY",
+    "/act/export?endpoint=shop&group=all",
 ]
 ON_VIOLATION = """
 window.__reports = [];
@@ -123,6 +144,97 @@ async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder:
                     await watched.page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
                     await watched.check(url)
                     assert await violations(watched.page) == []
+
+
+def shop_with_a_journal(folder: Path) -> Endpoint:
+    """Return an endpoint whose journal is on a file."""
+    url = f"sqlite:///{folder}/journal.db"
+    return endpoint("shop", store=url, transport=url, journal=Journal())
+
+
+async def a_long_story(shop: Endpoint) -> str:
+    """Write all kinds of events, some of them for a chain of messages, and a dead letter; gives the page's path."""
+    dead = letter()
+    assert dead.message is not None
+    key = conversation_key(dead.message)
+    within = (("conversationid", "A-1"),)
+    chain = [
+        Message(id=f"{number}-{'of-a-chain-' * 5}", source="shop", type="Order", body=b"", extensions=within)
+        for number in range(14)
+    ]
+    handled = [Record(Identity("web", "A-1"), (Send(message=chain[0]),))]
+    handled += [Record(one.identity, (Send(message=following),)) for one, following in pairwise(chain)]
+    for record in handled:
+        await tell(shop, handled=[record])
+    ends: dict[str, dict[str, Any]] = {
+        RETRIED: {"attempt": 1, "duration": 1500, "error": "shop.payments.errors.GatewayDidNotAnswerInTimeError"},
+        DUPLICATE: {},
+        REDISPATCHED: {},
+        RELAYED: {},
+        REFUSED_OLD: {"error": "too_old"},
+        DEAD_LETTER: {"attempt": 8, "duration": 31_000_000, "error": "ValueError", "letter": dead.key},
+    }
+    await tell(shop, *(JournalEntry(message=dead.message, outcome=each, at=NOW, **values) for each, values in ends.items()))
+    await store(shop, [dead])
+    return f"/c/{key.hex()}"
+
+
+@pytest.mark.parametrize("page", ["conversation", "find", "letter"])
+async def test_a_story_is_right_in_each_theme_and_width(browser: Browser, folder: Path, tmp_path: Path, page: str) -> None:
+    """The tree with all kinds of events, the same events of one message, and the links between the pages."""
+    shop = shop_with_a_journal(tmp_path)
+    path = await a_long_story(shop)
+    paths = {"conversation": path, "find": "/find?source=web&id=A-1", "letter": f"/dead/{letter().key}"}
+    async with shown(shop) as (_, url):
+        for width in WIDTHS:
+            for theme in ("light", "dark"):
+                size = {"width": width, "height": 800}
+                async with opened(browser, viewport=size, color_scheme=theme, has_touch=width < 800) as watched:
+                    await watched.page.goto(url + paths[page], wait_until="networkidle")
+                    await watched.page.screenshot(path=folder / f"story-{page}-{theme}-{width}.png", full_page=True)
+                    await watched.check(url)
+                    assert await violations(watched.page) == []
+
+
+async def test_a_story_leads_from_page_to_page(browser: Browser, tmp_path: Path) -> None:
+    """Conversation, dead letter, message, and back."""
+    shop = shop_with_a_journal(tmp_path)
+    path = await a_long_story(shop)
+    async with shown(shop) as (_, url), opened(browser, java_script_enabled=False) as watched:
+        page = watched.page
+        await page.goto(url + path)
+        await expect(page.get_by_text("dead letter, attempt 8, 31.0 s: ValueError")).to_be_visible()
+        await page.get_by_role("link", name=f"Dead letter {letter().key[:12]}").click()
+        await page.get_by_role("link", name="Conversation").click()
+        await expect(page).to_have_url(url + path)
+        await page.get_by_role("link", name="A-1", exact=True).click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Find a message")
+        await page.get_by_role("link", name="Conversation").click()
+        await expect(page).to_have_url(url + path)
+
+
+async def test_a_hostile_story_does_nothing(browser: Browser, tmp_path: Path) -> None:
+    """Ids, sources, types, conversations and classes of errors are text; so are the reasons of letters."""
+    shop, letters = shop_with_a_journal(tmp_path), [hostile(text) for text in PAYLOADS]
+    messages = [(each.message, each.key) for each in letters if each.message is not None]
+    one = [replace(message, extensions=(("conversationid", "one"),)) for message, _ in messages]
+    for of in ([message for message, _ in messages], one):
+        await tell(
+            shop,
+            *(
+                JournalEntry(message=message, outcome=DEAD_LETTER, at=NOW, attempt=1, error=message.type, letter=key)
+                for message, (_, key) in zip(of, messages, strict=True)
+            ),
+        )
+    await store(shop, letters)
+    paths = [f"/c/{conversation_key(one[0]).hex()}", *(f"/c/{conversation_key(each).hex()}" for each, _ in messages)]
+    paths += [f"/find?{urlencode({'source': each.source, 'id': each.id})}" for each, _ in messages[::8]]
+    async with shown(shop) as (_, url), opened(browser, viewport={"width": 360, "height": 800}) as watched:
+        for path in paths:
+            await watched.page.goto(url + path)
+            await expect(watched.page.locator("ul.events li").first).to_contain_text("dead letter, attempt 1: ")
+            assert await watched.page.locator(MARK).count() == 0
+            await watched.check(url)
 
 
 async def test_the_theme_is_kept_and_works_without_script(browser: Browser) -> None:
@@ -230,3 +342,32 @@ async def test_a_letter_is_fixed_by_edit_without_script_and_by_keyboard(browser:
         await expect(page.get_by_role("heading", level=1)).to_have_text("Edit and retry")
         await expect(page.get_by_text("1 done, 0 kept, 0 left, of 1.")).to_be_visible()
         await app.acting.settled()
+
+
+async def test_a_body_is_exported_and_imported_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    """Without script. The file that was downloaded and changed is what is sent, byte by byte."""
+    url, changed = f"sqlite:///{tmp_path}/shop.db", tmp_path / "changed"
+    changed.write_bytes(b'{"order_id": "A-1\xc2\x85",\r\n "total": 30}\r')
+    shop = endpoint("shop", store=url, transport=url)
+    await store(shop, [letter()])
+    async with open_transport(url, "shop") as transport:
+        await transport.declare([Topology(endpoint="shop")])
+        async with shown(shop) as (_, base), opened(browser, java_script_enabled=False) as watched:
+            page = watched.page
+            await page.goto(f"{base}/dead/{letter().key}")
+            await page.get_by_role("link", name="Export").click()
+            async with page.expect_download() as downloading:
+                await page.get_by_role("button", name="Export 1").click()
+            exported = await (await downloading.value).path()
+            assert from_line(exported.read_bytes(), 1) == letter()
+            await page.goto(f"{base}/act/edit?endpoint=shop&key={letter().key}")
+            await page.get_by_role("link", name="come from a file").click()
+            await page.get_by_label("Reason").fill("the total was negative")
+            await page.get_by_label("File with the new body").set_input_files(changed)
+            await page.get_by_role("button", name="Review").click()
+            await expect(page.get_by_role("heading", name="Changes")).to_be_visible()
+            await page.get_by_label("The same file again").set_input_files(changed)
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_text("1 done, 0 kept, 0 left, of 1.")).to_be_visible()
+        (delivery,) = await transport.receive(10, 30.0)
+    assert delivery.body == changed.read_bytes()

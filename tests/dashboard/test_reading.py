@@ -14,7 +14,7 @@ from onceonly.dashboard.charts import chart
 from onceonly.dashboard.probes import ANSWER_SECONDS, LONGEST_PERIOD, SAMPLES, Outage, Probe, Sample, Sampler
 from onceonly.dashboard.risks import risks_of, settings_of
 from onceonly.dashboard.state import Level, findings_of, level_of
-from onceonly.dashboard.text import age, instant, number, size, visible
+from onceonly.dashboard.text import age, duration, instant, number, size, visible
 from onceonly.dashboard.watching import QueueState, StoreState, WatchedEndpoint
 from onceonly.model.journal import Journal, TaskRun
 from onceonly.ports.transport import Depth
@@ -290,6 +290,8 @@ def test_numbers_are_short_and_exact() -> None:
     """With their units."""
     assert [number(each) for each in (0, 1234, 12.34, 1234.5)] == ["0", "1,234", "12.3", "1,234"]
     assert [age(each) for each in (0.4, 59.9, 61, 90_000)] == ["0 s", "59 s", "1 min 1 s", "1 d 1 h"]
+    durations = [duration(each) for each in (0, 1234, 912_345, 2_500_000, 61_000_000)]
+    assert durations == ["0 ms", "1.2 ms", "912 ms", "2.5 s", "1 min 1 s"]
     assert [size(each) for each in (34, 64_000, 1_500_000)] == ["34 B", "64 kB", "1.5 MB"]
     assert [instant(each) for each in (0, -(10**18), 10**18)] == [
         "1970-01-01 00:00:00Z",

@@ -12,7 +12,7 @@ import pytest
 
 from onceonly import Context, Endpoint, Reject, Response, RetryLater, SetupError
 from onceonly.assembly import open_database, schemas
-from onceonly.cli.schema_parts import Component
+from onceonly.cli.options import Component
 from onceonly.endpoint.http_app import HttpApp
 from onceonly.model.remote import LARGEST
 from onceonly.runtime.environment import LIVE

@@ -197,6 +197,7 @@ async def a_commit_held_up_fails(url: str) -> None:
         return "booked"
 
     async with opened_behind_cutter(url) as cut:
+        cut.cutter.about = Booking.__tablename__.encode()  # the relay commits as well
         limit = timedelta(seconds=2)
         since = time.monotonic()
         late = asyncio.create_task(cut.endpoint.transact(book, idempotency_key="k", max_commit=limit))

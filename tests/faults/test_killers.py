@@ -90,13 +90,17 @@ def store() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["rabbitmq", "sql"])
-async def test_only_messages_that_kill_are_given_up(kind: str, store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "handler"),
+    [("rabbitmq", "single"), ("sql", "single"), pytest.param("rabbitmq", "batch", marks=pytest.mark.soak)],
+)
+async def test_only_messages_that_kill_are_given_up(kind: str, handler: str, store: str, tmp_path: Path) -> None:
     """Six among two hundred, two processes, no retries: 200 rows, 6 dead letters with the reason, no innocent one."""
     shutil.copy(Path(__file__).with_name("killer_program.py"), tmp_path / "killers.py")
     async with place(kind, store) as transport:
         await prepare(store, transport)
         environment = {**os.environ, "KILLERS_STORE": store, "KILLERS_TRANSPORT": transport}
+        environment |= {"KILLERS_BATCH": "1"} if handler == "batch" else {}
         command = (sys.executable, "-m", "onceonly", "run", "killers:shop", "--processes", "2")
         process = await asyncio.create_subprocess_exec(
             *command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -10,7 +10,7 @@ from sqlalchemy import MetaData, String, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from onceonly import Context, Endpoint
+from onceonly import Context, Endpoint, WorkerSettings
 from onceonly.assembly import open_database, open_dead_letters, open_transport, schemas, temporary_transport
 from onceonly.formats.cloudevents import take_apart
 from onceonly.model.identity import Identity, outgoing_id, without_instant
@@ -56,7 +56,8 @@ class OrderPaid:
 
 def shop(store: str, transport: str) -> Endpoint:
     """Make one of the workers."""
-    shop = Endpoint("shop", store=store, transport=transport, metadata=Base.metadata)
+    settings = WorkerSettings(concurrency=1)  # sixteen workers that grow need more connections than the server allows
+    shop = Endpoint("shop", store=store, transport=transport, metadata=Base.metadata, worker=settings)
 
     @shop.handler
     async def pay(order: Pay, session: AsyncSession, context: Context) -> None:

@@ -22,6 +22,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.operations.actions import ActionParts, ActionRunner, Operator, action_log_of, confirm, read_outcomes
 from onceonly.operations.editing import (
+    FILE_LIMIT,
     Edit,
     body_from_form,
     decoding_check,
@@ -321,6 +322,19 @@ async def test_an_edit_is_refused_with_a_reason_that_is_stored(shop: Shop) -> No
         (row, *_) = await shop.parts.log.recent(limit=1)
         assert (row.state, row.action, why in row.reason) == (ActionState.REFUSED, ActionKind.EDIT, True)
     assert await shop.parts.letters.count(Filter()) == len(letters)
+
+
+@pytest.mark.parametrize("before", [b"\xff", b" " * ((1 << 20) + 1)], ids=["not UTF-8", "over 1 MiB"])
+async def test_a_body_of_a_file_replaces_one_that_no_form_shows(shop: Shop, before: bytes) -> None:
+    """Any bytes, up to the limit of files, and of the transport if that is lower."""
+    found = letter_of(replace(order("A-1", 1), body=before))
+    await shop.parts.letters.add(found)
+    limit = min(FILE_LIMIT, shop.transport.traits.max_body)
+    with pytest.raises(SetupError, match=f"the limit is {limit:,}"):
+        await edit(shop.parts, ANA, found.key, Edit(body=b" " * (limit + 1)), reason="r", from_file=True)
+    action = await edit(shop.parts, ANA, found.key, Edit(body=order("A-1", 7).body), reason="r", from_file=True)
+    assert await shop.settled(action) == [ItemOutcome.HANDLED]
+    assert (shop.totals, action.done) == ([7], 1)
 
 
 async def test_a_payload_mismatch_is_sent_as_a_new_message(shop: Shop) -> None:

@@ -25,6 +25,7 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.observer import Observer, Observers, PortCall
 from onceonly.runtime.worker.worker import Worker
+from tests.one_by_one import OneByOne
 
 SHOP, SINK = "shop", "sink"
 LEASE = 30.0
@@ -33,7 +34,7 @@ FAST = WorkerSettings(wait=0.05, grace=5.0)
 Script = Callable[[Message, Resources], object]
 
 
-class ScriptedHandlers:
+class ScriptedHandlers(OneByOne):
     """Write a note, publish one event, and before that do what the script says; the script may raise or be a coroutine."""
 
     def __init__(self, script: Script | None = None, retry: Retry | None = None) -> None:

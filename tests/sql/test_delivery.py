@@ -22,10 +22,11 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters, SqlStore
+from tests.one_by_one import OneByOne
 from tests.sql.harness import Line, Order, look, message, messages, orders, session_of, statements
 
 
-class ShopHandlers:
+class ShopHandlers(OneByOne):
     """Adds an order for each message; some messages name what goes wrong with them."""
 
     def read(self, delivery: Delivery) -> Message | Unreadable:

@@ -9,7 +9,7 @@ from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.sql.dialect import Dialect
 
-DEFAULTS = {"is_busy", "insert_behind", "insert_all", "insert_last", "update_last"}
+DEFAULTS = {"has_ended", "is_busy", "insert_behind", "insert_all", "insert_last", "update_last"}
 NOTIFICATIONS = {"notify", "listen"}
 """Called only where `notifies` is true."""
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import NullPool, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import units_at_once
@@ -31,6 +31,8 @@ class Work:
 class InHandlers:
     """How many handlers are in progress, and were at most."""
 
+    enough_of = AT_ONCE
+
     def __init__(self) -> None:
         self.now = self.most = self.done = 0
         self.enough, self.all_done = asyncio.Event(), asyncio.Event()
@@ -38,7 +40,7 @@ class InHandlers:
     def __enter__(self) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
-        if self.now >= AT_ONCE:
+        if self.now >= self.enough_of:
             self.enough.set()
 
     def __exit__(self, *_: object) -> None:
@@ -127,3 +129,35 @@ def test_the_pool_of_a_users_engine_is_not_used_up() -> None:
         for name, engine in pools.items()
     }
     assert limits == {"default": 11, "small": 1, "unlimited": 20, "none": 20}
+
+
+async def test_handlers_that_take_a_connection_are_in_two_batches(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One computes while the other one waits for a statement. No handler ends before two are in progress."""
+    monkeypatch.setattr(growth, "IDLE", 2.0)  # a sample never opens a turn
+    monkeypatch.setattr(InHandlers, "enough_of", 2)
+    shop, inside = Endpoint("shop", store=server, transport=f"memory://{uuid4()}"), InHandlers()
+
+    @shop.handler
+    async def work(_: Work, _connection: AsyncConnection) -> None:
+        with inside:
+            await inside.enough.wait()
+
+    async with working(shop):
+        await inside.all_done.wait()
+    assert inside.most == 2
+
+
+async def test_a_chosen_concurrency_holds_for_connections_too(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One keeps the order of the queue."""
+    monkeypatch.setattr(growth, "IDLE", 2.0)
+    settings = WorkerSettings(concurrency=1)
+    shop, inside = Endpoint("shop", store=server, transport=f"memory://{uuid4()}", worker=settings), InHandlers()
+
+    @shop.handler
+    async def work(_: Work, connection: AsyncConnection) -> None:
+        with inside:
+            await connection.execute(text("SELECT 1"))
+
+    async with working(shop):
+        await inside.all_done.wait()
+    assert inside.most == 1

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import insert, update
+from sqlalchemy import Select, insert, update
 
 from onceonly.conformance.clock import START
 from onceonly.formats.records import encode_letter
@@ -77,6 +78,30 @@ async def test_letters_beyond_the_limit_are_not_counted(place: str, monkeypatch:
         assert (await letters.groups("shop")).complete
         monkeypatch.setattr(module, "COUNTED", 4)
         assert not (await letters.groups("shop")).complete
+
+
+async def test_endpoints_with_letters_are_listed(place: str) -> None:
+    """Each once, whatever it is called."""
+    async with stored(place) as (_, letters):
+        assert isinstance(letters, LetterIndex)
+        assert await letters.endpoints() == ()
+        for number, name in enumerate(("shop", "Shop", "billing", "shop", "a.b-c")):
+            await letters.add(letter(number, endpoint=name))
+        assert sorted(await letters.endpoints()) == ["Shop", "a.b-c", "billing", "shop"]
+
+
+async def test_few_letters_are_counted_however_far_apart_they_are(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their positions then do not show that they are few, and the query has a limit. The answer is the same."""
+    given = [letter(number) for number in range(6)]
+    async with stored(place, *given) as (_, letters):
+        await letters.remove([each.key for each in given[1:5]])
+        found = {}
+        for counted in (4, 5, 6):
+            monkeypatch.setattr(module, "COUNTED", counted)
+            found[counted] = [await letters.groups(name) for name in ("shop", "", "nobody")]
+        assert found[4] == found[5] == found[6]
+        assert [each.count for each in found[4][0].groups] == [2]
+        assert all(each.complete for each in found[4])
 
 
 async def test_a_group_selects_its_letters(place: str) -> None:
@@ -180,7 +205,7 @@ async def test_every_query_uses_an_index(place: str) -> None:
             Filter(endpoint="shop"),
             Filter(endpoint="shop", failure=failure_group(letter(1, "a failed")).key.hex()),
         )
-        queries = (
+        queries: tuple[Select[Any], ...] = (
             letters.counting("shop"),
             letters.counting(),
             letters.placing(of_endpoint, after=5000, upto=19_000, limit=100, newest=False),
@@ -188,7 +213,10 @@ async def test_every_query_uses_an_index(place: str) -> None:
             letters.placing(of_group, after=0, upto=None, limit=100, newest=True),
             letters.identifying("shop", Identity("test", "m7")),
             letters.unfilled("shop", 1000),
+            letters.spanning("shop"),
         )
+        if database.dialect.name != "postgresql":  # it always has the limit
+            queries += (letters.counting("shop", limited=False), letters.counting(limited=False))
         for query in queries:
             plan = await plan_of(database, query)
             assert not plan.scans, (str(query), plan)

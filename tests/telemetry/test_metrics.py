@@ -1,11 +1,15 @@
 """The metrics of an endpoint in a meter provider: by their names, units and buckets, and only where one keeps them."""
 
+import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
+from onceonly.model.errors import SetupError
 from onceonly.runtime.metrics import catalog
 from onceonly.runtime.metrics.observer import MetricsObserver
 from onceonly.runtime.observe.telemetry import TelemetrySubject
@@ -54,6 +58,46 @@ async def test_a_meter_provider_has_what_metrics_serves(recording: Recording, tm
         assert (point.count, tuple(point.explicit_bounds)) == (1, catalog.DURATION_BUCKETS_SECONDS)
     assert {point.attributes[catalog.ENDPOINT] for point in durations} == {"shop", "billing"}
     assert len(found[catalog.AGE.name][1]) == 2
+
+
+async def test_gauges_of_servers_are_read_at_intervals(recording: Recording, tmp_path: Path) -> None:
+    """What the queue, the store and the dead letters know, of both services. Nothing is left of it when they have stopped."""
+    reader = InMemoryMetricReader()
+    telemetry = recording.setting(meter_provider=MeterProvider([reader]), gauges=timedelta(seconds=1))
+    places = services(f"sqlite:///{tmp_path}/shop.db", f"sqlite:///{tmp_path}/queue.db", telemetry)
+    async with places.running():
+        await places.place("a")
+        await places.billed.wait()
+        while not is_read(found := points(reader)):  # noqa: ASYNC110 - the reader has no event
+            await asyncio.sleep(0.05)
+        assert set(waiting(found)) == {"shop", "billing"}
+        assert {name for name, (_, rows) in found.items() if rows} >= {
+            metric.name
+            for metric in (catalog.PENDING, catalog.DEAD_LETTERS, catalog.RETENTION, catalog.INTERVAL, catalog.POOL, catalog.UP)
+        }
+        assert {row.value for row in found[catalog.UP.name][1]} == {1}
+    assert not waiting(points(reader))
+
+
+def is_read(found: dict[str, tuple[str, list[Any]]]) -> bool:
+    """Return whether both queues and a run of maintenance were read, and nothing waits in them any more."""
+    return len(rows := waiting(found)) == 2 and not any(rows.values()) and catalog.MAINTENANCE.name in found
+
+
+def waiting(found: dict[str, tuple[str, list[Any]]]) -> dict[str, float]:
+    """Return the messages that wait, by endpoint."""
+    _, rows = found.get(catalog.QUEUE_MESSAGES.name, ("", []))
+    return {row.attributes[catalog.ENDPOINT]: row.value for row in rows if row.attributes[catalog.STATE] == "waiting"}
+
+
+def test_gauges_can_be_left_out(recording: Recording) -> None:
+    """Nothing is read then, and nothing without a meter provider."""
+    provider = MeterProvider()
+    assert recording.setting(meter_provider=provider).instrument(SUBJECT).gauges is not None
+    assert recording.setting(meter_provider=provider, gauges=None).instrument(SUBJECT).gauges is None
+    assert recording.telemetry.instrument(SUBJECT).gauges is None
+    with pytest.raises(SetupError, match=r"at least a second, not 0\.5 s"):
+        OpenTelemetry(gauges=timedelta(seconds=0.5))
 
 
 def test_nothing_is_counted_without_a_provider(recording: Recording) -> None:

@@ -13,11 +13,11 @@ import pytest
 import structlog
 from fastapi import APIRouter, FastAPI
 from opentelemetry import trace
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from onceonly import Context
+from onceonly import BatchContext, Context
 from onceonly.adapters.rabbitmq.names import TopologyNames
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.endpoint.host import host_of
@@ -30,6 +30,7 @@ from onceonly.runtime.observe.logs import JsonLines, KeyValues
 from onceonly.sql.database import open_database
 from onceonly.sql.schema import create, drop
 from onceonly.sql.store import SCHEMA
+from onceonly.telemetry.contexts import UnsampledSpan, unsampled
 from tests.servers.available import RABBITMQ, need
 from tests.telemetry.places import PlaceOrder, Services, services
 from tests.telemetry.recording import Recording, attributes, id_of, linked, parent_of, trace_of
@@ -182,6 +183,44 @@ async def test_spans_of_a_handler_are_children_of_its_process_span(recording: Re
     assert parent_of(recording.named(EVENT)[1]) == id_of(thread)
 
 
+async def test_what_a_batch_handler_sends_is_in_the_trace_of_its_message(recording: Recording, tmp_path: Path) -> None:
+    """Each message of the batch has its own process span. One that is not sampled passes its own context on."""
+    places = in_memory(recording, tmp_path)
+    sizes: list[int] = []
+    causes: dict[str, tuple[str, str]] = {}
+    all_billed = asyncio.Event()
+
+    @places.shop.handler(type="several", batch=True)
+    async def several(orders: list[dict[str, str]], batch: BatchContext) -> None:
+        sizes.append(len(orders))
+        for order, context in zip(orders, batch, strict=True):
+            context.publish(order, type="Several")
+
+    @places.billing.handler(type="Several")
+    async def bill(order: dict[str, str], context: Context) -> None:
+        message = context.message
+        causes[order["id"]] = (message.extension("causationid"), message.extension("traceparent"))
+        if len(causes) == 3:
+            all_billed.set()
+
+    off = f"00-{'c' * 32}-{'d' * 16}-00"
+    async with places.running():
+        async with places.shop.transaction() as tx:
+            for name in "ab":
+                tx.send({"id": name}, to="shop", type="several")
+            tx.send({"id": "c"}, to="shop", type="several", headers={"traceparent": off})
+        await all_billed.wait()
+        await recording.until("process billing")
+    assert sizes == [3]
+    spans = {attributes(span)["messaging.message.id"]: span for span in recording.named("process shop")}
+    created = {f"{id_of(span):016x}": span for span in recording.named("create Several")}
+    for name in "ab":
+        cause, parent = causes[name]
+        assert parent_of(created[parent.split("-")[2]]) == id_of(spans[cause])
+        assert trace_of(created[parent.split("-")[2]]) == trace_of(spans[cause])
+    assert causes["c"][1].split("-")[1] == "c" * 32
+
+
 async def test_logs_of_a_handler_have_the_ids_of_its_span(
     recording: Recording, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,6 +285,73 @@ async def test_what_is_not_sampled_records_nothing_and_stays_unsampled(tmp_path:
         await places.billed.wait()
     assert recording.names == []
     assert [(context.trace_id, context.trace_flags.sampled) for context in seen] == [(request.trace_id, False)]
+
+
+class CountingSampler(Sampler):
+    """Samples nothing, and counts the names that it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def should_sample(self, parent_context: Any, trace_id: int, name: str, *_: Any, **__: Any) -> SamplingResult:
+        """Note the name."""
+        self.asked.append(name)
+        return SamplingResult(Decision.DROP)
+
+    def get_description(self) -> str:
+        """Return its name."""
+        return "counting"
+
+
+async def test_in_a_trace_that_is_not_sampled_no_span_is_started_for_a_message(tmp_path: Path) -> None:
+    """The sampler is asked where the trace begins. A handler that fails is recorded in that trace all the same."""
+    sampler = CountingSampler()
+    recording = Recording(sampler)
+    places, fails = in_memory(recording, tmp_path), [True, False]
+
+    def fail_once(_: str) -> None:
+        if fails.pop(0):
+            raise ValueError("no stock")
+
+    places.while_billing = fail_once
+    async with places.running():
+        with recording.request() as request:
+            await places.place("a")
+        await places.billed.wait()
+    assert not {name for name in sampler.asked if name.startswith(("create", "process"))}
+    (event,) = [each.log_record for each in recording.logs.get_finished_logs()]
+    assert (event.event_name, event.trace_id) == ("messaging.process.exception", request.trace_id)
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0",
+        "00",
+        "",
+        "nonsense" * 30,
+    ],
+)
+def test_only_a_context_of_the_known_form_says_that_it_is_not_sampled(parent: str) -> None:
+    """Another version may have other flags, and what is malformed says nothing."""
+    message = Message(id="a", source="web", type="T", body=b"", extensions=(("traceparent", parent),))
+    assert unsampled(message) == ()
+
+
+@pytest.mark.parametrize("flags", ["00", "02", "fe"])
+@pytest.mark.parametrize("state", ["", "vendor=1"])
+def test_the_context_of_a_trace_that_is_not_sampled_travels_on(flags: str, state: str) -> None:
+    """With its state, and without other attributes of the message."""
+    context = (("traceparent", f"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}"),)
+    context += (("tracestate", state),) if state else ()
+    message = Message(id="a", source="web", type="T", body=b"", extensions=(("conversationid", "c"), *context))
+    span = UnsampledSpan(unsampled(message))
+    assert span.headers == context
+    found = span.get_span_context()
+    assert (f"{found.trace_id:032x}", f"{found.span_id:016x}") == (context[0][1][3:35], context[0][1][36:52])
+    assert (found.trace_flags.sampled, found.trace_state.to_header()) == (False, state)
+    assert not UnsampledSpan((("traceparent", "00-" + "z" * 49 + "-00"),)).get_span_context().is_valid
 
 
 async def test_with_links_a_handled_message_begins_a_trace(recording: Recording, tmp_path: Path) -> None:

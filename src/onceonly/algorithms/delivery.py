@@ -482,9 +482,17 @@ class GivenUp:
         """Read as ever."""
         return self._handlers.read(delivery)
 
+    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Put each message into a batch of its own."""
+        return [(message,) for message in messages]
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
+        """Fail at once."""
+        raise HandlerFailed(self._failure)
+
+    async def handle_batch(self, *_: object) -> Sequence[Decision]:
         """Fail at once."""
         raise HandlerFailed(self._failure)
 

@@ -171,27 +171,51 @@ class _Attempted(Struct, frozen=True):
 async def _handle(
     unit: Unit, admitted: frozenset[Identity], attempts: Mapping[Identity, str], ports: Ports, *, isolated: bool
 ) -> _Attempted:
-    """Run the handlers, one after another on the unit's resources."""
-    messages = [message for message in unit.found.new if message.identity in admitted]
+    """Run the handlers, one after another on the unit's resources. A handler that takes batches runs once for each batch."""
+    waiting = [*ports.handlers.batches([message for message in unit.found.new if message.identity in admitted])]
     records: list[Record] = []
     failed: list[tuple[Identity, Failure]] = []
-    for message in messages:
+    while waiting:
+        batch = waiting.pop(0)
         try:
-            response = await ports.effects.response(message)  # None but for what follows a request up
-            decision = await ports.handlers.handle(message, unit.resources, attempts.get(message.identity, ""), response)
+            decisions = await _decide(batch, unit, attempts, ports)
         except BudgetExceeded:
+            waiting.insert(0, batch)
             break
         except HandlerFailed as error:
             if not isolated:
                 raise
-            failed.append((message.identity, error.failure))
+            blamed = _blamed(batch, error)
+            failed.extend(blamed.items())
+            waiting[:0] = _again(batch, blamed)
         except (ConflictError, RetryableError) as error:
-            error.during = message.identity
+            error.during = batch[0].identity if len(batch) == 1 else None
             raise
         else:
-            records.append(_record(message, decision, unit, attempts))
-    postponed = messages[len(records) + len(failed) :]
-    return _Attempted(tuple(records), tuple(failed), tuple(message.identity for message in postponed))
+            records.extend(_record(each, made, unit, attempts) for each, made in zip(batch, decisions, strict=True))
+    postponed = tuple(message.identity for batch in waiting for message in batch)
+    return _Attempted(tuple(records), tuple(failed), postponed)
+
+
+async def _decide(batch: Sequence[Message], unit: Unit, attempts: Mapping[Identity, str], ports: Ports) -> Sequence[Decision]:
+    responses = [await ports.effects.response(message) for message in batch]  # None but for what follows a request up
+    names = [attempts.get(message.identity, "") for message in batch]
+    if len(batch) > 1:
+        return await ports.handlers.handle_batch(batch, unit.resources, names, responses)
+    return [await ports.handlers.handle(batch[0], unit.resources, names[0], responses[0])]
+
+
+def _blamed(batch: Sequence[Message], error: HandlerFailed) -> Mapping[Identity, Failure]:
+    """Give the messages of a batch that failed, as far as this is known; of one message it always is."""
+    return {batch[0].identity: error.failure} if len(batch) == 1 else error.by_message
+
+
+def _again(batch: Sequence[Message], blamed: Mapping[Identity, Failure]) -> Sequence[Sequence[Message]]:
+    """Give the batches in which the others run again, since all of it was undone: halves, if it is unknown which failed."""
+    if not blamed:
+        return batch[: len(batch) // 2], batch[len(batch) // 2 :]
+    others = [message for message in batch if message.identity not in blamed]
+    return [others] if others else []
 
 
 async def _commit(unit: Unit, records: Sequence[Record]) -> None:

@@ -31,8 +31,9 @@ from onceonly.ports.store import Store
 from onceonly.ports.transport import CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.unsubscribed import storing_counts
+from onceonly.runtime.observe.journal_recorder import recording
 from onceonly.runtime.observe.observed import observed, observed_relay
-from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.systems import Role, TransportService
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
@@ -97,6 +98,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     responders: bool = False,
     sends: bool = False,
     longest_timeout: float = 0.0,
+    at_once: int | None = None,
     environment: Environment = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
@@ -105,7 +107,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
     only `sends`, and takes no events, gets no queue: nobody would read it. `longest_timeout` is that of its handlers, in
-    seconds, where one has a longer one than the endpoint. The ports are enclosed by `observer`. Raises SetupError: an unknown
+    seconds, where one has a longer one than the endpoint. `at_once` is how many batches it handles at once, if not as many as
+    the worker's settings say. The ports are enclosed by `observer`. Raises SetupError: an unknown
     scheme, a missing driver, missing or newer tables; RetryableError when a server is away. Both name the setting it is about.
     """
     places = settings.places
@@ -116,7 +119,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             opening = open_store(settings, entities=entities, environment=environment)
             opened = await stack.enter_async_context(opening)
             if opened.expect is not None:
-                opened.expect(settings.longest_silence(longest_timeout))
+                opened.expect(settings.longest_silence(longest_timeout, at_once=at_once))
             store, dead_letters, register = opened.store, opened.dead_letters, opened.register
             transacting = open_transactions(settings, entities=entities, environment=environment)
             transactions, controls = await stack.enter_async_context(transacting)
@@ -153,6 +156,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             starts=NoStarts() if opened.starts is None else opened.starts(lasts),
         )
         await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
+        observer = await _with_journal(stack, observer, opened, endpoint=settings.name, environment=environment)
         watched = observed(ports, observer)
         has_queue = bool(events or commands) or not (sends or settings.control.processed_by)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
@@ -190,6 +194,7 @@ async def open_finishing(
         await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
         pending = required_records(settings, opened.pending)
         ports = RelayPorts(settings.name, opened.store, pending, deciding.admission, effects or NoArtifacts(), transport)
+        observer = await _with_journal(stack, observer, opened, endpoint=settings.name, environment=environment)
         yield ports if observer is None else observed_relay(ports, observer)
 
 
@@ -202,6 +207,16 @@ async def _store_counts(
     if isinstance(events, UnsubscribedEvents) and (opened.unsubscribed is not None or collect is not None):
         counting = storing_counts(events, opened.unsubscribed, collect, endpoint=endpoint, environment=environment)
         await stack.enter_async_context(counting)
+
+
+async def _with_journal(
+    stack: AsyncExitStack, observer: Observer | None, opened: OpenedStore, *, endpoint: str, environment: Environment
+) -> Observer | None:
+    """Return an observer that records in the message journal as well, if the endpoint has one."""
+    if opened.message_journal is None:
+        return observer
+    recorder = await stack.enter_async_context(recording(opened.message_journal, endpoint=endpoint, environment=environment))
+    return recorder if observer is None else Observers(observer, recorder)
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> ArtifactStore | None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.observe.outcomes import OutcomeObserver
 from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.processes.collection import frozen_start
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, side_by_side
@@ -57,6 +58,8 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     health: str | None = None
     debug: bool = False
+    freeze: bool = True
+    """Whether each process exempts what its start has made from garbage collection."""
     tells: bool = False
     """Whether each process leaves word how it finds its endpoints."""
     measures: bool = False
@@ -121,7 +124,8 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
-            async with _observed(plan, loaded, Path(counters_path).parent, index) as observer:
+            collection = frozen_start() if plan.freeze else nullcontext()
+            async with _observed(plan, loaded, Path(counters_path).parent, index) as observer, collection:
                 # each endpoint starts by itself: none waits for a server that another one needs
                 runs = [
                     host_of(endpoint).run(stop, settings=settings, observer=observer, counters=row)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from onceonly.cli.loading import load_all
 from onceonly.cli.output import say, show
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.address import Address, parse_address
@@ -56,6 +55,14 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     send_as_new: Annotated[
         bool, typer.Option("--send-as-new", help="Permit sending payload mismatches and letters without id as new messages.")
     ] = False,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--worker",
+            metavar="URL",
+            help="Address of `onceonly run --health`, for stores that do not know the processes. May be repeated.",
+        ),
+    ] = None,
     new_user: Annotated[
         str | None, typer.Option("--new-user", metavar="NAME", help="Read a password, print a line for --users, and exit.")
     ] = None,
@@ -78,6 +85,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         address = parse_address(listen)
     except ValueError as error:
         raise SetupError(f"--listen: {error}") from error
+    from onceonly.cli.loading import load_all  # noqa: PLC0415 - a usage error needs nothing of the library
+
     loaded = load_all(endpoints)
     _require("uvicorn")
     from onceonly.dashboard import dashboard as application  # noqa: PLC0415 - needs the extra
@@ -93,6 +102,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         secret=os.environ.get(SECRET) or None,
         audit_views=audit_views,
         send_as_new=send_as_new,
+        workers=worker or (),
     )
     cast("Dashboard", app).name_targets(endpoints)
     asyncio.run(_serve(app, address))

@@ -7,9 +7,7 @@ from http import HTTPStatus
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, TypeAlias
-
-import typer
+from typing import TypeAlias
 
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
@@ -20,16 +18,6 @@ from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, 
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.health_state import read_health
 from onceonly.runtime.observe.http import HealthReply, Pages, serving
-
-HealthOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--health",
-        envvar="ONCEONLY_HEALTH",
-        metavar="HOST:PORT",
-        help="Serve GET /live, /ready and /metrics here. A port alone binds to localhost.",
-    ),
-]
 
 Pulses: TypeAlias = Callable[[], Sequence[Pulse]]
 """Tells of each process whether it runs."""

@@ -1,4 +1,4 @@
-"""Dead letters as JSON Lines: every field, bodies in base64, one letter for each line."""
+"""Files with dead letters as JSON Lines."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from typing import BinaryIO
@@ -8,12 +8,10 @@ from msgspec import Struct
 
 from onceonly.cli.events import BadItem
 from onceonly.config.deduplication import is_endpoint_name
-from onceonly.formats.escaping import escape_json
+from onceonly.formats.letter_lines import FORMAT, LineHead, to_line
 from onceonly.formats.records import encode_letter
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import DeadLetters
-
-FORMAT = 1
 
 
 class ImportResult(Struct):
@@ -23,22 +21,8 @@ class ImportResult(Struct):
     known: int = 0
 
 
-class _Head(Struct, frozen=True):
-    """What a line says about itself; a line without it is read all the same."""
-
-    format: int = FORMAT
-    key: str = ""
-
-
-_encode = msgspec.json.Encoder().encode
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(LineHead).decode
 _decode_letter = msgspec.json.Decoder(DeadLetter).decode
-
-
-def to_line(letter: DeadLetter) -> bytes:
-    """Give the line of one letter, with its end."""
-    head = _encode(_Head(format=FORMAT, key=letter.key))
-    return head[:-1] + b"," + escape_json(_encode(letter)[1:].decode()).encode() + b"\n"
 
 
 def from_line(line: bytes, number: int) -> DeadLetter:
@@ -47,6 +31,10 @@ def from_line(line: bytes, number: int) -> DeadLetter:
         head = _decode_head(line)
         if head.format != FORMAT:
             raise BadItem(f"line {number} has format {head.format}, this version reads format {FORMAT}: upgrade onceonly")
+        if head.redacted:
+            raise BadItem(
+                f"line {number} has hidden fields, as the dashboard exports them: use a file of `onceonly dead export`"
+            )
         letter = _decode_letter(line)
         encode_letter(letter)  # a number that JSON can hold and a store cannot
     except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:

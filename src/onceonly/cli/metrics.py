@@ -1,13 +1,13 @@
 """`/metrics`: the numbers of all processes and the gauges, as Prometheus text. Needs the extra `prometheus`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
-from onceonly.cli.gauges import GaugeReader
+from onceonly.assembly.gauges import GaugeReader, fixed
 from onceonly.config.endpoint import Settings
 from onceonly.model.health import Pulse
 from onceonly.runtime.metrics import catalog
@@ -65,16 +65,6 @@ class MetricsPage:
         states = Counter({"running": 0, "starting": 0, "hanging": 0, "ended": 0})
         states.update(_state(pulse, self._silent) for pulse in self._pulses())
         return {(catalog.PROCESSES, (state,)): number for state, number in states.items()}
-
-
-def fixed(settings: Iterable[Settings]) -> dict[Row, float]:
-    """Return what follows from the settings of endpoints. Alerts compare gauges with it."""
-    values: dict[Row, float] = {}
-    for each in settings:
-        values[catalog.INTERVAL, (each.name,)] = each.interval.total_seconds()
-        if each.retention is not None:
-            values[catalog.RETENTION, (each.name,)] = each.retention.total_seconds()
-    return values
 
 
 def prometheus_text(rows: dict[Row, Numbers]) -> TextBody:

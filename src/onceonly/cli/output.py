@@ -1,15 +1,17 @@
-"""How the command line speaks: answers on standard output, everything else on standard error."""
+"""How the command line speaks: answers on standard output, everything else on standard error.
+
+Worker processes import this module for errors that end them. So Rich and Typer are imported when something is printed.
+"""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
-
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from onceonly.formats.escaping import escape, to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 NEGATIVE = 1
 """Exit code: the command worked, and the answer is no."""
@@ -17,40 +19,54 @@ SETUP = 2
 """Exit code: a person has to change something first."""
 
 
-def answers() -> Console:
+def answers() -> "Console":
     """Give the console of answers. Piped, it never breaks a line: other programs read it."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=10_000)
 
 
-def notices() -> Console:
+def notices() -> "Console":
     """Give the console of everything else: progress, hints, errors."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
     return Console(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
     """Tell something that is no answer, in one line."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
     notices().print(Text(escape(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
     """Print what is wrong and what to do: one line, unless the text lists several problems."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
     notices().print(Text.assemble(("error: ", "bold red"), escape(text.strip())), soft_wrap=True)
 
 
 def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
     """Complain, and end the command."""
+    import typer  # noqa: PLC0415 - see above
+
     complain(text)
     raise typer.Exit(code)
 
 
 def show_json(value: Any) -> None:
     """Print one JSON document, indented."""
+    import typer  # noqa: PLC0415 - see above
+
     typer.echo(to_json(value, indent=2))
 
 
 def show(text: str) -> None:
     """Print an answer as plain text."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
     answers().print(Text(escape(text)), soft_wrap=True)
 
 
@@ -61,8 +77,11 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     answers().print(table_of(columns, rows))
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
     """Draw a table; columns whose cells are all numbers are aligned to the right."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - see above
+
     cells = [tuple(row) for row in rows]
     table = Table(header_style="bold")
     for index, column in enumerate(columns):
@@ -73,8 +92,16 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return table
 
 
-def progress() -> Progress:
+def progress() -> "Progress":
     """Give a progress bar on standard error; nothing is drawn unless that is a terminal."""
+    from rich.progress import (  # noqa: PLC0415 - see above
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     console = notices()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

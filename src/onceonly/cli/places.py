@@ -1,24 +1,12 @@
-"""What a command is about: endpoints by `module:endpoint`, or databases by URL; and the options that all commands share."""
+"""What a command is about: endpoints by `module:endpoint`, or databases by URL."""
 
 from dataclasses import replace
-from typing import Annotated, NamedTuple, TypeAlias
-
-import typer
+from typing import NamedTuple
 
 from onceonly.cli.loading import load
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-
-StoreOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--store", envvar="ONCEONLY_STORE", metavar="URL", help="Store URL [default: the endpoint's]."),
-]
-TransportOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--transport", envvar="ONCEONLY_TRANSPORT", metavar="URL", help="Transport URL [default: the endpoint's]."),
-]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 class UrlOverrides(NamedTuple):

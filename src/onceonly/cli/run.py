@@ -1,70 +1,11 @@
-"""`onceonly run`: endpoints in supervised processes, until somebody says stop."""
+"""`onceonly run`: its options."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Sequence
-from contextlib import AsyncExitStack
-from enum import StrEnum
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import msgspec
 import typer
 
-from onceonly.assembly.documents import TOLD
-from onceonly.cli.child import ChildPlan, check, opened, work
-from onceonly.cli.debugger import Debugger
-from onceonly.cli.drain import DrainedQueue, stop_when_drained, unsent_records
-from onceonly.cli.gauges import reading_gauges
-from onceonly.cli.health import HealthOption, HealthSource, address_of, vitals_in
-from onceonly.cli.metrics import MetricsPage, can_serve_metrics, metrics_missing
-from onceonly.cli.output import refuse, say
-from onceonly.cli.places import StoreOption, TransportOption
-from onceonly.cli.reload import until_changed
-from onceonly.config.endpoint import Settings
-from onceonly.endpoint import Endpoint
-from onceonly.endpoint.host import host_of
-from onceonly.formats.log_events import EventLogger
+from onceonly.cli.options import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
 from onceonly.model.errors import SetupError
-from onceonly.model.wording import counted
-from onceonly.runtime.metrics.series import SharedSeries
-from onceonly.runtime.observe.blocked import monitored_loop
-from onceonly.runtime.observe.http import Pages
-from onceonly.runtime.observe.logs import Logs, log_to_stderr
-from onceonly.runtime.processes.child import SETUP, answer_breakpoints, new_event_loop, run_here, stopping_on_signals
-from onceonly.runtime.processes.counters import Column, SharedCounters
-from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
-from onceonly.runtime.worker.worker import run_all, side_by_side
-
-HANGS = 2
-"""A process whose event loop has not turned for half the time after which it is killed is told to hang."""
-CLOSE_SECONDS = 5.0
-"""Seconds a child gets on top of its workers' grace time, to close what it has open."""
-
-_log = EventLogger(logging.getLogger("onceonly"))
-
-
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """From which level on entries are logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-LogLevelOption = Annotated[
-    LogLevel, typer.Option(help="Lowest level to log. At debug, each run of a handler is logged with its duration.")
-]
 
 
 def run(  # noqa: PLR0913 - one parameter for each option
@@ -77,7 +18,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "--concurrency",
             "-c",
             min=1,
-            help="Batches in work at once, for each endpoint in each process [default: 1, more while handlers wait].",
+            help="Batches in work at once, for each endpoint in each process [default: 1 or 2, more while handlers wait].",
         ),
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file in this directory tree changes.")] = False,
@@ -86,6 +27,9 @@ def run(  # noqa: PLR0913 - one parameter for each option
         bool,
         typer.Option("--debug", help="Run in this process, for breakpoint(): no time limits, and nothing restarts it."),
     ] = False,
+    freeze: Annotated[
+        bool, typer.Option(help="Exempt objects that exist after the start from garbage collection in worker processes.")
+    ] = True,
     log_format: Annotated[LogFormat, typer.Option(help="Log as text, or as one JSON object for each line.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
@@ -104,165 +48,18 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
     if drain and (reload or processes > 1 or health is not None):
         raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
+    from onceonly.cli.child import ChildPlan  # noqa: PLC0415 - a wrong option is reported before the library is imported
+    from onceonly.cli.work.run import run_plan  # noqa: PLC0415 - the same
+
     plan = ChildPlan(
         names=tuple(endpoints),
         concurrency=concurrency,
         store=store,
         transport=transport,
         json_logs=log_format is LogFormat.JSON,
-        log_level=log_level,
+        log_level=log_level.value,  # plain data: a worker process that reads it must not import Typer
         health=health,
         debug=debug,
+        freeze=freeze,
     )
-    log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
-    if debug:
-        run_here(partial(_debug, plan))
-        return
-    with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
-        if drain:
-            left: list[str] = []
-            run_here(lambda stop: _drain(plan, stop, counters, left))
-            if left:
-                refuse(f"not drained: {'; '.join(left)}")
-        else:
-            raise typer.Exit(_supervise(plan, counters, reload=reload))
-
-
-def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> int:
-    loaded = plan.load()
-    address = address_of(plan.health, loaded)
-    measures = address is not None and can_serve_metrics()
-    plan = msgspec.structs.replace(plan, tells=address is not None, measures=measures)
-    grace = max(settings.worker.grace for _, settings in loaded)
-    watchdog = max(host_of(endpoint).handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
-    supervisor = Supervisor(
-        work,
-        (plan, TOLD),  # as it is when a child starts
-        processes=counters.rows,
-        counters=counters,
-        watchdog=watchdog,
-        grace=grace + CLOSE_SECONDS,
-        on_event=_tell,
-    )
-    names = [endpoint.name for endpoint, _ in loaded]
-    desk = HealthSource(names, supervisor.pulses, vitals_in(counters.path.parent), patience=watchdog / HANGS, progress=watchdog)
-
-    async def answering() -> int:
-        async with AsyncExitStack() as stack:
-            pages: Pages = {"/metrics": metrics_missing}
-            if measures:
-                series = stack.enter_context(SharedSeries(counters.path.parent, counters.rows))
-                subscribed = [(settings, endpoint.topology().events) for endpoint, settings in loaded]
-                gauges = await stack.enter_async_context(reading_gauges(subscribed))
-                silent = watchdog / HANGS
-                page = MetricsPage(series, [each for _, each in loaded], supervisor.pulses, silent=silent, gauges=gauges)
-                pages = {"/metrics": page}
-            await stack.enter_async_context(desk.open(address, pages))
-            return await _until_signal(loaded, supervisor, desk, reload=reload)
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(answering())
-
-
-async def _until_signal(
-    loaded: Sequence[tuple[Endpoint, Settings]],
-    supervisor: Supervisor,
-    desk: HealthSource,
-    *,
-    reload: bool,
-) -> int:
-    """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
-    told, hurry = asyncio.Event(), asyncio.Event()
-    with stopping_on_signals(told, hurry.set):
-        desk.stopping = told.is_set
-        if not await check(loaded, told):
-            return 0
-        if not reload:
-            return await supervisor.run(told, hurry)
-        while True:
-            code = await _until_changed(supervisor, told, hurry)
-            if told.is_set():
-                return code
-
-
-async def _until_changed(supervisor: Supervisor, told: asyncio.Event, hurry: asyncio.Event) -> int:
-    """Run the program as it is now, until a file changes or a person says so; an unfit program is not tried again before."""
-    over = asyncio.Event()
-    watching = [asyncio.ensure_future(_set_after(over, cause)) for cause in (told.wait(), _change())]
-    try:
-        code = await supervisor.run(over, hurry)
-        if code == SETUP and not over.is_set():
-            _log.error("program cannot start, waiting for a file change")
-        await over.wait()
-    finally:
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
-    return code
-
-
-async def _set_after(event: asyncio.Event, cause: Awaitable[object]) -> None:
-    await cause
-    event.set()
-
-
-async def _change() -> None:
-    """Return when a file has changed, and say which."""
-    _log.info("program reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
-
-
-async def _debug(plan: ChildPlan, stop: asyncio.Event) -> None:
-    """Run in the main thread of this process, which has the terminal. A breakpoint may block the event loop for any time."""
-    answer_breakpoints(Debugger(stop))
-    loaded = plan.load()
-    if await check(loaded, stop):
-        await side_by_side([host_of(each).run(stop, settings=settings, observer=Logs()) for each, settings in loaded])
-
-
-async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
-    """Work until the queues are empty; adds what is left all the same, in words."""
-    loaded, row = plan.load(), counters.row(0)
-    queues = [DrainedQueue(settings, endpoint.topology().events) for endpoint, settings in loaded]
-    # checked in the event loop that does the work: an engine of the user's belongs to one loop
-    if not await check(loaded, stop):
-        return
-    async with opened(loaded, row, Logs(), stop) as runners:
-        drained = asyncio.create_task(stop_when_drained(queues, stop, row))
-        try:
-            with monitored_loop():
-                await run_all(runners, stop)
-            delayed = await drained
-            unsent = await unsent_records([settings for _, settings in loaded])
-        finally:
-            drained.cancel()
-    numbers = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
-    say("drained: " + ", ".join(f"{number} {name}" for name, number in (numbers | {"not yet due": delayed}).items()))
-    if delayed:
-        left.append(f"{delayed} not yet due (retries and delayed messages): drain again when they are due")
-    if unsent:
-        when = "drain again later, the relay sends records that are older than relay_after"
-        left.append(f"{counted(unsent, 'record')} with unsent messages: {when}")
-
-
-def _tell(event: ChildEvent) -> None:
-    """Log what happens to the processes."""
-    fields = {"child": event.index, "pid": event.pid}
-    match event.kind:
-        case ChildEventKind.UNFIT:
-            _log.error("process ended: set-up is wrong", extra=fields)
-        case ChildEventKind.DIED:
-            _log.warning("process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
-        case ChildEventKind.UNRESPONSIVE:
-            _log.error("process killed: event loop blocked", extra=fields)
-        case ChildEventKind.STUCK:
-            _log.error("process killed: handler did not end in time", extra=fields)
-        case ChildEventKind.KILLED:
-            _log.warning("process killed: did not stop in time", extra=fields)
-        case ChildEventKind.HURRIED:
-            _log.warning("process killed: second signal", extra=fields)
-        case ChildEventKind.STARTED:
-            _log.info("process started", extra=fields)
-        case ChildEventKind.REPLACED:
-            _log.info("process replaced", extra=fields)
-        case ChildEventKind.STOPPED:
-            _log.info("process stopped", extra=fields)
+    raise typer.Exit(run_plan(plan, processes=processes, reload=reload, drain=drain))

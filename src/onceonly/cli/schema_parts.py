@@ -1,29 +1,18 @@
 """What `onceonly schema` is about: the databases, services and folders that a place uses, and what each is used as."""
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from onceonly.assembly import shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
+from onceonly.cli.options import Component
 from onceonly.cli.output import say
 from onceonly.cli.places import UrlOverrides, is_url
 from onceonly.config.location import Location, read_url
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
-
-
-class Component(StrEnum):
-    """What a place is used as."""
-
-    STORE = "store"
-    TRANSPORT = "transport"
-    DOCUMENTS = "documents"
-    BLOBS = "blobs"
-    HTTP = "http"
-    JOURNAL = "journal"
 
 
 class SchemaPart(NamedTuple):

@@ -112,13 +112,14 @@ class Settings:
         """How long the janitor rests between two rounds."""
         return self.janitor_interval or default_interval(self.retention or timedelta(days=1))
 
-    def longest_silence(self, longest_timeout: float = 0.0) -> float:
+    def longest_silence(self, longest_timeout: float = 0.0, *, at_once: int | None = None) -> float:
         """Tell for how many seconds its transactions in a database may be without a statement, and nothing is wrong.
 
         A handler ends, or its process does, within time-out and grace; those of other units may hold the event loop meanwhile.
+        There are `at_once` units, by default as many as the worker's settings say.
         """
         worker = self.worker
-        handling = worker.budget + worker.at_once * (max(self.timeout, longest_timeout) + worker.grace)
+        handling = worker.budget + (at_once or worker.at_once) * (max(self.timeout, longest_timeout) + worker.grace)
         if self.makes_things or (self.plan.tokens is not None and not self.plan.tokens_in_store):
             handling += PREPARATION_SECONDS
         return max(handling, self.max_commit.total_seconds()) + MARGIN_SECONDS

@@ -16,7 +16,13 @@ class Journal(Struct, frozen=True, kw_only=True):
 
     Events are kept for `keep` at least, and for half as long again at most while a worker or `onceonly janitor` runs. They are
     in four tables, of which one is written at a time for half of `keep`. When it has about `rows` rows, no more events are
-    written until the next table is due. It is off by default. It needs a SQL store. It contains no bodies and no header values.
+    written until the next table is due. It is off by default. It needs a SQL store. It contains no bodies, no header values and
+    no texts of errors.
+
+    What is handled and sent is recorded in the transaction that handles the message. Retries, duplicates, dead letters and what
+    a relay sends are recorded about a second later, so a process that is killed may lose some of them.
+
+    All endpoints of a database share the tables. If they differ, the longest `keep` holds for all. The others log a warning.
     """
 
     keep: timedelta = timedelta(days=1)

@@ -21,8 +21,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     event loop they cost less, but a handler that blocks stops everything else there. By default they run in the event loop
     under `onceonly run`, where only other handlers use it, and in threads in any other program.
 
-    Without `concurrency` one batch is handled at once, and up to `max_concurrency` smaller ones while handlers wait for
-    something else than the store. Each needs a database connection. Only SQL servers allow it, and only without entities.
+    Without `concurrency` one batch is handled at once, or two if a handler takes a connection: it waits for each of its
+    statements. Up to `max_concurrency` smaller ones are handled at once while handlers wait for something else than the store.
+    Each needs a database connection. Only SQL servers allow several, and only without entities.
     """
 
     batch_size: int = 100
@@ -39,7 +40,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def at_once(self) -> int:
-        """How many batches are handled at once while no handler waits."""
+        """How many batches are handled at once while no handler waits, as far as these settings say."""
         return self.concurrency or 1
 
     def problems(self) -> tuple[str, ...]:

@@ -51,11 +51,13 @@ class TransportSuite(Suite):
     """The rules of a transport. Override `open_transport`.
 
     `quiet` is the number of seconds without a message that prove that none arrives. `destinations` is the number of endpoints
-    that one call sends to. Set it above what one request of the system names, if that is limited.
+    that one call sends to. Set it above what one request of the system names, if that is limited. `late_suspects` is the number
+    of messages, of 12 that arrive while a receive is cancelled, that the system may mark as if their receiver had died.
     """
 
     quiet: ClassVar[float] = 0.0
     destinations: ClassVar[int] = 3
+    late_suspects: ClassVar[int] = 0
 
     def open_transport(self) -> AbstractAsyncContextManager[TransportSubject]:
         """Open a transport without queues for one rule, and clean up afterwards."""
@@ -268,10 +270,11 @@ class TransportSuite(Suite):
     async def test_a_cancelled_receive_loses_nothing(self) -> None:
         """A message that a cancelled `receive` was taking is delivered to another receiver.
 
-        It is not a suspect, and no lease has to end first.
+        It is not a suspect, with `late_suspects` exceptions, and no lease has to end first.
         """
         async with self.open_transport() as subject:
             await _declare(subject)
+            suspects = 0
             for turns in range(12):
                 waiting = asyncio.create_task((await subject.transport()).receive(MANY, AGES_SECONDS))
                 await steps(5)
@@ -280,8 +283,10 @@ class TransportSuite(Suite):
                 waiting.cancel()
                 await asyncio.wait([waiting, putting])
                 got = waiting.result() if not waiting.cancelled() else await self._take(await subject.transport())
-                assert (ids_of(got), [each.suspect for each in got]) == ([f"m{turns}"], [False])
+                assert ids_of(got) == [f"m{turns}"]
+                suspects += got[0].suspect
                 await (await subject.transport()).ack(got)
+            assert suspects <= self.late_suspects
 
     async def test_receivers_never_share_a_delivery(self) -> None:
         """When receivers compete, each message is delivered to exactly one of them."""

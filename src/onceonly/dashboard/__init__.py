@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.model.errors import DriverMissing, SetupError
 
-if missing := [name for name in ("starlette", "jinja2") if find_spec(name) is None]:
+if missing := [name for name in ("starlette", "jinja2", "python_multipart") if find_spec(name) is None]:
     raise DriverMissing(f"{' and '.join(missing)}: not installed. Run: pip install 'onceonly[dashboard]'")
 
 from onceonly.dashboard.access import (
@@ -23,6 +23,7 @@ from onceonly.dashboard.app import Access, Dashboard, Options
 from onceonly.dashboard.gate import FormTokens, check_hosts
 from onceonly.dashboard.links import check_links
 from onceonly.dashboard.redaction import check_redact
+from onceonly.dashboard.workers import check_workers
 from onceonly.endpoint import Endpoint
 from onceonly.model.message import Message
 
@@ -43,6 +44,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     secret: str | bytes | None = None,
     audit_views: bool = False,
     send_as_new: bool = False,
+    workers: Sequence[str] = (),
 ) -> "ASGIApp":
     """Return an ASGI application that shows these endpoints. Mount it under any prefix, or serve it alone.
 
@@ -58,6 +60,8 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
     * `secret`: at least 16 characters, the same in each process that serves the dashboard. A single process needs none.
     * `audit_views`: whether an action is stored when a user opens the body of a dead letter.
     * `send_as_new`: whether a payload mismatch, or a dead letter without identity, can be sent as a new message.
+    * `workers`: addresses of `onceonly run --health`, such as "http://10.0.0.5:8080", from which the processes of endpoints are
+      read whose store does not know them. Each is asked for `/ready` every 10 seconds. Needs the extra `http`.
 
     It starts to read the endpoints' places at the first request, or at the start of its lifespan. Raises SetupError.
     """
@@ -68,7 +72,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         )
     _check(endpoints, auth)
     access = Access(auth, check_roles(roles), check_hosts(hosts), read_only)
-    options = Options(check_redact(redact), check_links(links or {}), audit_views, send_as_new)
+    options = Options(check_redact(redact), check_links(links or {}), audit_views, send_as_new, check_workers(workers))
     return Dashboard(endpoints, access, FormTokens(secret), options=options)
 
 

@@ -39,13 +39,26 @@ from onceonly.dashboard.gate import (
     protect,
     read_form,
     read_query,
+    read_upload,
 )
 from onceonly.dashboard.probes import Probe, Sampler
 from onceonly.dashboard.reading import SharedResults
 from onceonly.dashboard.redaction import Redact
 from onceonly.dashboard.rendering import STATIC, THEME_COOKIE, THEMES, Frame, Page, render_html, render_json, static_file
-from onceonly.dashboard.views import actions, conversation, letters, messages, overview, settings
+from onceonly.dashboard.views import (
+    actions,
+    confirming,
+    conversation,
+    editing,
+    exporting,
+    importing,
+    letters,
+    messages,
+    overview,
+    settings,
+)
 from onceonly.dashboard.watching import WatchedEndpoint
+from onceonly.dashboard.workers import WorkerAddress
 from onceonly.endpoint import Endpoint
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import OnceOnlyError
@@ -64,13 +77,17 @@ _log = EventLogger(logging.getLogger("onceonly.dashboard"))
 
 
 class Route(NamedTuple):
-    """A path with one method, and the role that it needs. `writes` is False where nothing but a cookie changes."""
+    """A path with one method, and the role that it needs. `writes` is False where nothing but a cookie changes.
+
+    `uploads` if its form has a file.
+    """
 
     method: str
     path: str
     role: str
     view: View
     writes: bool = False
+    uploads: bool = False
 
     @property
     def pattern(self) -> Pattern[str]:
@@ -99,10 +116,12 @@ class Options(NamedTuple):
     links: Mapping[str, str] = NOTHING
     audit_views: bool = False
     send_as_new: bool = False
+    workers: Sequence[str] = ()
 
 
 DEFAULT_OPTIONS = Options()
 SEND_AS_NEW = "/act/new"
+EXPORT = "/act/export"
 
 
 class Dashboard:
@@ -124,14 +143,16 @@ class Dashboard:
         self.targets: Mapping[str, str] = {}
         self.tokens = tokens
         self.environment = environment
-        self.watched = {each.settings.name: WatchedEndpoint(each, environment) for each in endpoints}
+        workers = [WorkerAddress(url, environment) for url in options.workers]
+        self.watched = {each.settings.name: WatchedEndpoint(each, environment, workers) for each in endpoints}
         self.auditor = Auditor(access.auth.method, environment.clock)
         self.acting = Acting(self.auditor)
         self.nonces = Nonces()
         self.results = SharedResults(environment.timer)
+        asking: list[Probe[Any, Any]] = [each.probe for each in workers]
         resuming = [] if access.read_only else [self._resuming(watched) for watched in self.watched.values()]
         self.sampler = Sampler(
-            [probe for watched in self.watched.values() for probe in watched.probes] + resuming,
+            [probe for watched in self.watched.values() for probe in watched.probes] + asking + resuming,
             closing=[watched.close for watched in self.watched.values()],
         )
         self.routes = tuple(
@@ -229,7 +250,7 @@ class Dashboard:
             return await route.view(ask)
         except Refused as refused:
             if route.writes and ask.method == "POST":
-                await actions.report_refused(ask, refused)
+                await confirming.report_refused(ask, refused)
             raise
 
     def _written(self, page: Page, frame: Frame, *, wants_json: bool) -> Response:
@@ -270,10 +291,13 @@ class Dashboard:
         route, params = found
         if route.role not in roles:
             raise Refused(HTTPStatus.FORBIDDEN, f"This needs the role {route.role!r}, which user {user.name} does not have.")
-        query, form = read_query(scope.get("query_string", b"")), dict[str, list[str]]()
+        query, form, files = read_query(scope.get("query_string", b"")), dict[str, list[str]](), dict[str, bytes]()
         if method == "POST":
             check_origin(headers)
-            form = await read_form(headers, receive)
+            if route.uploads:
+                form, files = await read_upload(headers, receive)
+            else:
+                form = await read_form(headers, receive)
             self.tokens.check(form.get(TOKEN, [""])[0], user.name, path)
         self.sampler.start(self.environment.clock.now())
         return Ask(
@@ -287,6 +311,7 @@ class Dashboard:
             params=params,
             query=query,
             form=form,
+            files=files,
             scope=scope,
             now=self.environment.clock.now(),
             refreshing=REFRESH in headers,
@@ -314,7 +339,7 @@ class Dashboard:
 
         own = {route.path for route in self.routes if route.method == "GET" and route.role in ask.roles}
         nav = tuple((path, title) for path, title in NAVIGATION if path in own)
-        return Frame(ask.base, ask.path, ask.theme, ask.user, ask.roles, nav, token, ask.now)
+        return Frame(ask.base, ask.path, ask.theme, ask.user, ask.roles, nav, token, ask.now, exports=EXPORT in own)
 
 
 NAVIGATION = (
@@ -346,17 +371,21 @@ def routes() -> tuple[Route, ...]:
         Route("GET", "/actions/{name}/{position}", VIEW, actions.action),
         Route("POST", "/actions/{name}/{position}/stop", RETRY, actions.stop, writes=True),
         Route("POST", "/actions/{name}/{position}/restore", DELETE, actions.restore_letters, writes=True),
-        Route("GET", "/act/retry", RETRY, actions.ask_first, writes=True),
-        Route("POST", "/act/retry", RETRY, actions.act, writes=True),
-        Route("GET", "/act/delete", DELETE, actions.ask_first, writes=True),
-        Route("POST", "/act/delete", DELETE, actions.act, writes=True),
-        Route("GET", "/act/force", FORCE, actions.ask_first, writes=True),
-        Route("POST", "/act/force", FORCE, actions.act, writes=True),
-        Route("GET", "/act/edit", EDIT, actions.edit_form, writes=True),
-        Route("POST", "/act/edit", EDIT, actions.save_edit, writes=True),
+        Route("GET", "/act/retry", RETRY, confirming.ask_first, writes=True),
+        Route("POST", "/act/retry", RETRY, confirming.act, writes=True),
+        Route("GET", "/act/delete", DELETE, confirming.ask_first, writes=True),
+        Route("POST", "/act/delete", DELETE, confirming.act, writes=True),
+        Route("GET", "/act/force", FORCE, confirming.ask_first, writes=True),
+        Route("POST", "/act/force", FORCE, confirming.act, writes=True),
+        Route("GET", "/act/edit", EDIT, editing.edit_form, writes=True),
+        Route("POST", "/act/edit", EDIT, editing.save_edit, writes=True),
+        Route("GET", "/act/import", EDIT, importing.import_form, writes=True),
+        Route("POST", "/act/import", EDIT, importing.import_body, writes=True, uploads=True),
+        Route("GET", EXPORT, BODY, confirming.ask_first, writes=True),
+        Route("POST", EXPORT, BODY, exporting.export, writes=True),
         Route("GET", "/metrics", VIEW, _metrics),
-        Route("GET", SEND_AS_NEW, EDIT, actions.ask_first, writes=True),
-        Route("POST", SEND_AS_NEW, EDIT, actions.act, writes=True),
+        Route("GET", SEND_AS_NEW, EDIT, confirming.ask_first, writes=True),
+        Route("POST", SEND_AS_NEW, EDIT, confirming.act, writes=True),
         Route("GET", "/static/{name}", VIEW, _static),
         Route("POST", "/theme", VIEW, _choose_theme),
     )

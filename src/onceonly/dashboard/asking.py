@@ -34,6 +34,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     params: Mapping[str, str]
     query: Mapping[str, Sequence[str]]
     form: Mapping[str, Sequence[str]]
+    files: Mapping[str, bytes]
     scope: Mapping[str, Any]
     now: int
     refreshing: bool = False

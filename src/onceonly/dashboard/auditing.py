@@ -26,6 +26,8 @@ KINDS: Mapping[str, ActionKind] = {
     "edit": ActionKind.EDIT,
     "new": ActionKind.SEND_AS_NEW,
     "restore": ActionKind.RESTORE,
+    "export": ActionKind.EXPORT,
+    "import": ActionKind.EDIT,
 }
 """The actions by the last part of the path of their form."""
 

@@ -50,7 +50,7 @@ def preview(body: bytes) -> Preview:
 def shown_headers(headers: Headers) -> tuple[tuple[tuple[str, str], ...], int]:
     """Return at most 200 headers, those with secrets hidden, and how many there are. Earlier failures are left out."""
     listed = [pair for pair in headers if pair[0] != RAW_HEADER and attribute_of(pair[0]) != HISTORY]
-    shown = [(name, HIDDEN if _is_secret(name) else value) for name, value in listed[:SHOWN_HEADERS]]
+    shown = [(name, HIDDEN if is_secret(name) else value) for name, value in listed[:SHOWN_HEADERS]]
     return tuple(shown), len(listed)
 
 
@@ -59,7 +59,8 @@ def shown_traceback(text: str) -> tuple[str, bool]:
     return (text, False) if len(text) <= SHOWN_TRACEBACK else (text[-SHOWN_TRACEBACK:].partition("\n")[2], True)
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Return whether the value of a header with this name is hidden."""
     return bool(_SECRET.search(name)) or attribute_of(name) == TOKEN
 
 

@@ -3,15 +3,17 @@
 import hmac
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import Response
 
 from onceonly.model.errors import SetupError
+from onceonly.operations.editing import FILE_LIMIT
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -30,12 +32,15 @@ HEADERS = {
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 MOST_FORM_BYTES = 4 << 20
+MOST_UPLOAD_BYTES = FILE_LIMIT + (64 << 10)
+"""Bytes of a form with a file."""
 MOST_FIELDS = 50
 MOST_QUERY_BYTES = 8192
 TOKEN_SECONDS = 8 * 3600
 TOKEN = "token"  # noqa: S105 - the name of a field
 _SHORTEST_SECRET = 16
 _TYPE = "application/x-www-form-urlencoded"
+_UPLOAD_TYPE = "multipart/form-data"
 
 
 class Refused(Exception):
@@ -113,16 +118,56 @@ async def read_form(headers: Headers, receive: Any) -> dict[str, list[str]]:
     """Read a form: at most 4 MiB and 50 fields, UTF-8. Raises Refused."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Send the form as {_TYPE}.")
-    body = bytearray()
+    return _fields(await _content(receive, MOST_FORM_BYTES), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+class Upload(NamedTuple):
+    """The fields and the files of a form, by their names. The names of files are ignored."""
+
+    fields: dict[str, list[str]]
+    files: dict[str, bytes]
+
+
+async def read_upload(headers: Headers, receive: Any) -> Upload:
+    """Read a form with files: at most 16 MiB and 50 parts, as RFC 7578 defines it. Raises Refused."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != _UPLOAD_TYPE:
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Send the form as {_UPLOAD_TYPE}.")
+    limits: dict[str, Any] = {"max_files": MOST_FIELDS, "max_fields": MOST_FIELDS, "max_part_size": MOST_FORM_BYTES}
+    try:
+        form = await MultiPartParser(headers, _parts(receive, MOST_UPLOAD_BYTES), **limits).parse()
+    except MultiPartException as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, error.message) from error
+    found = Upload({}, {})
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            found.fields.setdefault(name, []).append(value)
+        elif value.filename:  # without a name, no file was chosen
+            found.files[name] = await value.read()
+    await form.close()
+    if not found.fields and not found.files:
+        raise Refused(HTTPStatus.BAD_REQUEST, "The form has no fields.")
+    return found
+
+
+async def _content(receive: Any, most: int) -> bytes:
+    """Read the body of a request. Raises Refused."""
+    return b"".join([part async for part in _parts(receive, most)])
+
+
+async def _parts(receive: Any, most: int) -> AsyncGenerator[bytes, None]:
+    """Read the body of a request part by part. Raises Refused."""
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise Refused(HTTPStatus.BAD_REQUEST, "The form ended early.")
-        body += message.get("body", b"")
-        if len(body) > MOST_FORM_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is larger than 4 MiB.")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The form is larger than {most >> 20} MiB.")
+        yield part
         if not message.get("more_body"):
-            return _fields(bytes(body), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
 
 
 def read_query(raw: bytes) -> dict[str, list[str]]:

@@ -10,12 +10,15 @@ from msgspec import Struct
 
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.runtime.environment import Environment
+from onceonly.sql.read_limit import limited_reads
 
 SAMPLES = 720
 """Samples that a probe keeps: an hour, when it reads every 5 seconds."""
 SLOW_SECONDS = 0.25
 LONGEST_PERIOD = 60.0
 ANSWER_SECONDS = 2.0
+SERVER_SECONDS = ANSWER_SECONDS + 1
+"""Seconds after which a server ends a read that was given up and is still executed."""
 OPEN_SECONDS = 10.0
 """Seconds that opening may take: a connection with TLS to a server far away."""
 
@@ -36,6 +39,14 @@ class Outage(Struct, frozen=True):
     reason: str
     since: int
     is_setup: bool = False
+
+
+@asynccontextmanager
+async def answering() -> AsyncIterator[asyncio.Timeout]:
+    """Give up what is read inside after 2 s. Raises TimeoutError."""
+    with limited_reads(SERVER_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS) as limit:
+            yield limit
 
 
 class Probe(Generic[_Opened, _Value]):
@@ -91,13 +102,13 @@ class Probe(Generic[_Opened, _Value]):
         return self._rounds
 
     async def _once(self, opened: _Opened) -> bool:
-        timer, answering = self._environment.timer, asyncio.timeout(ANSWER_SECONDS)
+        timer, limit = self._environment.timer, None
         began = timer.seconds()
         try:
-            async with answering:
+            async with answering() as limit:
                 value = await self._read(opened)
         except (RetryableError, SetupError, OSError, TimeoutError) as error:
-            if answering.expired():
+            if limit is not None and limit.expired():
                 self._adapt(ANSWER_SECONDS)  # or a server that is too slow would be asked as often as a fast one
             await self._failed(error)
             return False

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from msgspec import Struct
 from starlette.responses import Response
 
-from onceonly.dashboard.text import age, clock, instant, machine_time, number, size, visible
+from onceonly.dashboard.text import age, clock, duration, instant, machine_time, number, size, visible
 from onceonly.formats.escaping import to_json
 
 THEMES = ("system", "light", "dark")
@@ -45,7 +45,10 @@ class Verbatim(str):
 
 
 class Frame(NamedTuple):
-    """What is around a page: the prefix, the theme, the user with the roles, links to the pages, and the tokens of forms."""
+    """What is around a page: the prefix, the theme, the user with the roles, links to the pages, and the tokens of forms.
+
+    `exports` is whether the user can export letters.
+    """
 
     base: str
     path: str
@@ -55,6 +58,7 @@ class Frame(NamedTuple):
     nav: tuple[tuple[str, str], ...]
     token: Any
     now: int
+    exports: bool = False
 
 
 def render_html(page: Page, frame: Frame) -> Response:
@@ -97,6 +101,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"age": age, "clock": clock, "instant": instant, "iso": machine_time, "number": number, "size": size}
-    environment.filters.update(filters | {"segment": _segment})
+    environment.filters.update(filters | {"duration": duration, "segment": _segment})
     environment.globals["THEMES"] = THEMES
     return environment

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.dashboard.probes import Outage, Probe
-from onceonly.dashboard.watching import COUNTED, MOST, StoreState, WatchedEndpoint
+from onceonly.dashboard.watching import COUNTED, MOST, WatchedEndpoint
 from onceonly.model.durations import in_words
 from onceonly.model.wording import counted
 
@@ -47,7 +47,15 @@ def level_of(watched: WatchedEndpoint, findings: tuple[Finding, ...]) -> Level:
 
 def findings_of(watched: WatchedEndpoint, now: int) -> tuple[Finding, ...]:
     """List what needs attention, the worst first."""
-    found = [*_outages(watched), *_handlers(watched), *_queue(watched), *_store(watched, now), *_letters(watched)]
+    parts = (
+        _outages(watched),
+        _handlers(watched),
+        _queue(watched),
+        _store(watched, now),
+        _processes(watched),
+        _letters(watched),
+    )
+    found = [finding for part in parts for finding in part]
     return tuple(sorted(found, key=lambda finding: finding.level is not Level.FAILING))
 
 
@@ -120,7 +128,6 @@ def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
             reason="it never ran, so expired data is not deleted",
             advice="Start a worker, or run `onceonly janitor`.",
         )
-    yield from _processes(watched, state)
     for trouble in state.journal.troubles(now) if state.journal is not None else ():
         yield Finding(
             part=trouble.part,
@@ -138,12 +145,24 @@ def _store(watched: WatchedEndpoint, now: int) -> Iterator[Finding]:
         )
 
 
-def _processes(watched: WatchedEndpoint, state: StoreState) -> Iterator[Finding]:
-    processes = state.processes or ()
+def _processes(watched: WatchedEndpoint) -> Iterator[Finding]:
+    state = watched.store.value
+    if state is None or watched.store.outage is not None:
+        return
+    processes = watched.processes or ()
     running = [each for each in processes if not each.is_stale]
     queue = watched.queue.value
     waits = queue is not None and queue.depth is not None and queue.depth.waiting > 0
-    if state.processes is not None and not running and (processes or waits):
+    for each in watched.workers if state.processes is None else ():
+        if each.probe.outage is not None:
+            yield Finding(
+                part="processes",
+                level=Level.DEGRADED,
+                reason=each.probe.outage.reason,
+                advice="Start `onceonly run --health` there, or correct workers=. Its processes are unknown until it answers.",
+                since=each.probe.outage.since,
+            )
+    if watched.processes is not None and not running and (processes or waits):
         last = f", the last one {in_words(round(min(each.age for each in processes)))} ago" if processes else ""
         yield Finding(
             part="processes",

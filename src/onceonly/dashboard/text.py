@@ -49,6 +49,14 @@ def age(seconds: float) -> str:
     return f"{max(0, int(seconds))} s" if seconds < 60 else in_words(seconds)  # noqa: PLR2004 - a minute
 
 
+def duration(microseconds: int) -> str:
+    """Write the duration of a handler: milliseconds below a second, else as an age."""
+    if microseconds < 1_000_000:  # noqa: PLR2004 - a second
+        return f"{number(microseconds / 1000)} ms"
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.1f} s" if seconds < 60 else in_words(seconds)  # noqa: PLR2004 - a minute
+
+
 def size(count: int) -> str:
     """Write a number of bytes."""
     value = float(count)

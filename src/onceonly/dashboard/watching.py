@@ -15,6 +15,7 @@ from onceonly.assembly.operations import OpenedOperations, open_operations
 from onceonly.config.endpoint import Settings
 from onceonly.dashboard.probes import Probe
 from onceonly.dashboard.reading import KeptOpen
+from onceonly.dashboard.workers import WorkerAddress
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
@@ -90,8 +91,9 @@ class HandledRate:
 class WatchedEndpoint:
     """One endpoint of the dashboard, with its probes."""
 
-    def __init__(self, endpoint: Endpoint, environment: Environment) -> None:
+    def __init__(self, endpoint: Endpoint, environment: Environment, workers: Sequence[WorkerAddress] = ()) -> None:
         self.endpoint = endpoint
+        self.workers = workers
         self._handled_rate = HandledRate()
         self.settings: Settings = endpoint.settings
         self.environment = environment
@@ -116,6 +118,16 @@ class WatchedEndpoint:
     def probes(self) -> list[Probe[Any, Any]]:
         """All of its probes."""
         return [self.queue, self.store, self.letters]
+
+    @property
+    def processes(self) -> tuple[ProcessState, ...] | None:
+        """Those that run it: by its store, else by the addresses of `workers=`. None if it is unknown."""
+        state = self.store.value
+        if state is not None and state.processes is not None:
+            return state.processes
+        if not any(each.probe.value is not None for each in self.workers):
+            return None
+        return tuple(process for each in self.workers for process in each.processes(self.name))
 
     @cached_property
     def topology(self) -> Topology:

@@ -1,17 +1,10 @@
-"""`onceonly demo`: the words around a run."""
+"""`onceonly demo`: its options."""
 
-import asyncio
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from onceonly.demo.flights import load, sends, totals
 from onceonly.demo.options import Deduplication, Options
-from onceonly.demo.run import Result, run
-from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
-from onceonly.formats.escaping import to_json
-from onceonly.model.wording import counted
 
 
 def demo(  # noqa: PLR0913 - one parameter for each option
@@ -57,44 +50,6 @@ def demo(  # noqa: PLR0913 - one parameter for each option
         blobs=blobs,
         seed=seed,
     )
-    result = _watched(options)
-    if as_json:
-        print(to_json(result.numbers()))  # noqa: T201 - the answer
-    else:
-        _tell(result, options)
-    raise typer.Exit(0 if passed(result, options) else 1)
+    from onceonly.demo.showing import run_and_show  # noqa: PLC0415 - a wrong option is reported before SQLAlchemy is imported
 
-
-def passed(result: Result, options: Options) -> bool:
-    """Tell whether a run showed what it should."""
-    numbers = result.numbers()
-    if options.deduplicates:
-        return not any(numbers[name] for name in MUST_BE_ZERO)
-    return numbers["duplicated"] > 0
-
-
-def _watched(options: Options) -> Result:
-    found = load(options.flights)
-    deliveries = len(sends(found, options.seed))
-    view = View(Console(stderr=True), options, deliveries=deliveries)
-    with view.live:
-        return asyncio.run(run(found, options, view.show))
-
-
-def _tell(result: Result, options: Options) -> None:
-    console = Console()
-    console.print(miles_table(totals(load(options.flights)), result.remains.miles))
-    console.print()
-    console.print(findings_table(result.numbers(), options))
-    console.print()
-    console.print(_verdict(result, options))
-
-
-def _verdict(result: Result, options: Options) -> str:
-    if options.deduplicates:
-        if passed(result, options):
-            return f"[bold green]Exactly once[/], through {result.kills} kills."
-        return "[bold red]The promise is broken[/]: see the red numbers."
-    if passed(result, options):
-        return f"[bold yellow]As expected[/]: without deduplication, {counted(result.findings.duplicated, 'message')} repeated."
-    return "[bold red]The control run shows no duplicates[/], so it proves nothing: try more kills."
+    raise typer.Exit(0 if run_and_show(options, as_json=as_json) else 1)

@@ -7,12 +7,13 @@ from onceonly.endpoint.endpoint import Endpoint
 from onceonly.formats.bodies import message
 
 if TYPE_CHECKING:
+    from onceonly.endpoint.batch import BatchContext
     from onceonly.endpoint.outgoing import Outgoing
     from onceonly.endpoint.transactions import Transaction
 
-__all__ = ["Context", "Endpoint", "Outgoing", "Transaction", "message"]
+__all__ = ["BatchContext", "Context", "Endpoint", "Outgoing", "Transaction", "message"]
 
-_LATER = {"Outgoing": "outgoing", "Transaction": "transactions"}
+_LATER = {"BatchContext": "batch", "Outgoing": "outgoing", "Transaction": "transactions"}
 """What is imported when it is asked for: nobody needs it to define an endpoint."""
 
 

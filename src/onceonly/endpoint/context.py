@@ -31,7 +31,7 @@ NOWHERE = ContextPorts()
 class Context(Sending):
     """One handler's view of its message. Valid until the handler ends."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it has from its endpoint, by name
         self,
         envelopes: MessageBuilder,
         message: Message,
@@ -40,15 +40,17 @@ class Context(Sending):
         attempt: str = "",
         places: ContextPorts = NOWHERE,
         repeats: bool = False,
+        in_batch: bool = False,
     ) -> None:
         """Serve one message, and send on behalf of the endpoint of `envelopes`; `now` is in milliseconds since 1970.
 
-        `repeats`: this message may be handled and committed more than once.
+        `repeats`: this message may be handled and committed more than once. `in_batch`: its handler takes batches.
         """
         self._endpoint = envelopes.endpoint
         self._message = message
         self._now = now
         self._since = message.instant if repeats else None
+        self._in_batch = message if in_batch else None
         self._envelopes = envelopes
         self._effects: list[Effect] = []
         self._attempt = attempt
@@ -125,7 +127,7 @@ class Context(Sending):
     def _capture(self, body: object, wish: SendOptions, *, follows: Headers = ()) -> None:
         if self._ended:
             raise InvalidEffect("the context was used after its handler ended: send messages while the handler runs")
-        origin = Origin(self._message.identity, len(self._effects), self._since)
+        origin = Origin(self._message.identity, len(self._effects), self._since, self._in_batch)
         cause = (*self._cause(wish), *follows)
         send = self._envelopes.seal(body, wish, origin, now=self._now, cause=cause, incoming=self._message.headers)
         self._effects.append(send)

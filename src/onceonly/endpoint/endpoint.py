@@ -65,7 +65,7 @@ class Endpoint:
     * `presence`: whether each process reports every 10 seconds to a SQL store that it runs, for `onceonly status`.
     * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
     * `telemetry`: traces, such as `OpenTelemetry()` of `onceonly.telemetry`.
-    * `journal`: a journal of handled and sent messages in a SQL store, such as `Journal()`. Default: none.
+    * `journal`: a journal of what happens to messages, in a SQL store, such as `Journal()`. Default: none.
     * `lifespan`: a factory of an async context manager. It is called with the endpoint, entered before providers and worker
       start, and left after they stopped.
 
@@ -144,7 +144,7 @@ class Endpoint:
     def handler(self, function: _Function, /) -> _Function: ...
     @overload
     def handler(
-        self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ...
+        self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ..., batch: bool = ...
     ) -> Callable[[_Function], _Function]: ...
     @overload
     def handler(
@@ -156,13 +156,14 @@ class Endpoint:
         retry: Retry | None = ...,
         timeout: float | None = ...,
     ) -> Callable[[_Function], _Function]: ...
-    def handler(
+    def handler(  # noqa: PLR0913 - one for each option
         self,
         function: Any = None,
         *,
         type: str | None = None,  # noqa: A002 - the CloudEvents name
         retry: Retry | None = None,
         timeout: float | None = None,
+        batch: bool = False,
         entity: Any = None,
         key: Any = None,
     ) -> Any:
@@ -171,6 +172,11 @@ class Endpoint:
         The class of the first parameter selects the messages. `type` is the name of the message type. The other parameters
         are injected by their annotations. `retry` and `timeout` (seconds) override the endpoint's. A `def`
         handler has a time limit only if it runs in a thread (`WorkerSettings.def_handlers`).
+
+        With `batch`, the handler takes a list of messages, such as `list[PlaceOrder]`, on a SQL store: those of its type that a
+        worker has received together, at most `WorkerSettings.batch_size`. `BatchContext` has the context of each. Every message
+        keeps its own effects, retries and dead letter: when a batch fails, its work is undone, and its messages run again by
+        halves, until only those that fail have failed. `timeout` is for the whole batch.
 
         With `entity`, each message changes one entity of that class. `key` is the message's field that has the entity's key,
         or a function that returns the key for a message: a str, an int, a UUID or an enum of these.
@@ -185,7 +191,7 @@ class Endpoint:
 
         def register(function: _Function) -> _Function:
             self._registered.handlers.append(
-                RegisteredHandler(self._function(function, frame), type, retry, timeout, entity, key)
+                RegisteredHandler(self._function(function, frame), type, retry, timeout, entity, key, batch)
             )
             return function
 

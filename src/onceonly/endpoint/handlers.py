@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from onceonly.config.endpoint import MAX_HOPS
+from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, group, set_aside
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
@@ -33,6 +34,7 @@ from onceonly.model.errors import (
     RetryableError,
 )
 from onceonly.model.expiry import expiry_text
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
 from onceonly.model.record import Decision
@@ -96,6 +98,7 @@ class EndpointHandlers:
         """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere."""
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
+        self._batched = frozenset(name for name, each in plans.handlers.items() if each.is_batch)
         self._rules = rules
         self._surroundings = environment
         self._made = made
@@ -140,6 +143,10 @@ class EndpointHandlers:
             return error.failure.reason
         return ""
 
+    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Group messages by runs of handlers: those of a batch handler together, all others alone."""
+        return group(messages, self._batched) if self._batched else [(message,) for message in messages]
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
@@ -152,15 +159,47 @@ class EndpointHandlers:
         plan = self._plans.handlers.get(message.type)
         if plan is None:
             raise failed(FailureKind.REJECTED, self._no_handler(message.type))
+        if plan.is_batch:
+            (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
+            return decision
+        context = self._context(plan, message, attempt, response)
+        await self._take(plan, resources, _decode(plan, message), context)
+        return decision_of(context)
+
+    async def handle_batch(
+        self,
+        messages: Sequence[Message],
+        resources: Resources,
+        attempts: Sequence[str],
+        responses: Sequence[Response | None],
+    ) -> Sequence[Decision]:
+        """Run the batch handler that takes these messages, all of one type. Raises HandlerFailed, as `handle`."""
+        plan = self._plans.handlers[messages[0].type]
+        contexts: list[Context] = []
+        bodies: list[object] = []
+        failures: dict[Identity, Failure] = {}
+        for message, attempt, response in zip(messages, attempts, responses, strict=True):
+            try:
+                contexts.append(self._context(plan, message, attempt, response))
+                bodies.append(_decode(plan, message))
+            except HandlerFailed as error:
+                failures[message.identity] = error.failure
+        if failures:  # nobody has done anything yet: the handler runs without them
+            raise failed_in_batch(failures)
+        await self._take(plan, resources, bodies, BatchContext(contexts, bodies))
+        return [decision_of(context) for context in contexts]
+
+    def _context(self, plan: HandlerPlan, message: Message, attempt: str, response: Response | None) -> Context:
+        """Make the context of a message. Raises HandlerFailed for one that is not to be handled."""
         if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
         now, repeats = self._surroundings.clock.now(), self._rules.repeats
         if message.expires and message.expires <= now:
             raise failed(FailureKind.REJECTED, expired(message))
         places = self._reach._replace(response=response)
-        context = Context(self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats)
-        _, decision = await self._take(plan, resources, context)
-        return decision
+        return Context(
+            self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch
+        )
 
     async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
         """Run the responder of an operation, which the message is named after; gives what it returned as well.
@@ -169,17 +208,17 @@ class EndpointHandlers:
         """
         plan = self._plans.responders[message.type]
         context = Context(self._envelopes, message, now=self._surroundings.clock.now())
-        return await self._take(plan, resources, context)
+        left = await self._take(plan, resources, _decode(plan, message), context)
+        return left, decision_of(context)
 
-    async def _take(self, plan: HandlerPlan, resources: Resources, context: Context) -> tuple[object, Decision]:
-        """Run one handler, within its time; gives what it returned, and what it decided."""
-        body = _decode(plan, context.message)
+    async def _take(self, plan: HandlerPlan, resources: Resources, body: object, context: Context | BatchContext) -> object:
+        """Run one handler, within its time; gives what it returned. Its context is closed then."""
         thread = self._thread(plan, context)
         run = HandlerRun(self._limits, self._timeout(plan))
         try:
             async with resources.attempt():
                 given = resources if thread is None else ThreadResources(resources, thread)
-                left = await run(self._run(plan, body, given, context))
+                return await run(self._run(plan, body, given, context))
         except (HandlerFailed, RetryableError, ConflictError) as error:  # the store's, and what `_run` made of the user's
             if run.expired and (isinstance(error, HandlerFailed) or _is_left(thread)):
                 raise self._out_of_time(plan, thread) from error
@@ -193,8 +232,7 @@ class EndpointHandlers:
                 raise  # `q` in `onceonly run --debug` is not the message's failure
             raise blame(plan.function, error) from error
         finally:
-            decision = decision_of(context)
-        return left, decision
+            _close(context)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Decide by the handler's own retry policy, or the endpoint's."""
@@ -209,11 +247,11 @@ class EndpointHandlers:
         plan = self._plans.handlers.get(message.type)
         return "" if plan is None else plan.function.path
 
-    async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context) -> object:
+    async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context | BatchContext) -> object:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt, its task and its time."""
-        made: dict[Any, object] = {**self._made, Context: context}
+        made: dict[Any, object] = {**self._made, context.__class__: context}
         work = None
-        if plan.entity is not None:
+        if plan.entity is not None and isinstance(context, Context):
             work = plan.entity.open(context.message, body, resources)
             made[plan.entity.kind] = work.entity
         if plan.providers:
@@ -229,18 +267,20 @@ class EndpointHandlers:
                 raise blame(plan.function, error) from error
         if work is not None:
             work.save(left)
+        if isinstance(context, BatchContext) and (failures := set_aside(context, plan.function)):
+            raise failed_in_batch(failures)
         return left
 
     def _timeout(self, plan: HandlerPlan) -> float:
         return (plan.timeout or self._rules.timeout) if self._rules.is_limited else inf
 
-    def _thread(self, plan: HandlerPlan, context: Context) -> HandlerThread | None:
+    def _thread(self, plan: HandlerPlan, context: Context | BatchContext) -> HandlerThread | None:
         """Give the thread for a handler, if it runs in one."""
         if plan.is_async or not self._rules.threads:
             return None
         leave = min(LEAVE_SECONDS, self._rules.grace / 2)  # the event loop waits for the end of a run for `grace`
         thread = HandlerThread(plan.function.path, seconds=self._timeout(plan), leave=leave)
-        thread.on_expiry(lambda _: close(context))
+        thread.on_expiry(lambda _: _close(context))
         return thread
 
     def _out_of_time(self, plan: HandlerPlan, thread: HandlerThread | None) -> HandlerFailed | HandlerAbandoned | HandlerStuck:
@@ -270,6 +310,13 @@ def expired(message: Message) -> str:
     """Return the reason of the dead letter of a message that has expired."""
     before = f", after {message.attempts} failed attempts" if isinstance(message, ReceivedMessage) and message.attempts else ""
     return f"expired at {expiry_text(message.expires)}{before}, and was not handled. A retry of this dead letter handles it"
+
+
+def _close(context: Context | BatchContext) -> None:
+    if isinstance(context, BatchContext):
+        close_batch(context)
+    else:
+        close(context)
 
 
 def _is_left(thread: HandlerThread | None) -> bool:
@@ -311,7 +358,7 @@ async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, 
 
 async def _call_inside(plan: HandlerPlan, body: object, made: dict[Any, object], resources: Resources) -> object:
     """Call the handler inside its middleware; gives what the handler returned."""
-    context: Any = made[Context]
+    context: Any = made[BatchContext if plan.is_batch else Context]
     return await through(
         plan.middleware,
         context,

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import enlist, units_at_once, wire
+from onceonly.assembly.gauges import GaugeLoop
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.config.location import scheme_of
@@ -51,6 +52,8 @@ from onceonly.runtime.worker.worker import Runner, Worker, run_all
 if TYPE_CHECKING:
     from onceonly.endpoint.endpoint import Endpoint, Lifespan
 
+WAITING_AT_ONCE = 2
+"""Batches at once where handlers wait for each of their statements. One of them computes while the other one waits."""
 UNKNOWN = Traits(lease=None, max_body=256 * 1024, orders_keys=True)
 """What is assumed of a transport that tells nothing before it is opened."""
 _Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
@@ -178,11 +181,14 @@ class Host:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, maintenance = settings.worker.grace, settings.relay_after, ports.maintenance
         self._use_counters(ports, counters)
-        spans = self._instruments_of(settings) or NO_TASK_SPANS
+        instruments = self._instruments_of(settings)
+        spans = instruments or NO_TASK_SPANS
         janitor = MaintenanceLoop(ports, grace=grace, environment=environment, spans=spans) if maintenance.has_tasks else None
         ask = janitor.ask if janitor is not None else lambda: None
-        most = units_at_once(settings, entities=any(each.entity is not None for each in self._registered.handlers))
-        working = Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask, most=most)
+        plans = self._plan(settings, sends=True)
+        most = units_at_once(settings, entities=plans.work_on_entities)
+        least = _at_once(settings, plans)
+        working = Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask, least=least, most=most)
         worker: Runner = working
         if maintenance.drops is not None:
             in_store = maintenance.tokens is None
@@ -197,6 +203,8 @@ class Host:
             )
         if janitor is not None:
             runners.append(janitor)
+        if instruments is not None and instruments.gauges is not None:
+            runners.append(GaugeLoop(settings, plans.events, instruments.gauges, environment=environment))
         return tuple(runners)
 
     async def run(
@@ -378,6 +386,7 @@ class Host:
             entities=plans.work_on_entities,
             responders=responders,
             sends=plans.sends,
+            at_once=_at_once(chosen, plans),
         )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
@@ -407,6 +416,13 @@ class Host:
             for problem in settings.retention_problems(each.retry, each.timeout):
                 raise InvalidHandler(f"endpoint {self.name!r} cannot start: handler {each.function.name}: {problem}")
         return plans
+
+
+def _at_once(settings: Settings, plans: Plans) -> int:
+    """Return how many batches a worker handles at once, also while no handler waits for something else than the store."""
+    if settings.worker.concurrency is not None or not plans.take_connections:
+        return settings.worker.at_once
+    return min(WAITING_AT_ONCE, units_at_once(settings, entities=plans.work_on_entities))
 
 
 def host_of(endpoint: "Endpoint") -> Host:

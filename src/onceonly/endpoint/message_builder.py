@@ -67,11 +67,14 @@ class Origin(NamedTuple):
 
     `instant` is what its instant counts from: None for the sender's clock. Where one message may be handled and committed twice
     it must be the incoming message's, so that both runs send the same ids; with 0, for none, the id contains no instant.
+
+    `in_batch` is the incoming message if its handler takes batches: the handler then runs in the traces of several messages.
     """
 
     identity: Identity
     position: int
     instant: int | None = None
+    in_batch: Message | None = None
 
 
 class MessageBuilder:
@@ -150,7 +153,7 @@ class MessageBuilder:
             claimed = (INSTANT, str(instant or max(due, now)))
         headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
         if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
-            cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded)))
+            cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded), origin.in_batch))
         message = Message(
             id=id_,
             source=self.endpoint,

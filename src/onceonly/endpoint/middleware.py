@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from onceonly.endpoint.batch import BatchContext
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.signatures import Function
 from onceonly.model.errors import InvalidHandler
@@ -16,6 +17,8 @@ class MiddlewarePlan(NamedTuple):
 
     function: Function
     arguments: Mapping[str, Any]
+    is_for_batches: bool = False
+    """Whether it accepts the BatchContext of a batch handler."""
 
 
 class _Layer:
@@ -62,7 +65,7 @@ class _Layer:
 
 
 async def through(
-    layers: Sequence[MiddlewarePlan], context: Context, find: Callable[[Any], object], handler: CallNext
+    layers: Sequence[MiddlewarePlan], context: Context | BatchContext, find: Callable[[Any], object], handler: CallNext
 ) -> object:
     """Run a handler inside these, the first one outermost. Returns what the handler returned, None if it did not run."""
     left: object = None

@@ -5,9 +5,10 @@ Everything that is wrong is found here, before anything runs, and reported at on
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from types import MappingProxyType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
+from onceonly.endpoint.batch import BatchContext
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
 from onceonly.endpoint.message_builder import Subscribers
@@ -42,6 +43,8 @@ class HandlerPlan(NamedTuple):
     """What runs around it, the outermost first."""
     is_command: bool = False
     """Whether its messages are declared as commands, so that the endpoint does not subscribe to them."""
+    is_batch: bool = False
+    """Whether it takes a list of messages."""
 
     @property
     def is_async(self) -> bool:
@@ -58,6 +61,8 @@ class Plans(NamedTuple):
     """Those that execute what other services ask for, by operation."""
     sends: bool = False
     """Whether messages are only sent here, so that there need be no handlers."""
+    take_connections: bool = False
+    """Whether any handler takes a connection, and so waits for the database during each of its statements."""
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -95,6 +100,7 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     layers = tuple(layer for each in middleware if (layer := _plan_middleware(each, available, offer, problems)) is not None)
     found = _by_type(handlers, available, offer, problems)
     responding = _by_type(responders, available, offer, problems)
+    problems += _not_for_batches(layers, found.values())
     if layers:
         found = {name: _inside(layers, each, available) for name, each in found.items()}
         responding = {name: _inside(layers, each, available) for name, each in responding.items()}
@@ -109,7 +115,8 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
         lines = "".join(f"\n  * {problem}" for problem in problems)
         raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
     process = tuple(each for each in available.ordered if each.scope is Scope.PROCESS)
-    return Plans(found, process, responding, sends=only_sends)
+    connections = any(offer.is_connection(kind) for each in found.values() for kind in each.arguments.values())
+    return Plans(found, process, responding, sends=only_sends, take_connections=connections)
 
 
 def _by_type(
@@ -151,25 +158,59 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
         wrong += registered.retry.problems()
     if registered.timeout is not None and not 0 < registered.timeout < float("inf"):
         wrong.append(f"timeout must be a number of seconds above 0, not {registered.timeout}")
-    type_, codec = (None, None) if signature.problems else _plan_body(signature.parameters, registered.type, wrong)
+    parameters = _of_items(signature.parameters, wrong) if registered.batch else signature.parameters
+    type_, codec = (None, None) if signature.problems or parameters is None else _plan_body(parameters, registered.type, wrong)
+    if registered.batch:
+        wrong += _problems_of_batch(registered, offer)
     others = () if signature.problems else signature.parameters[1:]
     is_async = function.flavour is CallStyle.COROUTINE
     rule, entity = EntityRule(registered.entity, registered.key), None
-    if rule != EntityRule(None, None) and codec is not None:
-        message = signature.parameters[0].annotation
+    if rule != EntityRule(None, None) and codec is not None and parameters is not None:
+        message = parameters[0].annotation
         entity = plan_entity(rule, message, others, is_offered=offer.entities, wrong=wrong)
     takers = [each.name for each in others if rule.kind is not None and takes(each.annotation, rule.kind)]
     others = tuple(each for each in others if each.name not in takers)
-    arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong))
-    problems += [f"handler {function.name}: {each}" for each in wrong]
-    if wrong or type_ is None or codec is None:
-        return None
+    context = BatchContext if registered.batch else Context
+    arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong, context=context))
     needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
+    if registered.batch:
+        wrong += _of_one_message(needed)
+    problems += [f"handler {function.name}: {each}" for each in wrong]
+    if wrong or type_ is None or codec is None or parameters is None:
+        return None
     if entity is not None:
         arguments[takers[0]] = entity.kind
-    is_command = message_kind(signature.parameters[0].annotation) == "command"
+    is_command = message_kind(parameters[0].annotation) == "command"
     planned = HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
-    return planned._replace(is_command=is_command)
+    return planned._replace(is_command=is_command, is_batch=registered.batch)
+
+
+def _of_items(parameters: tuple[Parameter, ...], wrong: list[str]) -> tuple[Parameter, ...] | None:
+    """Return the parameters of a batch handler with the class of one message in the place of their list; None if it is none."""
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return parameters
+    first = parameters[0]
+    kinds = get_args(first.annotation)
+    if get_origin(first.annotation) not in (list, Sequence) or len(kinds) != 1:
+        wrong.append(
+            f"its first parameter, {first.name}, receives the messages of a batch and must be a list of their class, such as "
+            f"list[PlaceOrder], not {words(first.annotation)}"
+        )
+        return None
+    return (first._replace(annotation=kinds[0]), *parameters[1:])
+
+
+def _problems_of_batch(registered: RegisteredHandler, offer: Offer) -> Iterable[str]:
+    if registered.entity is not None or registered.key is not None:
+        yield "batch=True and entity= exclude each other: each message of an entity has its own unit"
+    if not offer.asynchronous & SQL.asynchronous:
+        yield "batch=True needs a SQL store: on this one, a unit has one message"
+
+
+def _of_one_message(providers: Iterable[ProviderPlan]) -> Iterable[str]:
+    for each in providers:
+        if Context in each.arguments.values():
+            yield f"provider {each.function.name} asks for the Context of one message, and a batch has several"
 
 
 def _plan_middleware(function: Function, providers: Providers, offer: Offer, problems: list[str]) -> MiddlewarePlan | None:
@@ -178,13 +219,21 @@ def _plan_middleware(function: Function, providers: Providers, offer: Offer, pro
     first = signature.parameters[:_OWN_PARAMETERS]
     if function.flavour is not CallStyle.COROUTINE:
         wrong.append("it must be an `async def` function")
-    if not wrong and (len(first) < _OWN_PARAMETERS or first[0].annotation not in (Context, inspect.Parameter.empty)):
+    accepted = _alternatives(first[0].annotation) if first else ()
+    is_for_batches = BatchContext in accepted
+    others = [each for each in accepted if each is not BatchContext]
+    if not wrong and (len(first) < _OWN_PARAMETERS or others not in ([Context], [inspect.Parameter.empty])):
         wrong.append("its first two parameters must be the Context and call_next: async def NAME(context, call_next, ...)")
     arguments: dict[str, Any] = {}
     if not wrong:
         arguments = dict(_plan_arguments(signature.parameters[_OWN_PARAMETERS:], providers, offer, is_async=True, wrong=wrong))
     problems += [f"middleware {function.name}: {each}" for each in wrong]
-    return None if wrong else MiddlewarePlan(function, arguments)
+    return None if wrong else MiddlewarePlan(function, arguments, is_for_batches)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the only one."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _inside(layers: tuple[MiddlewarePlan, ...], plan: HandlerPlan, providers: Providers) -> HandlerPlan:
@@ -192,6 +241,16 @@ def _inside(layers: tuple[MiddlewarePlan, ...], plan: HandlerPlan, providers: Pr
     kinds = [*plan.arguments.values(), *(kind for layer in layers for kind in layer.arguments.values())]
     needed = tuple(each for each in providers.needed_by(kinds) if each.scope is Scope.MESSAGE)
     return plan._replace(middleware=layers, providers=needed)
+
+
+def _not_for_batches(layers: Iterable[MiddlewarePlan], plans: Iterable[HandlerPlan]) -> Iterable[str]:
+    batched = next((each.function.name for each in plans if each.is_batch), "")
+    for layer in layers if batched else ():
+        if not layer.is_for_batches:
+            yield (
+                f"middleware {layer.function.name}: handler {batched} takes batches. Annotate the first parameter with "
+                "Context | BatchContext: it runs once for a batch"
+            )
 
 
 def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:
@@ -238,13 +297,22 @@ def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[st
 
 
 def _plan_arguments(
-    parameters: Iterable[Parameter], providers: Providers, offer: Offer, *, is_async: bool, wrong: list[str]
+    parameters: Iterable[Parameter],
+    providers: Providers,
+    offer: Offer,
+    *,
+    is_async: bool,
+    wrong: list[str],
+    context: type = Context,
 ) -> Iterable[tuple[str, type]]:
     own, other = (offer.asynchronous, offer.synchronous) if is_async else (offer.synchronous, offer.asynchronous)
     for name, annotation, has_default in parameters:
-        kind = providers.find(annotation) or (Context if annotation is Context else offer.match(annotation, own))
+        kind = providers.find(annotation) or (context if annotation is context else offer.match(annotation, own))
         if kind is not None:
             yield name, kind
+        elif annotation in (Context, BatchContext):
+            taken = "several messages, with batch=True" if context is BatchContext else "one message, without batch=True"
+            wrong.append(f"{name}: the handler takes {taken}: ask for {context.__name__}, not {words(annotation)}")
         elif offer.match(annotation, other) is not None:
             instead = f"is for {'def' if is_async else 'async def'} handlers; here ask for {offer.words(own)}"
             wrong.append(f"{name}: {words(annotation)} {instead}")
@@ -253,7 +321,7 @@ def _plan_arguments(
             entities = '; work on an entity: @handler(entity=..., key="...")' if offer.entities else ""
             wrong.append(f"{name}: {words(annotation)} is available on SQL stores only{instead}{entities}")
         elif not has_default:
-            wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, Context", providers))
+            wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, {context.__name__}", providers))
 
 
 def _unfilled(name: str, annotation: Any, offered: str, providers: Providers) -> str:

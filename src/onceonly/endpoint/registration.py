@@ -25,6 +25,7 @@ class RegisteredHandler(NamedTuple):
     timeout: float | None
     entity: Any = None
     key: Any = None
+    batch: bool = False
 
 
 class RegisteredProvider(NamedTuple):

@@ -150,7 +150,7 @@ def take_apart(headers: Headers, body: bytes) -> Event:
         else:
             others.append((key, value))
     content_type = content_types[0] if content_types else ""
-    if _is_structured(content_type):
+    if is_structured(content_type):
         document, body = parse_structured(body)
         attributes |= {key: value for key, value in document.items() if key not in _OWN}
     else:
@@ -221,7 +221,8 @@ def _text(name: str, raw: msgspec.Raw) -> str:
 
 
 @lru_cache(100)
-def _is_structured(content_type: str) -> bool:
+def is_structured(content_type: str) -> bool:
+    """Return whether a body of this content type is read as a whole CloudEvent, with its attributes."""
     return content_type.split(";", maxsplit=1)[0].strip().lower() == STRUCTURED
 
 

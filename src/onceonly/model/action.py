@@ -18,6 +18,7 @@ class ActionKind(StrEnum):
     DELETE = "delete"
     RESTORE = "restore"
     OPEN = "open body"
+    EXPORT = "export"
 
 
 class ActionState(StrEnum):

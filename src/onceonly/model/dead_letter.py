@@ -35,9 +35,12 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """The key of this dead letter, 32 hexadecimal digits. It is the same for every copy with the same body."""
-        endpoint = self.endpoint.encode()
         if self.message is None:
             flat = [part.encode() for pair in self.headers for part in pair]
-            return hash_of(endpoint, b"delivery", *flat, self.body).hex()
-        message = self.message
-        return hash_of(endpoint, b"message", message.source.encode(), message.id.encode(), message.fingerprint).hex()
+            return hash_of(self.endpoint.encode(), b"delivery", *flat, self.body).hex()
+        return letter_key(self.endpoint, self.message)
+
+
+def letter_key(endpoint: str, message: Message) -> str:
+    """Return the key of the dead letter that a message becomes at an endpoint."""
+    return hash_of(endpoint.encode(), b"message", message.source.encode(), message.id.encode(), message.fingerprint).hex()

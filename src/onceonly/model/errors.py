@@ -19,6 +19,9 @@ algorithm, `ResponseGone` what a follow-up message did not find. Adapters classi
 for sure is `OutcomeUnknown`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, Message
 
@@ -158,12 +161,17 @@ class ResponseGone(OnceOnlyError):
 
 
 class HandlerFailed(OnceOnlyError):
-    """The handler of one message failed; `failure` says how."""
+    """A handler failed; `failure` says how.
 
-    def __init__(self, failure: Failure) -> None:
-        """Keep the failure."""
+    `by_message` is for the handler of a batch: the failures of those of its messages that it knows to have failed. Their
+    batch is undone as a whole. It is empty where any message of the batch may be the cause.
+    """
+
+    def __init__(self, failure: Failure, *, by_message: Mapping[Identity, Failure] = MappingProxyType({})) -> None:
+        """Keep the failures."""
         super().__init__(failure.reason)
         self.failure = failure
+        self.by_message = by_message
 
 
 class WorkerStopped(OnceOnlyError):

@@ -33,7 +33,7 @@ from onceonly.operations.letters import (
     send_page,
 )
 from onceonly.ports.actions import ActionLog
-from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
+from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, LetterIndex
 from onceonly.ports.lookup import ClaimState, Knowledge
 from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE, Environment, pause
@@ -134,6 +134,30 @@ async def store_view(log: ActionLog, by: Operator, letter: DeadLetter) -> None:
         done=1,
     )
     log_ended(await log.begin(opened))
+
+
+async def store_export(log: ActionLog, by: Operator, chosen: LetterSelection, extent: Extent, *, reason: str) -> Action:
+    """Store that letters are written to a file for an operator. Raises CommitFailed, OutcomeUnknown."""
+    own = chosen.filter
+    scope = ActionScope(keys=chosen.keys, form=by.form)
+    if not chosen.keys:
+        scope = replace(scope, type=own.type, reason=own.reason, failure=own.failure)
+    stored = await log.begin(
+        Action(
+            actor=by.name,
+            method=by.method,
+            action=ActionKind.EXPORT,
+            endpoint=own.endpoint,
+            scope=scope,
+            upto=extent.last,
+            reason=reason,
+            state=ActionState.DONE,
+            total=extent.total,
+            done=extent.total,
+        )
+    )
+    log_ended(stored)
+    return stored
 
 
 async def confirmed_before(log: ActionLog, form: str) -> bool:

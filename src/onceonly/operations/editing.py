@@ -6,6 +6,7 @@ other body is a payload mismatch.
 
 from collections.abc import Callable
 from functools import partial
+from unicodedata import category
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -13,13 +14,15 @@ from msgspec.structs import replace
 from onceonly.assembly.token_issuer import with_token
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
-from onceonly.formats.cloudevents import encode
+from onceonly.formats.cloudevents import encode, is_structured
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
+from onceonly.model.headers import headers_of, size_problem
 from onceonly.model.identity import fingerprint, hash_of
 from onceonly.model.message import Delivery, Headers, Message, Send, Unreadable
+from onceonly.model.sizes import too_long, type_problem
 from onceonly.model.token import Token
 from onceonly.operations.actions import WITHDRAWN, ActionParts, Operator, item_of, refuse
 from onceonly.operations.audit import log_ended, log_started
@@ -27,7 +30,9 @@ from onceonly.operations.letters import TOO_SLOW, WayBack, find, send_page
 from onceonly.ports.lookup import ClaimState
 
 EDIT_LIMIT = 1 << 20
-"""Bytes of the longest body that can be edited."""
+"""Bytes of the longest body that can be edited in a form."""
+FILE_LIMIT = 16 << 20
+"""Bytes of the longest body that can be read from a file. The transport may have a lower limit."""
 
 Check = Callable[[Message], str]
 """Returns what is wrong with a message that is to be sent; empty if its handler can decode it."""
@@ -37,6 +42,7 @@ class Edit(Struct, frozen=True, kw_only=True):
     """What changes. Source, id, time, token and the other extension attributes are locked."""
 
     body: bytes
+    type: str | UnsetType = UNSET
     datacontenttype: str | UnsetType = UNSET
     subject: str | UnsetType = UNSET
     headers: Headers | UnsetType = UNSET
@@ -45,6 +51,40 @@ class Edit(Struct, frozen=True, kw_only=True):
         """Return the message with these changes."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return replace(message, **{name: value for name, value in values.items() if value is not UNSET})
+
+    def changed(self, message: Message) -> tuple[str, ...]:
+        """Return the names of the fields that it changes."""
+        edited = self.of(message)
+        return tuple(name for name in self.__struct_fields__ if getattr(edited, name) != getattr(message, name))
+
+    def problem_of(self, message: Message) -> str:
+        """Return why no message can be sent with these attributes and headers, or ""."""
+        names = self.changed(message)
+        edited = self.of(message)
+        if "type" in names and (problem := type_problem(edited.type) if edited.type.strip() else "it has no message type"):
+            return problem
+        attributes = tuple((name, str(getattr(edited, name))) for name in ("subject", "datacontenttype") if name in names)
+        if problem := too_long(attributes) or next((_control(each) for each in attributes if _control(each)), ""):
+            return problem
+        if is_structured(edited.datacontenttype) and edited.datacontenttype != message.datacontenttype:
+            return "a body of this content type contains an id and a source, and these are locked"
+        return _headers_problem(message.headers, edited.headers) if "headers" in names else ""
+
+
+def _control(attribute: tuple[str, str]) -> str:
+    name, value = attribute
+    odd = any(category(letter) in ("Cc", "Cs") for letter in value)
+    return f"the attribute `{name}` has control characters or is not valid Unicode. Use plain text of one line" if odd else ""
+
+
+def _headers_problem(before: Headers, after: Headers) -> str:
+    """Return what is wrong with the headers that are new. Those that came with the message were sent before."""
+    try:
+        for name, value in set(after) - set(before):
+            headers_of({name: value})
+    except ValueError as error:
+        return str(error)
+    return size_problem(after) or ""
 
 
 def accept_anything(message: Message) -> str:  # noqa: ARG001 - a Check
@@ -57,9 +97,13 @@ def decoding_check(endpoint: Endpoint) -> Check:
     handlers = host_of(endpoint).handlers(settings=endpoint.settings)
 
     def problem(message: Message) -> str:
-        headers, body = encode(Send(message=message, to=endpoint.name))
+        headers, body = encode(Send(message=message, to=endpoint.name, alone=True))  # as a retry: its attributes name it
         read = handlers.read(Delivery(receipt=0, queue=endpoint.name, headers=headers, body=body))
-        return read.reason if isinstance(read, Unreadable) else handlers.problem_of(read)
+        if isinstance(read, Unreadable):
+            return read.reason
+        if read.identity != message.identity:
+            return "it would have another source and id: its body is read as a whole CloudEvent"
+        return handlers.problem_of(read)
 
     return problem
 
@@ -71,7 +115,7 @@ def body_from_form(before: bytes, text: str) -> bytes:
     """
     ends = line_ends(before)
     if len(ends) > 1:
-        raise SetupError("the body has different line ends, which a form cannot keep: export the letter and import it instead")
+        raise SetupError("the body has different line ends, which a form cannot keep: import it from a file")
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return lines.replace("\n", next(iter(ends), "\n")).encode()
 
@@ -83,9 +127,12 @@ def line_ends(body: bytes) -> frozenset[str]:
     return frozenset(end for end, count in found.items() if count)
 
 
-async def why_not_editable(parts: ActionParts, letter: DeadLetter) -> str:
-    """Return why a letter cannot be edited, or "". Raises CommitFailed, OutcomeUnknown."""
-    if why := _why_not_alone(letter):
+async def why_not_editable(parts: ActionParts, letter: DeadLetter, *, from_file: bool = False) -> str:
+    """Return why a letter cannot be edited, or "". Raises CommitFailed, OutcomeUnknown.
+
+    A body `from_file` replaces bodies that no form can show.
+    """
+    if why := _why_not_alone(letter) or ("" if from_file else _why_not_in_form(letter)):
         return why
     if parts.know is not None and letter.message is not None:
         (known,) = await parts.know([letter.message])
@@ -102,35 +149,61 @@ def _why_not_alone(letter: DeadLetter) -> str:
         return "it has no identity: send it as a new message"
     if letter.finish_only:
         return "it is finish only: its handler's changes are committed, and its messages cannot be changed"
-    if len(letter.message.body) > EDIT_LIMIT:
-        return f"its body has {len(letter.message.body):,} bytes; the limit is {EDIT_LIMIT:,}. Export it and import it instead"
-    try:
-        letter.message.body.decode()
-    except UnicodeDecodeError:
-        return "its body is not UTF-8: export it and import it instead"
     return ""
 
 
-async def edit(
-    parts: ActionParts, by: Operator, key: str, change: Edit, *, reason: str, check: Check = accept_anything
+def _why_not_in_form(letter: DeadLetter) -> str:
+    assert letter.message is not None  # noqa: S101 - checked by the caller
+    if len(letter.message.body) > EDIT_LIMIT:
+        return f"its body has {len(letter.message.body):,} bytes; the limit is {EDIT_LIMIT:,}. Import it from a file"
+    try:
+        letter.message.body.decode()
+    except UnicodeDecodeError:
+        return "its body is not UTF-8: import it from a file"
+    return ""
+
+
+def why_too_long(parts: ActionParts, body: bytes, *, from_file: bool) -> str:
+    """Return why a body is too long to be sent, or ""."""
+    limit = FILE_LIMIT if from_file else EDIT_LIMIT
+    if parts.transport is not None:
+        limit = min(limit, parts.transport.traits.max_body)
+    return f"the edited body has {len(body):,} bytes; the limit is {limit:,}. Shorten it" if len(body) > limit else ""
+
+
+async def edit(  # noqa: PLR0913 - one argument for each part of the action, by name
+    parts: ActionParts,
+    by: Operator,
+    key: str,
+    change: Edit,
+    *,
+    reason: str,
+    check: Check = accept_anything,
+    from_file: bool = False,
 ) -> Action:
     """Send the message of a letter with changes, and delete the letter. The letter can be restored for 7 days.
 
+    A body `from_file` may be any bytes, up to 16 MiB; one from a form has at most 1 MiB.
     Raises SetupError if it is refused, which is stored as well; CommitFailed, OutcomeUnknown.
     """
     letter = await find(parts.letters, key)
     say_no = partial(refuse, parts, by, ActionKind.EDIT, letter=letter)
-    if why := await why_not_editable(parts, letter):
+    if why := await why_not_editable(parts, letter, from_file=from_file):
         raise await say_no(why=f"letter {letter.key} cannot be edited: {why}")
     assert letter.message is not None  # noqa: S101 - checked above
-    if len(change.body) > EDIT_LIMIT:
-        raise await say_no(why=f"the edited body has {len(change.body):,} bytes; the limit is {EDIT_LIMIT:,}. Shorten it")
+    if why := why_too_long(parts, change.body, from_file=from_file):
+        raise await say_no(why=why)
     if not reason.strip():
         raise await say_no(why="an edit needs a reason, which is stored with it: state one")
+    if problem := change.problem_of(letter.message):
+        raise await say_no(why="the edited message cannot be sent", detail=problem)
     edited = change.of(letter.message)
     if problem := check(edited):
         raise await say_no(why="the edited message cannot be handled", detail=problem)
-    return await _send_one(parts, by, ActionKind.EDIT, letter=letter, message=edited, reason=reason)
+    names = ", ".join(change.changed(letter.message))
+    return await _send_one(
+        parts, by, ActionKind.EDIT, letter=letter, message=edited, reason=reason, detail=f"changed: {names}" if names else ""
+    )
 
 
 async def send_as_new(
@@ -169,8 +242,15 @@ async def send_as_new(
     return await _send_one(parts, by, ActionKind.SEND_AS_NEW, letter=letter, message=message, reason=reason)
 
 
-async def _send_one(
-    parts: ActionParts, by: Operator, kind: ActionKind, *, letter: DeadLetter, message: Message, reason: str
+async def _send_one(  # noqa: PLR0913 - one argument for each part of the action, by name
+    parts: ActionParts,
+    by: Operator,
+    kind: ActionKind,
+    *,
+    letter: DeadLetter,
+    message: Message,
+    reason: str,
+    detail: str = "",
 ) -> Action:
     if parts.transport is None:
         raise SetupError("sending needs the transport of the endpoint")
@@ -211,7 +291,8 @@ async def _send_one(
     if sent.taken and sent.deleted and sendable.key != letter.key:
         await parts.letters.remove([letter.key])
     outcome = ItemOutcome.WAITING if sent.taken else ItemOutcome.KEPT
-    detail = "" if sent.taken and sent.deleted else TOO_SLOW if sent.taken else next((why for _, why in sent.kept), "")
+    if not (sent.taken and sent.deleted):
+        detail = TOO_SLOW if sent.taken else next((why for _, why in sent.kept), "")
     done = int(bool(sent.taken))
     ended = replace(action, state=ActionState.DONE, done=done, kept=1 - done, lease=0)
     await parts.log.settle(ended, [replace(item, outcome=outcome, detail=detail, at=now())])

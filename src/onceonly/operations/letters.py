@@ -15,7 +15,7 @@ from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import HOPS, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, Undecidable
-from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Transport
 
@@ -92,6 +92,25 @@ async def find(letters: DeadLetters, key: str) -> DeadLetter:
     if found:
         raise SetupError(f"{len(found)} dead letters have keys that begin with {key!r}: write more digits of the key")
     raise SetupError(f"no dead letter has the key {key!r}: `onceonly dead list module:endpoint` lists the keys")
+
+
+async def by_endpoint(letters: DeadLetters, chosen: LetterSelection) -> list[LetterSelection]:
+    """Divide a selection by the endpoints of its letters. An action on one endpoint can be continued by its dashboard.
+
+    Letters in a document store are not divided unless they are chosen by key: their actions are not stored. Raises SetupError
+    as `choose` does.
+    """
+    if chosen.keys:
+        keys: dict[str, list[str]] = {}
+        for letter in await choose(letters, chosen):
+            keys.setdefault(letter.endpoint, []).append(letter.key)
+        return [
+            replace(chosen, keys=tuple(own), filter=replace(chosen.filter, endpoint=name)) for name, own in sorted(keys.items())
+        ]
+    if chosen.filter.endpoint or not isinstance(letters, LetterIndex):
+        return [chosen]
+    own = [replace(chosen, filter=replace(chosen.filter, endpoint=name)) for name in await letters.endpoints()]
+    return [each for each in own if await letters.count(each.filter)] or [chosen]
 
 
 async def pages(letters: DeadLetters, chosen: LetterSelection) -> AsyncIterator[Sequence[DeadLetter]]:

@@ -108,6 +108,9 @@ class LetterIndex(Protocol):
     def actions(self) -> ActionLog:
         """What operators did with these dead letters."""
 
+    async def endpoints(self) -> tuple[str, ...]:
+        """List the names of the endpoints that have dead letters."""
+
     async def groups(self, endpoint: str = "") -> GroupCounts:
         """Count the dead letters of one endpoint, or of all, by failure group."""
 

@@ -1,5 +1,6 @@
 """Handlers: the user's code, as the algorithms see it."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
@@ -10,10 +11,16 @@ from onceonly.ports.store import Resources
 
 
 class Handlers(Protocol):
-    """The handlers of one endpoint. To the algorithm `handle` is one call: nothing inside it is visible before commit."""
+    """The handlers of one endpoint. To the algorithm a run is one call: nothing inside it is visible before commit."""
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Give the message a delivery brings, or why it is none of this endpoint's. Pure."""
+
+    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Group the new messages of a unit by runs of handlers, in the order of these runs. Pure.
+
+        A message is in a batch of one, unless its handler takes several messages at once.
+        """
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
@@ -24,6 +31,19 @@ class Handlers(Protocol):
         message follows up, if it does.
 
         May be non-deterministic; the result of exactly one run is kept.
+        """
+
+    async def handle_batch(
+        self,
+        messages: Sequence[Message],
+        resources: Resources,
+        attempts: Sequence[str],
+        responses: Sequence[Response | None],
+    ) -> Sequence[Decision]:
+        """Run the handler of a batch of several messages, or of a part of it; gives a decision for each message.
+
+        `attempts` and `responses` are as of `handle`, one for each message. Raises as `handle`. A HandlerFailed whose
+        `by_message` names messages says which of them failed; otherwise any of them may be the cause.
         """
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:

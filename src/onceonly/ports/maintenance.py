@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from onceonly.model.conversation import JournalPart
+from onceonly.model.conversation import HandlerRun, JournalEntry, JournalPart
 from onceonly.model.identity import Identity
 from onceonly.model.journal import Journal
 from onceonly.model.presence import ProcessReport, ProcessState
@@ -106,12 +106,18 @@ class Presence(Protocol):
 class MessageJournal(Protocol):
     """What happened to the messages of one endpoint. For operators: no decision depends on it.
 
-    All methods raise CommitFailed, OutcomeUnknown.
+    Handled and sent messages are written by the units of its store. Coroutines raise CommitFailed, OutcomeUnknown.
     """
 
     @property
     def every(self) -> float:
         """Seconds after which `rotate` is due again."""
+
+    def ran(self, identity: Identity, run: HandlerRun | None) -> None:
+        """Learn how the handler ran, for the event that the message's unit is about to write. None to forget it."""
+
+    async def add(self, entries: Sequence[JournalEntry]) -> None:
+        """Write what happened outside of units, in a transaction of its own. A full journal takes nothing."""
 
     async def rotate(self) -> int:
         """Remove what is older than it has to be; gives how many tables were emptied."""

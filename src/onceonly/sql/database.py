@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, Unsafe
 from onceonly.ports.environment import Clock
-from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, State, checked_isolation
+from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
 from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
@@ -381,8 +381,8 @@ def _database(
 ) -> Database:
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas. Use ?prefix= instead")
-    guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)
-    look_at_statements(engine, dialect.listener._replace(before=(*dialect.listener.before, guard)), own=own)
+    before = (*dialect.listener.before, guarding(dialect.has_ended))
+    look_at_statements(engine, dialect.listener._replace(before=before), own=own)
     mark_errors(engine)
     return Database(engine, dialect, place, clock=clock, durable=durable, own=own)
 

@@ -19,7 +19,7 @@ from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongTex
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
-from onceonly.sql.statement_events import Execute, Look, StatementListener
+from onceonly.sql.statement_events import Execute, Look, Rewrite, StatementListener
 
 __all__ = [
     "BATCH_LOCK_SECONDS",
@@ -38,6 +38,7 @@ __all__ = [
     "Purpose",
     "QueueTaking",
     "ReadableText",
+    "Rewrite",
     "RingMaintenance",
     "RowNumber",
     "ShortName",
@@ -103,8 +104,8 @@ class Limit(NamedTuple):
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
-    There are defaults for `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for databases without
-    notifications.
+    There are defaults for `has_ended`, `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for
+    databases without notifications.
     Methods that take a connection run in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what
     SQLAlchemy and the driver raise.
     """
@@ -208,6 +209,13 @@ class Dialect(Protocol):
 
     def state(self, connection: Connection) -> State:
         """Return the state of the transaction, as the driver knows it. Must not send a statement."""
+
+    def has_ended(self, connection: Connection) -> bool:
+        """Return whether `state` is `State.ENDED`. Called before each statement of a handler.
+
+        The default reads the state.
+        """
+        return self.state(connection) is State.ENDED
 
     def is_busy(self, connection: Connection) -> bool:
         """Return whether the database is executing a statement of this connection, as far as SQLAlchemy's driver adapter knows.

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from enum import Enum
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -33,6 +34,9 @@ SESSION_USES = (
     "scalars",
 )
 
+LONGEST_KNOWN, STATEMENTS_KNOWN = 2000, 500
+"""The longest statement, in characters, whose effect is remembered, and the number of these. Together at most 4 MB of text."""
+
 _GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
 _GONE = (
@@ -51,16 +55,26 @@ def mark_errors(engine: AsyncEngine) -> None:
     event.listen(engine.sync_engine, "handle_error", _mark)
 
 
-def guarding(in_transaction: Callable[[Connection], bool]) -> Look:
+class _Effect(Enum):
+    """What SQL text does to the transaction that it is executed in."""
+
+    NONE = "nothing"
+    ENDS = "begins or ends it"
+    ROLLS_BACK = "rolls back to a savepoint"
+
+
+def guarding(has_ended: Callable[[Connection], bool]) -> Look:
     """Make what refuses, on guarded connections, SQL text that begins or ends a transaction, and any after its end.
 
-    `in_transaction` reads the driver's own state.
+    `has_ended` reads the driver's own state.
     """
 
     def refuse(connection: Connection, statement: str) -> None:
-        if is_guarded(connection):
-            _refuse_ending(statement)
-            if not _ROLLBACK_TO.match(statement) and not in_transaction(connection):
+        if _GUARDED in vars(connection):
+            effect = _known_effect(statement) if len(statement) <= LONGEST_KNOWN else _effect(statement)
+            if effect is _Effect.ENDS:
+                raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
+            if effect is _Effect.NONE and has_ended(connection):
                 raise RuntimeError(_GONE)
 
     return refuse
@@ -126,9 +140,13 @@ def _mark(context: ExceptionContext) -> None:
         setattr(error, _RAISED_BY, connection)
 
 
-def _refuse_ending(statement: str) -> None:
+def _effect(statement: str) -> _Effect:
     if _ENDING.match(statement):
-        raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
+        return _Effect.ENDS
+    return _Effect.ROLLS_BACK if _ROLLBACK_TO.match(statement) else _Effect.NONE
+
+
+_known_effect = lru_cache(maxsize=STATEMENTS_KNOWN)(_effect)
 
 
 def _told(what: str) -> str:

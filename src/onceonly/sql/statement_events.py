@@ -15,6 +15,8 @@ Look = Callable[[Connection, str], None]
 """A function that is called with a connection and the text of a statement."""
 Execute = Callable[[Any, str], None]
 """A function that executes a statement on a connection of SQLAlchemy's driver adapter."""
+Rewrite = Callable[[str], str]
+"""A function that returns the text to execute in place of a statement."""
 _SAVEPOINTS = ("SAVEPOINT sa_", "RELEASE SAVEPOINT sa_", "ROLLBACK TO SAVEPOINT sa_")
 """How SQLAlchemy's own statements about savepoints begin. They have no parameters and no result."""
 
@@ -23,12 +25,14 @@ class StatementListener(NamedTuple):
     """Functions to call before each statement, and after each that succeeded.
 
     An error of one in `before` is raised instead of executing the statement. `savepoints` executes SQLAlchemy's statements
-    about savepoints, in engines of this library's own; without it they are executed like all others.
+    about savepoints, in engines of this library's own; without it they are executed like all others. `rewrite` returns the
+    text to execute in place of a statement.
     """
 
     before: tuple[Look, ...] = ()
     after: tuple[Look, ...] = ()
     savepoints: Execute | None = None
+    rewrite: Rewrite | None = None
 
 
 def look_at_statements(engine: AsyncEngine, looks: StatementListener, *, own: bool) -> None:
@@ -39,13 +43,15 @@ def look_at_statements(engine: AsyncEngine, looks: StatementListener, *, own: bo
 
     def listen(*_: object) -> None:
         for name in ("do_execute", "do_executemany", "do_execute_no_params"):
-            event.listen(engine.sync_engine, name, _executing(name, looks))
+            event.listen(engine.sync_engine, name, _executing(getattr(engine.dialect, name), looks))
 
     if own:
         event.listen(engine.sync_engine, "connect", listen, once=True)
         return
     for look in looks.before:
         event.listen(engine.sync_engine, "before_cursor_execute", _listening(look))
+    if looks.rewrite is not None:
+        event.listen(engine.sync_engine, "before_cursor_execute", _rewriting(looks.rewrite), retval=True)
     for look in looks.after:
         event.listen(engine.sync_engine, "after_cursor_execute", _listening(look))
 
@@ -54,19 +60,23 @@ def _listening(look: Look) -> Callable[..., None]:
     return lambda connection, _cursor, statement, *_: look(connection, statement)
 
 
-def _executing(name: str, looks: StatementListener) -> Callable[..., bool]:
-    """Make what executes a statement in the dialect's stead, and says that it did."""
+def _rewriting(rewrite: Rewrite) -> Callable[..., tuple[str, Any]]:
+    return lambda _connection, _cursor, statement, parameters, *_: (rewrite(statement), parameters)
+
+
+def _executing(dialect_execute: Callable[..., object], looks: StatementListener) -> Callable[..., bool]:
+    """Make what calls this method of the dialect between the functions, and tells SQLAlchemy that the statement is executed."""
+    before, after, savepoints, rewrite = looks
 
     def execute(cursor: object, statement: str, *rest: Any) -> bool:
-        context = rest[-1]
-        connection = context.root_connection
-        for look in looks.before:
+        connection = rest[-1].root_connection
+        for look in before:
             look(connection, statement)
-        if looks.savepoints is not None and statement.startswith(_SAVEPOINTS):
-            looks.savepoints(connection.connection.dbapi_connection, statement)
+        if savepoints is not None and statement.startswith(_SAVEPOINTS):
+            savepoints(connection.connection.dbapi_connection, statement)
         else:
-            getattr(context.dialect, name)(cursor, statement, *rest)
-        for look in looks.after:
+            dialect_execute(cursor, statement if rewrite is None else rewrite(statement), *rest)
+        for look in after:
             look(connection, statement)
         return True
 

@@ -47,6 +47,9 @@ Role = Literal["store", "transport", "deduplication", "tokens", "blobs", "dead_l
 """The settings of an endpoint that take a URL."""
 
 
+_SESSIONS = frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.orm.session.Session"})
+
+
 class Offer(NamedTuple):
     """The resources that handlers may ask the units of a store for, as full names of types.
 
@@ -62,6 +65,10 @@ class Offer(NamedTuple):
         """Return the offered type that `kind` is or derives from, or None."""
         lineage = kind.__mro__ if isinstance(kind, type) else ()
         return next((each for each in lineage if full_name(each) in names), None)
+
+    def is_connection(self, kind: Any) -> bool:
+        """Return whether `kind` is an offered connection: it executes a statement at once, a session when it is flushed."""
+        return self.match(kind, (self.asynchronous | self.synchronous) - _SESSIONS) is not None
 
     def words(self, names: frozenset[str]) -> str:
         """Name these types in an error message."""

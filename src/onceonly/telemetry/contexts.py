@@ -7,7 +7,7 @@ them. Other senders may write them as plain headers.
 from collections.abc import Iterable, Mapping
 
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanContext, get_current_span
+from opentelemetry.trace import NonRecordingSpan, SpanContext, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from onceonly.formats.cloudevents import attribute_of
@@ -17,6 +17,41 @@ PARENT, STATE = "traceparent", "tracestate"
 _NAMES = (PARENT, STATE)
 _propagator = TraceContextTextMapPropagator()
 _EMPTY = Context()
+_LENGTH = 55
+_EVEN = frozenset("02468ace")
+"""The last digits of flags without the one for a trace that is sampled."""
+
+
+class UnsampledSpan(NonRecordingSpan):
+    """Stands for the span in which a message was created, of a trace that is not sampled. `headers` carry its context.
+
+    Most of them are never asked for it, so it is read on demand.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        """Keep the extension attributes of a message, or its headers."""
+        self._all = headers
+
+    @property
+    def headers(self) -> Headers:
+        """The attributes that carry this span's context."""
+        return tuple([pair for pair in self._all if pair[0] in _NAMES])
+
+    def get_span_context(self) -> SpanContext:
+        """Return the context in which the message was created."""
+        return get_current_span(_propagator.extract(dict(self.headers), _EMPTY)).get_span_context()
+
+
+def unsampled(message: Message) -> Headers:
+    """Return the attributes of a message that was created in a trace that is not sampled: its extensions, or its headers.
+
+    Empty for a trace that is sampled, for none, and for one of another version than 00, whose flags may differ.
+    """
+    for headers in (message.extensions, message.headers):
+        for name, value in headers:
+            if name == PARENT:
+                return headers if value[-1:] in _EVEN and value[:3] == "00-" and len(value) == _LENGTH else ()
+    return ()
 
 
 def written(context: SpanContext) -> Headers:

@@ -1,5 +1,6 @@
 """The setting: from which providers tracers and loggers come, and what a consumer's span has as its parent."""
 
+from datetime import timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from onceonly.telemetry.metrics import OpenTelemetryGauges
+
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE = "onceonly"
 
@@ -24,6 +27,8 @@ class OpenTelemetry:
     * `parent`: with "creation", the span of a handled message continues the trace in which the message was created. With
       "links", it begins a trace, and links to the other one.
     * `body_size`: whether spans of messages have the size of the body.
+    * `gauges`: how often each process reads what databases and brokers know, such as the depth of the queue; at least a second.
+      None: never. It is read only if there is a meter provider. All processes report the same values, so take their maximum.
 
     One object may serve several endpoints. Raises DriverMissing without the OpenTelemetry API, SetupError for another `parent`.
     """
@@ -36,6 +41,7 @@ class OpenTelemetry:
         logger_provider: "LoggerProvider | None" = None,
         parent: Literal["creation", "links"] = "creation",
         body_size: bool = False,
+        gauges: timedelta | None = timedelta(seconds=30),
     ) -> None:
         try:
             import opentelemetry.trace  # noqa: F401, PLC0415 - imported only when it is used
@@ -47,11 +53,16 @@ class OpenTelemetry:
         given: object = parent
         if given not in ("creation", "links"):
             raise SetupError(f'OpenTelemetry(parent=...) must be "creation" or "links", not {given!r:.100}')
+        if gauges is not None and gauges < timedelta(seconds=1):
+            raise SetupError(f"OpenTelemetry(gauges=...) must be at least a second, not {gauges.total_seconds():g} s")
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._logger_provider = logger_provider
         self._continues = parent == "creation"
         self._body_size = body_size
+        self._every = gauges
+        self._gauges: OpenTelemetryGauges | None = None
+        """Made when the first endpoint with a meter provider opens. All endpoints share it."""
 
     def instrument(self, subject: Any) -> Any:
         """Return the telemetry of one endpoint. The endpoint calls it when it opens."""
@@ -69,9 +80,9 @@ class OpenTelemetry:
             continues=self._continues,
             body_size=self._body_size,
         )
-        metrics = self._metrics(subject, number)
+        metrics, tracing.gauges = self._metrics(subject, number), self._gauges
         if metrics is None:
-            tracing.observer = Observers(tracing, OutcomeObserver(tracing, runs=tracing))
+            tracing.observer = Observers(tracing, OutcomeObserver(tracing, runs=tracing, wanted=tracing.samples))
         else:
             tracing.observer = Observers(tracing, OutcomeObserver(tracing, metrics, runs=tracing), metrics)
         return tracing
@@ -81,11 +92,13 @@ class OpenTelemetry:
         from opentelemetry.metrics import get_meter_provider  # noqa: PLC0415 - when an endpoint opens
 
         from onceonly.telemetry.conventions import Names  # noqa: PLC0415 - the same
-        from onceonly.telemetry.metrics import OpenTelemetryMeter, records  # noqa: PLC0415 - the same
+        from onceonly.telemetry.metrics import OpenTelemetryGauges, OpenTelemetryMeter, records  # noqa: PLC0415 - the same
 
         provider = self._meter_provider or get_meter_provider()
         if not records(provider):
             return None
         meter = OpenTelemetryMeter(provider.get_meter(SCOPE, number, SCHEMA_URL))
+        if self._gauges is None and self._every is not None:
+            self._gauges = OpenTelemetryGauges(meter.meter, self._every.total_seconds())
         names = Names.of(subject)
         return MetricsObserver(meter, [EndpointLabels(name=names.endpoint, system=names.system, types=None)])

@@ -6,7 +6,8 @@
     unit      from `begin` to the end of the commit; it and its process spans link to each other
     send, ack, release, retry, dead_letter: one call of a transport or of the dead letters
 
-A message that is created in a span that is not sampled has no span of its own: the decision was made, and travels on.
+A message that is created in a span that is not sampled has no span of its own, nor has the run of its handler: the decision
+was made, and travels on. Only with `parent="links"`, where the run begins a trace, the sampler is asked again.
 A span that is not recorded costs its start and no more: attributes and links of batches are made for recorded ones only.
 """
 
@@ -35,9 +36,9 @@ from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed
 from onceonly.model.message import Delivery, FailureKind, Headers, Message, Send
 from onceonly.runtime.observe.observer import Observer, Point, PortCall
 from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, error_name
-from onceonly.runtime.observe.telemetry import NewMessage
+from onceonly.runtime.observe.telemetry import GaugeSink, NewMessage
 from onceonly.telemetry import conventions as names
-from onceonly.telemetry.contexts import creation_in, creation_of, link_to, written
+from onceonly.telemetry.contexts import UnsampledSpan, creation_in, creation_of, link_to, unsampled, written
 
 EXCEPTION_EVENT = "messaging.process.exception"
 _NOTHING = nullcontext()
@@ -81,6 +82,7 @@ class EndpointTracing:
     ) -> None:
         """Use this tracer. With `continues`, the creation context is the parent of a process span, else it is linked."""
         self.observer: Observer = self
+        self.gauges: GaugeSink | None = None
         self._tracer, self._logger = tracer, logger
         self._about = about
         self._continues, self._body_size = continues, body_size
@@ -100,11 +102,15 @@ class EndpointTracing:
 
     def created(self, message: NewMessage) -> Headers:
         """Make the span of a new message, and return its context. In a span that is not sampled, return that one's."""
-        parent = get_current_span().get_span_context()
+        current_span = self._span_of(message.in_batch)
+        if current_span.__class__ is UnsampledSpan:
+            return current_span.headers
+        parent = current_span.get_span_context()
         if parent.is_valid and not parent.trace_flags.sampled:
             return written(parent)
         destination = self._about.destination(message.type, message.to)
-        span = self._tracer.start_span(f"create {destination}", kind=SpanKind.PRODUCER, attributes=self._created)
+        context = None if message.in_batch is None else set_span_in_context(current_span, _ROOT)
+        span = self._tracer.start_span(f"create {destination}", context, kind=SpanKind.PRODUCER, attributes=self._created)
         if span.is_recording():
             span.set_attribute(names.DESTINATION, destination)
             span.set_attribute(names.MESSAGE_ID, message.id)
@@ -117,6 +123,15 @@ class EndpointTracing:
                 span.set_attribute(names.BODY_SIZE, message.body_bytes)
             span.end()
         return written(span.get_span_context())
+
+    def _span_of(self, message: Message | None) -> Span:
+        """Return the span in which a new message is made: the current one, or that of a message of the handled batch."""
+        if message is None:
+            return get_current_span()
+        if self._continues and (headers := unsampled(message)):
+            return UnsampledSpan(headers)
+        run = self._runs.get(id(message))
+        return get_current_span() if run is None else run.span
 
     @contextmanager
     def task(self, name: str, *, count: int = 0) -> Iterator[None]:
@@ -140,14 +155,23 @@ class EndpointTracing:
     # Port calls
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Return the span of this call, if it has one."""
+        """Return the span of this call, if it has one. A run that is not sampled has the context of its trace."""
+        if call.point is Point.HANDLE:
+            traces = [unsampled(message) for message in call.items] if self._continues else ()
+            return _UnsampledRun(self, traces[0]) if traces and all(traces) else _NOTHING
         enclosing = _ENCLOSING.get(call.point)
         return _NOTHING if enclosing is None else enclosing(self, call)
 
     # Runs of handlers
 
+    def samples(self, message: Message) -> bool:
+        """Return whether a message may have spans here: not if it was created in a trace that is not sampled."""
+        return not (self._continues and unsampled(message))
+
     def started(self, message: Message) -> None:
         """Start the span of a run of a message's handler. An earlier run of it was rolled back, and ends."""
+        if not self.samples(message):
+            return
         key = id(message)
         if key in self._runs:
             self._end_run(message)
@@ -171,22 +195,29 @@ class EndpointTracing:
     def ended(self, message: Message, error: BaseException | None) -> None:
         """Note that the handler has ended. The span ends when the message is settled, with this time."""
         run = self._runs.get(id(message))
-        if run is not None and run.span.is_recording():
+        if run is None:
+            return
+        if run.span.is_recording():
             run.ended_at = now = time.time_ns()
             if (unit := self._unit_of.get(id(message))) is not None:
                 unit.active_at = now
-        if isinstance(error, Exception) and not isinstance(error, BudgetExceeded | ConflictError):
-            self._record_exception(error)
-        if run is not None and run.token is not None:
+        self.failed(error)
+        if run.token is not None:
             current.detach(run.token)
             run.token = None
+
+    def failed(self, error: BaseException | None) -> None:
+        """Record what a run of a handler raised, if it is an error of its own."""
+        if isinstance(error, Exception) and not isinstance(error, BudgetExceeded | ConflictError):
+            self._record_exception(error)
 
     # Units, and calls about batches
 
     def begin_unit(self, messages: Sequence[Message]) -> tuple[UnitSpan, Span]:
         """Start the spans of a unit and of its `begin`. Units that these messages were in before are over."""
-        for message in messages:
-            self._end_unit_of(message)
+        if self._unit_of:
+            for message in messages:
+                self._end_unit_of(message)
         span = self._tracer.start_span("onceonly.unit", context=_ROOT)
         if span.is_recording():
             span.set_attributes({names.ENDPOINT: self._about.endpoint, names.COUNT: len(messages)})
@@ -204,8 +235,9 @@ class EndpointTracing:
             return
         unit.key, unit.active_at = id(call.result), time.time_ns()
         self._units[unit.key] = unit
-        for message in call.items:
-            self._unit_of[id(message)] = unit
+        if unit.span.is_recording():
+            for message in call.items:
+                self._unit_of[id(message)] = unit
 
     def begin_commit(self, call: PortCall) -> tuple[UnitSpan, Span] | None:
         """Start the span of a commit."""
@@ -255,6 +287,8 @@ class EndpointTracing:
         run = None if message is None or outcome.is_copy else self._runs.pop(id(message), None)
         if message is not None and not outcome.is_copy:
             self._end_unit_of(message)
+        if run is None and message is not None and not self.samples(message):
+            return
         span, ended_at = (self._without_run(outcome), None) if run is None else (run.span, run.ended_at or None)
         if span.is_recording():
             span.set_attribute(names.OUTCOME, outcome.outcome.value)
@@ -305,9 +339,8 @@ class EndpointTracing:
 
     def _common_destination(self, sends: Sequence[Send]) -> str:
         """Return the destination of all of these. Empty if they differ: it is on the links then."""
-        first = self._about.destination(sends[0].message.type, sends[0].to) if sends else ""
-        same = all(self._about.destination(send.message.type, send.to) == first for send in sends[1:])
-        return first if same else ""
+        found = {self._about.destination(type_, to) for type_, to in {(send.message.type, send.to) for send in sends}}
+        return found.pop() if len(found) == 1 else ""
 
     def _link_item(self, span: Span, item: Any) -> None:
         attributes: names.Attributes = {}
@@ -361,6 +394,27 @@ class EndpointTracing:
 def _link(span: Span, to: SpanContext | None, attributes: names.Attributes | None = None) -> None:
     if to is not None and to.is_valid:
         span.add_link(to, attributes)
+
+
+class _UnsampledRun:
+    """Encloses the run of a handler whose message is of a trace that is not sampled, in the context of that trace."""
+
+    __slots__ = ("_headers", "_token", "_tracing")
+
+    def __init__(self, tracing: EndpointTracing, headers: Headers) -> None:
+        self._tracing, self._headers = tracing, headers
+        self._token: Token[Context] | None = None
+
+    async def __aenter__(self) -> None:
+        self._token = current.attach(set_span_in_context(UnsampledSpan(self._headers), _ROOT))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._tracing.failed(error)
+        if self._token is not None:
+            current.detach(self._token)
 
 
 class _UnitCall:

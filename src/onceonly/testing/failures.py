@@ -50,7 +50,8 @@ class FailureRecorder:
         try:
             yield
         except HandlerFailed as error:
-            if call.point is Point.HANDLE and (raised := _raised(error)) is not None:
+            is_one = call.point is Point.HANDLE and len(call.items) == 1  # of several, another run finds which one it is
+            if is_one and (raised := _raised(error)) is not None:
                 self._record(call.items[0], raised)
             raise
         except CommitRefused as error:
@@ -60,7 +61,7 @@ class FailureRecorder:
                 self._record(rejected[0], error.__cause__ if isinstance(error.__cause__, Exception) else error)
             raise
         if call.point is Point.HANDLE:
-            self._handled.append(call.items[0])
+            self._handled.extend(call.items)
 
     def _record(self, message: Message, exception: Exception) -> None:
         failure = HandlerFailure(exception, message, self._handler_of(message))

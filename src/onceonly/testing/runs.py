@@ -1,6 +1,6 @@
 """Run one endpoint in a test, step by step. Nothing runs in the background, so a test never has to wait."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -172,6 +172,21 @@ class EndpointRun:
         return await self.deliver_raw(
             headers, encoded, copies=copies, crash_at=crash_at, must_crash=must_crash, together=together
         )
+
+    async def deliver_batch(
+        self, bodies: Sequence[object], *, crash_at: str | None = None, must_crash: bool = True
+    ) -> BatchReport:
+        """Deliver several messages in one batch, such as to a handler with `batch=True`, and settle. Otherwise like `deliver`.
+
+        Each of `bodies` is a body or a complete `Message`. One batch has at most 100 messages.
+        """
+        if not 1 <= len(bodies) <= BATCH:
+            raise ValueError(f"a batch has 1 to {BATCH} messages, not {len(bodies)}")
+        messages = [body if isinstance(body, Message) else self.message(body) for body in bodies]
+        for message in messages:
+            headers, encoded = encode(Send(message=await self._with_live_token(message), to=self._endpoint.name))
+            self._broker.at_once(PortOperation("put", PLACE, put, (self._endpoint.name, headers, encoded)))
+        return await self.settle(crash_at=crash_at, must_crash=must_crash)
 
     async def deliver_raw(
         self,

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,49 @@ async def test_a_cursor_that_is_not_entered_leaves_nothing_to_await(tmp_path: Pa
         assert not recwarn.list
         cursor = await connection.cursor()
         assert await (await cursor.execute("SELECT 1")).fetchone() == (1,)
+
+
+ENDLESS = "with recursive n(i) as (values (1) union all select i + 1 from n) select count(*) from n"
+
+
+async def test_a_read_that_is_cancelled_ends_in_its_thread(connection: SQLiteConnection) -> None:
+    """Whether the thread executes it or has yet to begin it. What follows is not interrupted."""
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    await connection.create_function("begun", 0, lambda: loop.call_soon_threadsafe(begun.set) and 1)
+    connection.only_reads = True
+    running = asyncio.create_task(connection.cursor().execute(ENDLESS.replace("(1)", "(begun())")))
+    await begun.wait()
+    waiting = asyncio.create_task(connection.cursor().execute(ENDLESS))
+    await asyncio.sleep(0)  # behind the first one, in the queue of the thread
+    for task in (waiting, running):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    cursor = await connection.cursor().execute(COUNT_UP, (MANY,))
+    assert len(list(await cursor.fetchall())) == MANY
+
+
+async def test_a_write_that_is_cancelled_is_not_interrupted(connection: SQLiteConnection) -> None:
+    """SQLite would roll the whole transaction back, and a unit can go on after the time-out of a handler."""
+    begun, release = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold() -> int:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait()
+        return 1
+
+    await connection.create_function("hold", 0, hold)
+    await connection.execute("create table kept (i)")
+    await connection.execute("begin")
+    await connection.execute("insert into kept values (0)")
+    writing = asyncio.create_task(connection.cursor().execute("insert into kept select hold()"))
+    await begun.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    release.set()
+    await connection.execute("commit")
+    cursor = await connection.cursor().execute("select count(*) from kept")
+    assert await cursor.fetchall() == [(2,)]

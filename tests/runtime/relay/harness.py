@@ -12,7 +12,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import Environment, Timer
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observed import by_relay, observed
 from onceonly.runtime.observe.observer import CallTally, Observer, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
@@ -121,7 +121,7 @@ class RelayHarness:
         environment = Environment(clock=self.simulated.clock, chance=FixedRandomSource(), timer=self.timer)
         searched = watched.for_relay()
         assert searched is not None
-        return Relay(searched, after=AFTER, grace=5.0, notifier=self.notifier, environment=environment)
+        return Relay(by_relay(searched), after=AFTER, grace=5.0, notifier=self.notifier, environment=environment)
 
     async def run(self, *observers: Observer, until: Callable[[], bool] | None = None) -> None:
         """Run a relay until a condition holds after some call; until all is sent and forgotten, when none is given."""

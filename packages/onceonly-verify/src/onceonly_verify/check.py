@@ -79,7 +79,8 @@ class Check(Struct, frozen=True, kw_only=True):
         each = f"{count(self.workers, 'worker', 'workers')}{where}"
         chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
         size = f"{'full ' if self.full else ''}{'isolated ' if self.isolated else ''}batches of {self.batch}"
-        busy = [each, size] if self.workers else []
+        taken = ["handlers that take batches"] if self.workload.batched else []
+        busy = [each, size, *taken] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         older = ["1 worker of an older version"] if self.older else []
         older += [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []

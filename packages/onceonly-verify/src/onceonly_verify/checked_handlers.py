@@ -1,6 +1,6 @@
 """The handlers of checked endpoints: every run leaves its own mark in what it commits and in what it sends."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +35,19 @@ from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.naming import blaming, effect_text, mark_text, name_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import PLACE, RunClock, note_failure, note_retry
-from onceonly_verify.workload import BLOB, DONE, GARBLED, UNDECLARED, USERS, VARIED, WITH_TOKENS, End, Flaw, Workload
+from onceonly_verify.workload import (
+    BLOB,
+    DONE,
+    GARBLED,
+    UNDECLARED,
+    USERS,
+    VARIED,
+    WITH_TOKENS,
+    Batched,
+    End,
+    Flaw,
+    Workload,
+)
 
 FAILED = {End.FAILS: FailureKind.EXCEPTION, End.OUTLASTS: FailureKind.TIMEOUT, End.LATER: FailureKind.LATER}
 """How a handler fails that no error of the store ends."""
@@ -88,26 +100,68 @@ class CheckedHandlers:
         self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
         return message
 
+    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Group them: all together where handlers take batches."""
+        if not self.workload.batched:
+            return [(message,) for message in messages]
+        return [tuple(messages)] if messages else []
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
         """Write a row, then end as the checker chooses."""
+        (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
+        return decision
+
+    async def handle_batch(
+        self,
+        messages: Sequence[Message],
+        resources: Resources,
+        attempts: Sequence[str],
+        responses: Sequence[Response | None],
+    ) -> Sequence[Decision]:
+        """Write a row for each message, then end as the checker chooses for each: one that fails ends the run of all."""
+        runs = [await self._choose(message, resources, is_only=len(messages) == 1) for message in messages]
+        async with resources.attempt():
+            for message, (end, mark) in zip(messages, runs, strict=True):
+                self._write(message, resources, mark)
+                if end is End.FAILS:
+                    self._note(note_failure, message.body.decode(), self._attempts[message.identity] + 1)
+            if len(messages) > 1 and self.workload.batched is Batched.SETS_ASIDE:
+                self._set_aside(messages, [end for end, _ in runs])
+            for message, (end, _) in zip(messages, runs, strict=True):
+                self._fail(end, message.body.decode(), resources)
+        return [self._decide(*each) for each in zip(messages, runs, attempts, responses, strict=True)]
+
+    async def _choose(self, message: Message, resources: Resources, *, is_only: bool) -> tuple[End, str]:
+        """Have the checker choose how the run ends for a message; gives the mark of the run as well.
+
+        A supervisor cannot tell which message of a batch ended the process.
+        """
         text = message.body.decode()
         run = (claim_key(self._endpoint, message.identity), self._attempts[message.identity])
         self._note(note_retry, text, run[1])
-        end = await self.driver.choose(name_of(text), run)
+        end = await self.driver.choose(name_of(text), run if is_only else None)
         if end is End.NOT_NOW:
             raise BudgetExceeded
         if end is End.LOCKED_OUT:
             raise LockTimeout(blaming("another transaction has the lock, and this one was rolled back", text))
         if end is End.SPOILS:
             await _spoil(resources, text)
-        mark = mark_text(self.driver.token()) + (f"-{end.name}" if end in VARIED else "")
-        async with resources.attempt():
-            self._write(message, resources, mark)
-            if end is End.FAILS:
-                self._note(note_failure, text, run[1] + 1)
-            self._fail(end, text, resources)
+        return end, mark_text(self.driver.token()) + (f"-{end.name}" if end in VARIED else "")
+
+    def _set_aside(self, messages: Sequence[Message], ends: Sequence[End]) -> None:
+        """Fail with those that fail for a reason of their own."""
+        failures = {
+            message.identity: _failure(end, message.body.decode())
+            for message, end in zip(messages, ends, strict=True)
+            if end in {End.FAILS, End.LATER}
+        }
+        if failures:
+            raise HandlerFailed(next(iter(failures.values())), by_message=failures)
+
+    def _decide(self, message: Message, run: tuple[End, str], attempt: str, response: Response | None) -> Decision:
+        text, (end, mark) = message.body.decode(), run
         if end is End.MISNAMES:
             attempt = f"not {attempt}"
         self._check(message, response)
@@ -148,8 +202,7 @@ class CheckedHandlers:
         if end in RAISED:
             raise RAISED[end](blaming("the store failed", text))
         if end in FAILED:
-            kind = FAILED[end]
-            failure = Failure(kind=kind, reason=blaming("the handler failed", text), delay=1.0 if end is End.LATER else 0.0)
+            failure = _failure(end, text)
             raise HandlerAbandoned(failure) if end is End.OUTLASTS else HandlerFailed(failure)
         if end is End.REFUSED:
             resources.get(self._programs.stores.Notebook).refuse(blaming("a deferred constraint", text))
@@ -193,6 +246,10 @@ class CheckedHandlers:
     def _effect(self, identity: Identity, index: int, text: str, sending: Send) -> Send:
         fresh = self._programs.identity.outgoing_id(self._endpoint, identity, index)
         return replace(sending, message=replace(sending.message, id=fresh, body=text.encode()))
+
+
+def _failure(end: End, text: str) -> Failure:
+    return Failure(kind=FAILED[end], reason=blaming("the handler failed", text), delay=1.0 if end is End.LATER else 0.0)
 
 
 def _following(effect: Send, url: str) -> Send:

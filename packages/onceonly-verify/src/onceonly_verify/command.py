@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 import typer
 from msgspec import Struct, field
 
+from onceonly.cli.options import JsonOption
 from onceonly.cli.output import NEGATIVE, SETUP, complain, refuse, show, show_json, show_table
-from onceonly.cli.places import JsonOption
 from onceonly_verify import CHECKS, MUTANTS, Check, CheckResult, Mutant, MutantResult, render, run_checks, run_mutants
 from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.coverage.measuring import CoverageMissing, library, run_measured

@@ -10,11 +10,12 @@ from onceonly.adapters.memory.world import PortOperation, Raises
 class HandlerChoice(NamedTuple):
     """A handler's run, as the checker sees it: nothing of it is visible, so only its end is chosen.
 
-    `run` is the message's key, and its attempt count when the handler began.
+    `run` is the message's key, and its attempt count when the handler began. None for one of several messages: if the process
+    ends now, nobody can tell which of them did it.
     """
 
     name: str
-    run: tuple[bytes, int] = (b"", 0)
+    run: tuple[bytes, int] | None = (b"", 0)
 
 
 Call = PortOperation | HandlerChoice
@@ -55,7 +56,7 @@ class CheckerDriver:
             self.has_failed = True
             raise
 
-    async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
+    async def choose(self, name: str, run: tuple[bytes, int] | None = (b"", 0)) -> Any:
         """Ask how the handler of this message ends."""
         return await ask(HandlerChoice(name, run))
 

@@ -80,7 +80,7 @@ class GrantingDriver(CheckerDriver):
         """Wait for the outcome."""
         return await self._ask(operation)
 
-    async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
+    async def choose(self, name: str, run: tuple[bytes, int] | None = (b"", 0)) -> Any:
         """Wait for how the handler ends."""
         return await self._ask(HandlerChoice(name, run))
 

@@ -135,6 +135,13 @@ class Behaviour(Enum):
     VARIES = (End.WORKS, End.SENDS_NOTHING, End.SENDS_ELSEWHERE)
 
 
+class Batched(Enum):
+    """How a handler that takes all new messages of a unit at once ends when one of them fails."""
+
+    FAILS = "fails as a whole"
+    SETS_ASIDE = "says which of them have failed"
+
+
 class Flaw(Enum):
     """What is wrong with an arrival that no handler may ever get: the reason of its dead letter, or a part of it."""
 
@@ -230,6 +237,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     handed_on: bool = False
     """Whether arrivals have attributes of the user's, and handlers copy the attributes of their message to what they send."""
     deduplication: DeduplicationMode = DeduplicationMode.CLAIMS
+    batched: Batched | None = None
+    """How handlers end that take batches; None for handlers that take one message each."""
     handled_before: bool = False
     """That processes which died have handled the arrivals, and sent nothing yet. In a ring it was an older version."""
     entities: tuple[tuple[str, str], ...] = ()

@@ -17,9 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import ConflictError
 from onceonly.sql.guard import is_guarded
+from onceonly.sql.read_limit import read_limit
 
 _ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
 _LOCK_TIMEOUT = 1205
+_READS = ("SELECT", "WITH", "(SELECT")
 QUIET = "onceonly_quiet"
 """The execution option of statements whose duplicates are no news."""
 _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
@@ -98,6 +100,17 @@ def leave_warnings(_: Connection, cursor: Any, _statement: str, _parameters: obj
         from onceonly.adapters.mariadb.cursor import QuietCursor  # noqa: PLC0415 - the driver is imported when an engine uses it
 
         cursor._cursor = QuietCursor(cursor._cursor.connection)  # noqa: SLF001 - SQLAlchemy has no other way
+
+
+def limit_read(statement: str) -> str:
+    """Have the server end a SELECT after the limit of its task: https://mariadb.com/kb/en/set-statement/.
+
+    The session does not change, so this is right on a connection of an application's own engine.
+    """
+    seconds = read_limit()
+    if seconds is None or not statement.startswith(_READS):
+        return statement
+    return f"SET STATEMENT max_statement_time = {seconds:g} FOR {statement}"
 
 
 def refuse(connection: Connection, statement: str) -> None:

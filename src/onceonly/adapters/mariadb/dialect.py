@@ -21,6 +21,7 @@ from onceonly.adapters.mariadb.connection import (
     QUIET,
     code_of,
     leave_warnings,
+    limit_read,
     listen,
     mended,
     refuse,
@@ -63,6 +64,7 @@ _SAID = {
     **dict.fromkeys(
         (1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1142, 1143, 1146), DatabaseFailure.STATEMENT
     ),
+    1969: DatabaseFailure.STATEMENT,  # max_statement_time
     **dict.fromkeys((1227, 1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1370, 1406, 1411), DatabaseFailure.STATEMENT),
     **dict.fromkeys((1416, 1525, 1644, 1690, 1792, 3140, 4078), DatabaseFailure.STATEMENT),
     1153: DatabaseFailure.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
@@ -98,7 +100,7 @@ class MariaDB(Dialect):
     gapless: str | None = "READ COMMITTED"
     maintenance: RingMaintenance = MariaDBMaintenance()
     errors: tuple[type[Exception], ...] = ()
-    listener = StatementListener(before=(refuse,), after=(mended,))
+    listener = StatementListener(before=(refuse,), after=(mended,), rewrite=limit_read)
 
     def __init__(self) -> None:
         self._side: SideConnections | None = None

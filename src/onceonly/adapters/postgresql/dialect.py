@@ -372,6 +372,11 @@ class PostgreSQL(Dialect):
         state = self._driver.state(connection)
         return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
+    def has_ended(self, connection: Connection) -> bool:
+        """Ask the driver, and look closer only where it has no transaction open."""
+        adapted: Any = connection.connection.dbapi_connection
+        return not self._driver.is_in_transaction(adapted) and self.state(connection) is State.ENDED
+
     def is_busy(self, connection: Connection) -> bool:
         """Ask the driver, which `watch` asks as well."""
         adapted: Any = connection.connection.dbapi_connection

@@ -33,7 +33,8 @@ KEEPALIVES = {
 _CLOSE_SECONDS = 2
 _SAME = "SELECT 1 WHERE pg_backend_pid() = {}"  # a pooler makes up the process id that it tells a client
 _ONE = "SELECT 1"
-_ABORTED = "onceonly_aborted"
+_ABORTED = "_onceonly_aborted"
+_IN_TRANSACTION = 2  # libpq's PQTRANS_INTRANS
 
 
 class PostgreSQLDriver(WatchableDriver, Protocol):
@@ -91,6 +92,9 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
 
     def state(self, connection: Connection) -> State:
         """See `Dialect.state`."""
+
+    def is_in_transaction(self, adapted: Any) -> bool:
+        """Return whether a transaction is certainly open. Called for each statement of a handler, so it must be cheap."""
 
     def sqlstate(self, error: Exception) -> str | None:
         """Give the SQLSTATE of an error; None when it has none."""
@@ -245,7 +249,7 @@ class Asyncpg:
 
     def begun(self, connection: Connection) -> None:
         """Forget what was noted about the transaction before."""
-        connection.info.pop(_ABORTED, None)
+        vars(connection).pop(_ABORTED, None)
 
     def commit(self, connection: Connection, first: str = "") -> None:
         """Say COMMIT, and make sure of the answer."""
@@ -267,7 +271,12 @@ class Asyncpg:
             return State.LOST
         if not driver.is_in_transaction():
             return State.ENDED
-        return State.ABORTED if connection.info.get(_ABORTED) else State.OPEN
+        return State.ABORTED if vars(connection).get(_ABORTED) else State.OPEN
+
+    def is_in_transaction(self, adapted: Any) -> bool:
+        """Ask asyncpg, whose closed connection cannot be asked."""
+        driver = adapted.driver_connection
+        return not driver.is_closed() and bool(driver.is_in_transaction())
 
     def sqlstate(self, error: Exception) -> str | None:
         """Read it from asyncpg's own error."""
@@ -425,6 +434,10 @@ class Psycopg:
         status = self._loaded.pq.TransactionStatus(driver.info.transaction_status)
         return _BY_STATUS.get(status.name, State.LOST)
 
+    def is_in_transaction(self, adapted: Any) -> bool:
+        """Ask libpq."""
+        return bool(adapted.driver_connection.pgconn.transaction_status == _IN_TRANSACTION)
+
     def sqlstate(self, error: Exception) -> str | None:
         """Read it from psycopg's error."""
         return _text(getattr(_cause(error), "sqlstate", None))
@@ -520,11 +533,11 @@ def _note_error(context: ExceptionContext) -> None:
     cause = getattr(cause, "__cause__", None) or cause
     came_from_server = getattr(cause, "severity", None) is not None  # what asyncpg refuses by itself is never sent
     if context.connection is not None and (came_from_server or isinstance(cause, asyncio.CancelledError)):
-        context.connection.info[_ABORTED] = True
+        vars(context.connection)[_ABORTED] = True
 
 
 def _note_success(connection: Connection, *_: object) -> None:
-    connection.info.pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
+    vars(connection).pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
 
 
 def _execute_simply(adapted: Any, statement: str) -> None:

@@ -323,7 +323,8 @@ class Inbox:
     async def _cancel(self, channel: Channel) -> None:
         """End the consumer when nothing is on its way to it: the server would put that back, and mark it.
 
-        While nobody acknowledges, nothing new is brought, and what was brought is here after two answers; see `_consume`.
+        What was brought is here after two answers; see `_consume`. A message that comes between them and the cancellation, to a
+        consumer that may still bring one, is put back and marked. It is a suspect then, so it runs alone.
         """
         if not self._consumer:
             return

@@ -136,8 +136,9 @@ class RabbitMQTransport:
         """Count a queue; see the port.
 
         RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
-        does not answer counts as holding a delivery. RabbitMQ counts a message nowhere while it moves from level to level,
-        some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
+        does not answer counts as holding a delivery. RabbitMQ counts a message nowhere, or in both places, while it moves from
+        level to level or to its queue, some milliseconds. An empty queue is looked at twice, so that what moves for longer
+        than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
             raise QueueMissing(

@@ -6,6 +6,7 @@ executes, fetches and closes in one. A longer result is fetched part by part, as
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from onceonly.adapters.sqlite.file import DatabaseFile, OpenFile
 AHEAD = 1000
 """Rows that are fetched with their statement."""
 POLL_SECONDS = 0.001  # between two looks at a thread that ends
+INTERRUPT_SECONDS = 0.05
+"""Seconds between two interrupts of a statement that was given up."""
 _ITERATED = 64  # rows at once for who iterates; the driver's own default
 
 
@@ -27,6 +30,8 @@ class SQLiteConnection(aiosqlite.Connection):
         """Prepare; it is made when it is awaited."""
         self._file = file
         self._opened: OpenFile | None = None
+        self.only_reads = False
+        """Whether the transaction only reads. Then a statement whose task is cancelled is ended."""
 
         def connect() -> sqlite3.Connection:
             self._opened = file.open(**options)
@@ -63,7 +68,7 @@ class Cursor(aiosqlite.Cursor):
     def __init__(self, connection: SQLiteConnection) -> None:
         """Begin with nothing executed."""
         self.iter_chunk_size = _ITERATED
-        self._conn = connection
+        self._conn = self._own = connection
         self._open: sqlite3.Cursor | None = None
         self._rows: list[Any] = []
         self._description: Any = None
@@ -155,12 +160,26 @@ class Cursor(aiosqlite.Cursor):
 
     async def _visit(self, run: Callable[[sqlite3.Cursor], object]) -> "Cursor":
         self._rows = []  # also when it fails
-        self._rows = await self._in_thread(self._run, run)
+        reading = _Reading() if self._own.only_reads else None
+        try:
+            self._rows = await self._in_thread(self._run, run, reading)
+        except asyncio.CancelledError:
+            if reading is not None:
+                reading.end(self.connection)
+            raise
         return self
 
     # what follows runs in the connection's thread
 
-    def _run(self, run: Callable[[sqlite3.Cursor], object]) -> list[Any]:
+    def _run(self, run: Callable[[sqlite3.Cursor], object], reading: "_Reading | None") -> list[Any]:
+        if reading is None:
+            return self._run_to_the_end(run)
+        try:
+            return [] if reading.is_given_up else self._run_to_the_end(run)
+        finally:
+            reading.ended()
+
+    def _run_to_the_end(self, run: Callable[[sqlite3.Cursor], object]) -> list[Any]:
         self._close()
         self._open = self.connection.cursor()
         if self._row_factory is not None:
@@ -189,6 +208,29 @@ class Cursor(aiosqlite.Cursor):
         cursor, self._open = self._open, None
         if cursor is not None:
             cursor.close()
+
+
+class _Reading:
+    """A statement that reads, in the connection's thread, and that is ended when its task is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_given_up = False
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def ended(self) -> None:
+        """Note the end, in the thread."""
+        with self._lock:
+            self._is_over = True
+
+    def end(self, connection: sqlite3.Connection) -> None:
+        """Interrupt the statement, in the event loop, until it has ended: the thread may be just about to begin it."""
+        self.is_given_up = True
+        with self._lock:  # the thread does not begin its next statement, which must not be interrupted
+            if self._is_over:
+                return
+            connection.interrupt()
+        asyncio.get_running_loop().call_later(INTERRUPT_SECONDS, self.end, connection)
 
 
 def connecting(file: DatabaseFile) -> Callable[..., SQLiteConnection]:

@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
-from onceonly.adapters.sqlite.connection import connecting
+from onceonly.adapters.sqlite.connection import SQLiteConnection, connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
 from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.model.errors import SetupError
@@ -135,7 +135,13 @@ class SQLite(Dialect):
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
-        connection.exec_driver_sql("BEGIN" if purpose is Purpose.READING else "BEGIN IMMEDIATE")
+        reads = purpose is Purpose.READING
+        driver = connection.connection.driver_connection
+        if isinstance(driver, SQLiteConnection):
+            driver.only_reads = False  # BEGIN itself is not interrupted
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+        if isinstance(driver, SQLiteConnection):
+            driver.only_reads = reads
         if self._adopted is not None and _OPENED not in connection.info:
             connection.info[_OPENED] = self._adopted.found()
 

@@ -1,14 +1,16 @@
 """The page of a conversation: messages as a tree of causes, from the journals of the endpoints."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from onceonly.assembly.operations import OpenedOperations
 from onceonly.dashboard.asking import Ask
 from onceonly.dashboard.gate import Refused
 from onceonly.dashboard.rendering import Page
+from onceonly.dashboard.views.journal import reasons_of, shown_event
 from onceonly.dashboard.views.messages import answer_of
 from onceonly.model.conversation import JournalEvent
 from onceonly.model.identity import CLAIM_KEY_BYTES
@@ -16,18 +18,21 @@ from onceonly.model.identity import CLAIM_KEY_BYTES
 MOST_EVENTS = 1000
 DEEPEST = 12
 """Levels of the tree that are indented. Deeper ones are shown at this level, with their number."""
+_NO_REASONS: Mapping[str, str | None] = MappingProxyType({})
 
 
 async def conversation(ask: Ask) -> Page:
     """Show what happened to the messages of one conversation, at most 1,000 events."""
     key = _key(ask.params["key"])
     events: list[JournalEvent] = []
+    reasons: dict[str, str | None] = {}
 
     async def look(opened: OpenedOperations) -> dict[str, Any]:
         if (journal := opened.message_journal) is None:
             return {"journal": False, "full": False, "more": False}
         part = await journal.conversation(key)
         events.extend(part.events)
+        reasons.update(await reasons_of(opened, part.events, ask.dashboard.redact))
         return {"journal": True, "full": part.is_full, "more": part.more}
 
     answers = await asyncio.gather(*(answer_of(each, look) for each in ask.dashboard.watched.values()))
@@ -36,7 +41,7 @@ async def conversation(ask: Ask) -> Page:
     return Page(
         template="conversation.html",
         title="Conversation",
-        data={"key": key.hex(), "messages": tree_of(events[:MOST_EVENTS]), "more": more, "endpoints": answers},
+        data={"key": key.hex(), "messages": tree_of(events[:MOST_EVENTS], reasons), "more": more, "endpoints": answers},
     )
 
 
@@ -50,8 +55,10 @@ def _key(text: str) -> bytes:
     return key
 
 
-def tree_of(events: Sequence[JournalEvent]) -> list[dict[str, Any]]:
+def tree_of(events: Sequence[JournalEvent], reasons: Mapping[str, str | None] = _NO_REASONS) -> list[dict[str, Any]]:
     """Return the messages in the order of a tree, with their depth and events. Each message is there once.
+
+    `reasons` are those of dead letters, by key.
 
     A message without a known parent is a root, and so is the first message of a cycle.
     """
@@ -75,7 +82,7 @@ def tree_of(events: Sequence[JournalEvent]) -> list[dict[str, Any]]:
             if message in seen:
                 continue
             seen.add(message)
-            rows.append(_row(own[message], depth))
+            rows.append(_row(own[message], depth, reasons))
             waiting.extend((child, depth + 1) for child in reversed(children.get(message, [])))
 
     walk(message for message in own if parents.get(message) not in own)
@@ -84,7 +91,7 @@ def tree_of(events: Sequence[JournalEvent]) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(events: Sequence[JournalEvent], depth: int) -> dict[str, Any]:
+def _row(events: Sequence[JournalEvent], depth: int, reasons: Mapping[str, str | None]) -> dict[str, Any]:
     first = events[0]
     return {
         "source": first.identity.source,
@@ -92,7 +99,5 @@ def _row(events: Sequence[JournalEvent], depth: int) -> dict[str, Any]:
         "type": first.type,
         "depth": depth,
         "indent": min(depth, DEEPEST),
-        "events": [
-            {"outcome": each.outcome, "at": each.at, "endpoint": each.endpoint, "process": each.process} for each in events
-        ],
+        "events": [shown_event(each, reasons) for each in events],
     }

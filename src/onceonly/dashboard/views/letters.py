@@ -18,9 +18,10 @@ from onceonly.dashboard.gate import DOWNLOAD_POLICY, Refused, protect
 from onceonly.dashboard.links import links_of
 from onceonly.dashboard.redaction import Redact, redacted, redacted_group
 from onceonly.dashboard.rendering import Page
-from onceonly.dashboard.views.actions import audit_view
+from onceonly.dashboard.views.confirming import audit_view
 from onceonly.dashboard.watching import MOST, WatchedEndpoint
 from onceonly.model.action import Action, ActionItem
+from onceonly.model.conversation import conversation_key
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Failure
@@ -194,6 +195,7 @@ async def letter(ask: Ask) -> Page:
         **_line(watched, found, view, ask.now),
         "endpoint": watched.name,
         "claim": _claim(watched, found, known),
+        "conversation": _conversation(watched, found),
         "edited": next((_acted(action, item) for action, item in trail if is_earlier_body(item, found)), None),
         "actions": [_acted(action, item) for action, item in trail],
         "links": links_of(view, ask.dashboard.links, found.key),
@@ -239,11 +241,15 @@ def _acted(action: Action, item: ActionItem) -> dict[str, Any]:
 
 
 async def body(ask: Ask) -> Response:
-    """Return the body as a download that no browser opens as a page."""
+    """Return the body as a download that no browser opens as a page.
+
+    With `of=message` it is what a retry sends. They differ if the message came as one CloudEvents document.
+    """
     watched, found, _ = await _find(ask)
     async with watched.open_letters() as letters:
         await audit_view(ask, watched.log_of(letters), found)
-    content = redacted(found, ask.dashboard.redact).body
+    view = redacted(found, ask.dashboard.redact)
+    content = view.message.body if view.message is not None and ask.asked("of") == "message" else view.body
     response = Response(content, media_type="application/octet-stream")
     response.headers["content-disposition"] = f'attachment; filename="{found.key}.bin"'
     return protect(response, policy=DOWNLOAD_POLICY)
@@ -293,6 +299,13 @@ def _claim(watched: WatchedEndpoint, found: DeadLetter, known: Knowledge | None)
     if isinstance(watched.settings.deduplication, Off):
         return "This endpoint does not store which messages were handled, so a retry may handle it again."
     return _MISMATCH if _is_mismatch(found, known) else _RETRIES[known.claim]
+
+
+def _conversation(watched: WatchedEndpoint, found: DeadLetter) -> str:
+    """Return the key of the page with the message's story, or "" for an endpoint without a journal."""
+    if watched.settings.journal is None or found.message is None:
+        return ""
+    return conversation_key(found.message).hex()
 
 
 def _is_mismatch(found: DeadLetter, known: Knowledge | None) -> bool:

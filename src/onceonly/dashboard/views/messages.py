@@ -10,11 +10,13 @@ from typing import Any
 from onceonly.assembly.operations import OpenedOperations
 from onceonly.dashboard.asking import Ask
 from onceonly.dashboard.gate import Refused
-from onceonly.dashboard.probes import ANSWER_SECONDS, OPEN_SECONDS
+from onceonly.dashboard.probes import ANSWER_SECONDS, OPEN_SECONDS, answering
 from onceonly.dashboard.redaction import Redact, redacted
 from onceonly.dashboard.rendering import Page
+from onceonly.dashboard.views.journal import reasons_of, shown_event
 from onceonly.dashboard.watching import WatchedEndpoint
 from onceonly.model.artifact import Reservation
+from onceonly.model.conversation import conversation_key
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -38,8 +40,8 @@ async def find(ask: Ask) -> Page:
         identity = Identity(source, id_)
 
         async def look(opened: OpenedOperations) -> dict[str, Any]:
-            found = _found(await find_message(opened, identity, at), ask.dashboard.redact)
-            return {**found, **await _story(opened, identity)}
+            answer = await find_message(opened, identity, at)
+            return {**_found(answer, ask.dashboard.redact), **await _story(opened, identity, answer, ask.dashboard.redact)}
 
         answers = await asyncio.gather(*(answer_of(each, look) for each in ask.dashboard.watched.values()))
     return Page(
@@ -50,15 +52,18 @@ async def find(ask: Ask) -> Page:
     )
 
 
-async def _story(opened: OpenedOperations, identity: Identity) -> dict[str, Any]:
-    """Return what the journal has about a message, and its conversation."""
+async def _story(opened: OpenedOperations, identity: Identity, answer: FoundMessage, redact: Redact | None) -> dict[str, Any]:
+    """Return what the journal has about a message, and its conversation, which a dead letter without events has as well."""
     if (journal := opened.message_journal) is None:
         return {"journal": False, "events": [], "conversation": ""}
-    events = (await journal.of_message(identity)).events
+    events = (await journal.of_message(identity)).events[:ROWS]
+    reasons = await reasons_of(opened, events, redact)
+    keys = [each.conversation for each in events[:1]]
+    keys += [conversation_key(each.message) for each in answer.letters if each.message is not None]
     return {
         "journal": True,
-        "events": [{"outcome": each.outcome, "at": each.at, "process": each.process} for each in events[:ROWS]],
-        "conversation": events[0].conversation.hex() if events else "",
+        "events": [shown_event(each, reasons) for each in events],
+        "conversation": keys[0].hex() if keys else "",
     }
 
 
@@ -75,9 +80,8 @@ def _instant(text: str) -> int:
 async def answer_of(watched: WatchedEndpoint, look: Look) -> dict[str, Any]:
     """Return what one endpoint answers, or why it does not."""
     try:
-        async with asyncio.timeout(OPEN_SECONDS), watched.open_operations() as opened:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return {"endpoint": watched.name, "problem": "", **await look(opened)}
+        async with asyncio.timeout(OPEN_SECONDS), watched.open_operations() as opened, answering():
+            return {"endpoint": watched.name, "problem": "", **await look(opened)}
     except OnceOnlyError as error:
         return {"endpoint": watched.name, "problem": str(error)}
     except TimeoutError:
@@ -164,7 +168,9 @@ async def claims(ask: Ask) -> Page:
     for each, watched in zip(answers, ask.dashboard.watched.values(), strict=True):
         each["why"] = _why_no_buckets(watched)
         each["store"] = str(watched.settings.places.store)
-    return Page(template="claims.html", title="Claims", data={"endpoints": answers}, every=CLAIMS_SECONDS)
+    targets = {name: ask.dashboard.targets.get(name, "module:endpoint") for name in ask.dashboard.watched}
+    view = {"targets": targets}
+    return Page(template="claims.html", title="Claims", data={"endpoints": answers}, view=view, every=CLAIMS_SECONDS)
 
 
 def _why_no_buckets(watched: WatchedEndpoint) -> str:

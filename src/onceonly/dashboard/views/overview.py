@@ -113,6 +113,8 @@ def _rate_cell(watched: WatchedEndpoint, now: int) -> dict[str, object]:
 
 
 def _why_no_processes(watched: WatchedEndpoint) -> str:
+    if watched.workers:
+        return "the addresses in workers= tell no counts" if watched.processes is not None else "no address in workers= answers"
     return "this store does not know the processes" if watched.settings.presence else "presence=False: no process reports"
 
 
@@ -121,11 +123,10 @@ def _why_processes_unknown(watched: WatchedEndpoint) -> str:
     state = watched.store.value
     if state is None:
         return NOT_READ if watched.store.outage is None else "the store cannot be read"
-    return "" if state.processes is not None else _why_no_processes(watched)
+    return "" if watched.processes is not None else _why_no_processes(watched)
 
 
 def _processes(watched: WatchedEndpoint) -> list[dict[str, object]]:
-    state = watched.store.value
     return [
         {
             "process": f"{each.report.host}:{each.report.pid}",
@@ -135,7 +136,7 @@ def _processes(watched: WatchedEndpoint) -> list[dict[str, object]]:
             "counters": dict(each.report.counters),
             "troubles": list(each.report.troubles),
         }
-        for each in (state.processes or () if state is not None else ())
+        for each in watched.processes or ()
     ]
 
 

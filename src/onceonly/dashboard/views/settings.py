@@ -3,7 +3,7 @@
 import asyncio
 
 from onceonly.dashboard.asking import Ask
-from onceonly.dashboard.probes import ANSWER_SECONDS
+from onceonly.dashboard.probes import ANSWER_SECONDS, answering
 from onceonly.dashboard.rendering import Page
 from onceonly.dashboard.risks import Risk, risks_of, settings_of
 from onceonly.dashboard.watching import WatchedEndpoint
@@ -33,7 +33,7 @@ async def _broker(watched: WatchedEndpoint) -> tuple[list[tuple[str, str]], list
     if watched.queue.outage is not None:
         return [], [], watched.queue.outage.reason
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with answering():
             report = await watched.check_broker()
     except OnceOnlyError as error:
         return [], [], str(error)

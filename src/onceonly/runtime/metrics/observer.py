@@ -17,6 +17,7 @@ from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.maintenance.tasks import ROTATION
 from onceonly.runtime.metrics import catalog
+from onceonly.runtime.metrics.catalog import Source
 from onceonly.runtime.metrics.series import Instrument, Meter
 from onceonly.runtime.observe.health_state import PART_OF, is_trouble
 from onceonly.runtime.observe.observer import Point, PortCall
@@ -92,7 +93,8 @@ class MetricsObserver:
         self._destination = {name: CappedNames(MOST_DESTINATIONS, OTHER) for name in self._labels}
         self._failing: set[tuple[str, str]] = set()
         self._rotated_at: dict[str, int] = {}
-        self._instruments: Mapping[str, Instrument] = {each.name: meter.instrument(each) for each in catalog.METRICS}
+        counted = [each for each in catalog.METRICS if each.source is Source.PROCESSES and not each.is_gauge]
+        self._instruments: Mapping[str, Instrument] = {each.name: meter.instrument(each) for each in counted}
         self._process, self._operation = self._of(catalog.PROCESS_DURATION), self._of(catalog.OPERATION_DURATION)
         self._sent, self._phase = self._of(catalog.SENT), self._of(catalog.UNIT_DURATION)
         self._outcomes, self._age = self._of(catalog.MESSAGES), self._of(catalog.AGE)

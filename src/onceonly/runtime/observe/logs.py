@@ -240,15 +240,17 @@ class _LoggedHandler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         milliseconds = round((time.perf_counter() - self._started) * 1000, 3)
-        message = self._call.items[0]
-        extra = _about(self._call.endpoint, message) | {
-            "handler": _handler_name(self._call.port, message),
-            "milliseconds": milliseconds,
-        }
-        if kind is None:
-            self._logger.debug("handler succeeded", extra=extra)
-        else:
-            self._logger.debug("handler failed", extra=extra | {"reason": _reason(kind, error)})
+        for message in self._call.items:
+            extra = _about(self._call.endpoint, message) | {
+                "handler": _handler_name(self._call.port, message),
+                "milliseconds": milliseconds,
+            }
+            if len(self._call.items) > 1:
+                extra["count"] = len(self._call.items)
+            if kind is None:
+                self._logger.debug("handler succeeded", extra=extra)
+            else:
+                self._logger.debug("handler failed", extra=extra | {"reason": _reason(kind, error)})
 
 
 def _handler_name(handlers: object, message: Message) -> str:

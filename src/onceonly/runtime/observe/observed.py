@@ -1,7 +1,7 @@
 """Ports whose every call is enclosed by an observer: one generic wrapper, and a table of the calls of each port."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onceonly.algorithms.effects import NoArtifacts
@@ -48,7 +48,7 @@ PENDING = {
     "take": ObservedCall(Point.TAKE, _NOTHING),
     "find": ObservedCall(Point.FIND),
 }
-HANDLERS = {"handle": ObservedCall(Point.HANDLE, _ONE)}
+HANDLERS = {"handle": ObservedCall(Point.HANDLE, _ONE), "handle_batch": ObservedCall(Point.HANDLE)}
 ADMISSION = {
     "admits": ObservedCall(Point.ADMITS),
     "prepare": ObservedCall(Point.PREPARE),
@@ -202,7 +202,10 @@ def _enclosed(called: tuple[Any, str], watched: ObservedCall, endpoint: str, obs
             return await method(*arguments, **named)
         about = items(*arguments, **named)
         made = PortCall(point if names is None else names(endpoint, about), endpoint, about, port=port)
-        async with observer.around(made):
+        enclosing = observer.around(made)
+        if enclosing.__class__ is nullcontext:
+            return await method(*arguments, **named)
+        async with enclosing:
             made.result = result = await method(*arguments, **named)
         return result
 

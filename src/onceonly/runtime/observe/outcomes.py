@@ -5,7 +5,7 @@ So every call only adds to what is known, and the outcome is decided when the de
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import StrEnum
 from itertools import count
@@ -128,12 +128,16 @@ class OutcomeObserver:
         self,
         *listeners: OutcomeListener,
         runs: RunListener | None = None,
+        wanted: Callable[[Message], bool] | None = None,
         now: Callable[[], int] = time.time_ns,
         elapsed: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Report to these listeners, in order. `now` and `elapsed` are in nanoseconds: since 1970, and since any instant."""
+        """Report to these listeners, in order. Messages that are not `wanted` have neither runs nor an outcome.
+
+        `now` and `elapsed` are in nanoseconds: since 1970, and since any instant.
+        """
         self._listeners = listeners
-        self._runs = runs
+        self._runs, self._wanted = runs, wanted
         self._now, self._elapsed = now, elapsed
         self._batches, self._unit_numbers = count(1), count(1)
         self._deliveries: dict[int, tuple[Delivery, int, MessageProgress | None]] = {}
@@ -145,19 +149,27 @@ class OutcomeObserver:
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Watch this call."""
         if call.point is Point.HANDLE:
-            progress = self._messages.get(id(call.items[0]))
-            if progress is None:
-                if self._runs is None:
-                    return _NOTHING
-                progress = MessageProgress(call.items[0], 0)  # it has not come from an observed transport
-            return _HandlerCall(progress, self._runs, self._now, self._elapsed)
+            if len(call.items) == 1:
+                return self._run_of(call.items[0])
+            runs = [run for each in call.items if isinstance(run := self._run_of(each), _HandlerCall)]
+            return _BatchCall(runs) if runs else _NOTHING
         end = _ENDS.get(call.point)
         return _NOTHING if end is None else _OutcomeCall(self, call, end)
+
+    def _run_of(self, message: Message) -> AbstractAsyncContextManager[object]:
+        progress = self._messages.get(id(message))
+        if progress is None:
+            if self._runs is None or self._wanted is not None:
+                return _NOTHING
+            progress = MessageProgress(message, 0)  # it has not come from an observed transport
+        return _HandlerCall(progress, self._runs, self._now, self._elapsed)
 
     def read(self, endpoint: str, delivery: Delivery, message: Message | Unreadable) -> None:
         """Learn which message a delivery has brought."""
         if (known := self._deliveries.get(id(delivery))) is None:
             return  # its transport is not observed
+        if self._wanted is not None and isinstance(message, Message) and not self._wanted(message):
+            return
         batch = known[1]
         if isinstance(message, Unreadable):
             progress = MessageProgress(message.message, batch)
@@ -167,6 +179,10 @@ class OutcomeObserver:
         if delivery.attempts >= progress.attempt:
             progress.attempt = delivery.attempts + 1
         self._deliveries[id(delivery)] = delivery, batch, progress
+
+    def progress_of(self, message: Message) -> MessageProgress | None:
+        """Return what is known of a message that is not settled yet. It is found by the object, not by its identity."""
+        return self._messages.get(id(message))
 
     def _progress_of(self, message: Message, batch: int) -> MessageProgress:
         """Return the progress of the batch's message with this identity; another body is released, and has its own."""
@@ -341,6 +357,14 @@ class _HandlerCall:
         self._progress, self._runs, self._now, self._elapsed, self._began = progress, runs, now, elapsed, 0
 
     async def __aenter__(self) -> None:
+        self.begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+    def begin(self) -> None:
         progress = self._progress
         self._began = self._elapsed()
         progress.started_at = self._now()
@@ -349,15 +373,39 @@ class _HandlerCall:
         if self._runs is not None and progress.message is not None:
             self._runs.started(progress.message)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def error_of(self, error: BaseException | None) -> BaseException | None:
+        """Return what the error of a batch is to this message: nothing, if it is known that others failed."""
+        if not isinstance(error, HandlerFailed) or not error.by_message or self._progress.message is None:
+            return error
+        failure = error.by_message.get(self._progress.message.identity)
+        return None if failure is None else HandlerFailed(failure)
+
+    def end(self, error: BaseException | None) -> None:
         progress = self._progress
         progress.ended_at = progress.started_at + self._elapsed() - self._began
         if error is not None:
             progress.error = error_name(error)
         if self._runs is not None and progress.message is not None:
             self._runs.ended(progress.message, error)
+
+
+class _BatchCall:
+    """Encloses one run of a batch handler: a run of each of its messages. The first message's is the innermost."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: Sequence[_HandlerCall]) -> None:
+        self._runs = runs
+
+    async def __aenter__(self) -> None:
+        for run in reversed(self._runs):
+            run.begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for run in self._runs:
+            run.end(run.error_of(error))
 
 
 def error_name(error: BaseException) -> str:

@@ -3,11 +3,15 @@
 This module imports nothing of any telemetry library.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from onceonly.model.message import Headers
+from onceonly.model.message import Headers, Message
 from onceonly.runtime.observe.observer import Observer, Observers
+
+if TYPE_CHECKING:
+    from onceonly.runtime.metrics.series import Row
 
 
 class TelemetrySubject(NamedTuple):
@@ -24,13 +28,17 @@ class TelemetrySubject(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message that a handler or a transaction has made. `to` is empty for an event, `cause` are its other attributes."""
+    """A message that a handler or a transaction has made. `to` is empty for an event, `cause` are its other attributes.
+
+    `in_batch` is the message that a batch handler answers with it. None where the current span belongs to what made it.
+    """
 
     type: str
     to: str
     id: str
     cause: Headers
     body_bytes: int
+    in_batch: Message | None = None
 
 
 class CreationHook(Protocol):
@@ -47,10 +55,21 @@ class TaskSpans(Protocol):
         """Return what encloses one run of a task: "relay", or one of maintenance. `count` is the number of records."""
 
 
+class GaugeSink(Protocol):
+    """What is shown the gauges of endpoints, such as the depth of a queue."""
+
+    every: float
+    """Seconds between two reads."""
+
+    def show(self, endpoint: str, values: Mapping["Row", float]) -> None:
+        """Take the place of what was shown for this endpoint. It must not raise."""
+
+
 class Instruments(CreationHook, TaskSpans, Protocol):
-    """The telemetry of one endpoint in one process."""
+    """The telemetry of one endpoint in one process. `gauges` is None if they are not to be read."""
 
     observer: Observer
+    gauges: GaugeSink | None
 
 
 class Telemetry(Protocol):

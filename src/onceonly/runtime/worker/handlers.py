@@ -4,6 +4,8 @@ Slow handlers never hold a long transaction. The supervisor reads the mark when 
 whose handler was running.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from onceonly.model.errors import BudgetExceeded, HandlerStuck
@@ -17,6 +19,8 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.growth import WaitSample, WaitSampler
+
+_Decided = TypeVar("_Decided")
 
 
 class LoopHandlers:
@@ -64,35 +68,59 @@ class LoopHandlers:
             self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
         return message
 
+    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Group them as the handlers do."""
+        return self._handlers.batches(messages)
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
         """Handle it, or raise BudgetExceeded when this unit has used its time."""
+        return await self._in_time(resources, (message,), lambda: self._handlers.handle(message, resources, attempt, response))
+
+    async def handle_batch(
+        self,
+        messages: Sequence[Message],
+        resources: Resources,
+        attempts: Sequence[str],
+        responses: Sequence[Response | None],
+    ) -> Sequence[Decision]:
+        """Handle them. When the process dies, several are marked, so none of them is counted: each runs alone next."""
+        return await self._in_time(
+            resources, messages, lambda: self._handlers.handle_batch(messages, resources, attempts, responses)
+        )
+
+    async def _in_time(
+        self, resources: Resources, messages: Sequence[Message], handle: Callable[[], Awaitable[_Decided]]
+    ) -> _Decided:
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
             raise BudgetExceeded("the time budget of the unit is used")
         if self._sampler is None:
-            return await self._mark(message, resources, attempt, response)
+            return await self._mark(messages, handle)
         self._sampler.enter(self._sample, resources)
         try:
-            return await self._mark(message, resources, attempt, response)
+            return await self._mark(messages, handle)
         finally:
             self._sampler.leave(self._sample)
 
-    async def _mark(self, message: Message, resources: Resources, attempt: str, response: Response | None) -> Decision:
-        """Handle it, marked in the shared counters."""
-        if self._row is None:
-            return await self._handlers.handle(message, resources, attempt, response)
-        key = claim_key(self._endpoint, message.identity)
-        attempts = self._attempts.get(message.identity, 0) if self._attempts else 0
-        self._row.enter(key, attempts)
+    async def _mark(self, messages: Sequence[Message], handle: Callable[[], Awaitable[_Decided]]) -> _Decided:
+        """Handle them, marked in the shared counters."""
+        row = self._row
+        if row is None:
+            return await handle()
+        marks = [(claim_key(self._endpoint, each.identity), self._attempts.get(each.identity, 0)) for each in messages]
+        for mark in marks:
+            row.enter(*mark)
         try:
-            return await self._handlers.handle(message, resources, attempt, response)
+            return await handle()
         except HandlerStuck:
-            self._row.is_stuck(key, attempts)
+            if len(marks) == 1:
+                row.is_stuck(*marks[0])
             raise
         finally:
-            self._row.leave(key, attempts)
+            for mark in marks:
+                row.leave(*mark)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge as the handlers do."""

@@ -76,18 +76,24 @@ class Worker:
         environment: Environment = LIVE,
         counters: CounterRow | None = None,
         ask: Callable[[], object] = lambda: None,
+        least: int | None = None,
         most: int = 1,
     ) -> None:
-        """Prepare to run; nothing is received before `run`. Up to `most` batches are handled at once while handlers wait."""
+        """Prepare to run; nothing is received before `run`.
+
+        `least` batches are handled at once, by default as the settings say, and up to `most` while handlers wait for something
+        else than the store.
+        """
+        least = least or settings.at_once
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * settings.at_once)
+        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * least)
         self._ports = ports._replace(transport=self._transport)
         self._settings = settings
         self._surroundings = environment
         self._row = counters
         self._ask = ask
-        self.turns = turns = ElasticTurns(settings.at_once, max(most, settings.at_once), in_flight=IN_FLIGHT)
+        self.turns = turns = ElasticTurns(least, max(most, least), in_flight=IN_FLIGHT)
         shared = SharedByLoops(
             together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None
         )

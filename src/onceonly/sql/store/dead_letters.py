@@ -93,28 +93,59 @@ class SqlDeadLetters:
         async with self._database.writing() as connection:
             return await connection.run_sync(remove)
 
+    async def endpoints(self) -> tuple[str, ...]:
+        """List the names of endpoints, each found by the index; see the port."""
+        letters, found = self._letters.c, list[str]()
+        first = select(letters.endpoint).order_by(letters.endpoint).limit(1)
+        async with self._database.reading() as connection:
+            while name := await connection.scalar(first.where(letters.endpoint > found[-1]) if found else first):
+                found.append(name)
+        return tuple(found)
+
     async def groups(self, endpoint: str = "") -> GroupCounts:
         """Count letters by group, from one index; see the port."""
-        query = self.counting(endpoint)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+            limited = await self._may_be_many(connection, endpoint)
+            rows = (await connection.execute(self.counting(endpoint, limited=limited))).all()
             total = sum(row.count for row in rows)
             largest = sorted(rows, key=lambda row: (-row.count, row.first))[:MOST_GROUPS]
             shown = await self._at(connection, {position for row in largest for position in (row.first, row.last)})
         counts = tuple(_count(row, shown) for row in largest if row.first in shown and row.last in shown)
         return GroupCounts(counts, complete=total <= COUNTED and len(rows) <= MOST_GROUPS)
 
-    def counting(self, endpoint: str = "") -> Select[Any]:
-        """Return the query that counts letters by group."""
+    def counting(self, endpoint: str = "", *, limited: bool = True) -> Select[Any]:
+        """Return the query that counts letters by group, from the index of groups."""
         letters = self._letters.c
         by: tuple[Column[Any], ...] = (letters.endpoint, letters.failure, letters.position)
         some, group = select(*by), select()
         if endpoint:  # MariaDB would sort 100,000 rows by a column that is constant, and read each of them for that
             by, group = by[1:], select(literal(endpoint, NAME).label("endpoint"))
             some = select(*by).where(letters.endpoint == endpoint)
-        *keys, position = some.order_by(*by).limit(COUNTED + 1).subquery().c
+        *keys, position = some.order_by(*by).limit(COUNTED + 1).subquery().c if limited else by
         counted = (func.count().label("count"), func.min(position).label("first"), func.max(position).label("last"))
-        return group.add_columns(*keys, *counted).group_by(*keys)
+        query = group.add_columns(*keys, *counted).group_by(*keys)
+        if limited or not endpoint:
+            return query
+        return self._using("failure", query.where(letters.endpoint == endpoint))
+
+    async def _may_be_many(self, connection: AsyncConnection, endpoint: str) -> bool:
+        """Return whether there may be more letters than are counted, so that the query needs a limit.
+
+        With a limit, MariaDB and SQLite store all rows that they count, which takes as long as counting them. PostgreSQL does
+        not, and reads the index only for rows in its order.
+        """
+        if self._database.dialect.name == "postgresql":
+            return True
+        span = await connection.scalar(self.spanning(endpoint))
+        return span is not None and span >= COUNTED
+
+    def spanning(self, endpoint: str = "") -> Select[Any]:
+        """Return the query for the distance of the first and the last position. There are not more letters than that."""
+        letters = self._letters.c
+        some = select(letters.position)
+        some = some.where(letters.endpoint == endpoint) if endpoint else some
+        first, last = (some.order_by(by).limit(1).scalar_subquery() for by in (letters.position, letters.position.desc()))
+        return select(last - first)
 
     async def placed(
         self, chosen: Filter, *, after: int = 0, upto: int | None = None, limit: int = 100, newest: bool = False
@@ -213,11 +244,12 @@ class SqlDeadLetters:
         return {row.position: row for row in rows}
 
     def _by_index(self, query: Select[Any], chosen: Filter) -> Select[Any]:
+        """Name the index for letters of an endpoint, or of a group."""
+        return self._using("failure" if chosen.failure else "endpoint", query) if chosen.endpoint else query
+
+    def _using(self, index: str, query: Select[Any]) -> Select[Any]:
         """Name the index for MariaDB. Its optimizer would read all letters of all endpoints to find those of a small one."""
-        if not chosen.endpoint:
-            return query
-        index = f"{self._database.prefix}dead_letters_{'failure' if chosen.failure else 'endpoint'}"
-        return query.with_hint(self._letters, f"FORCE INDEX ({index})", "mysql")
+        return query.with_hint(self._letters, f"FORCE INDEX ({self._database.prefix}dead_letters_{index})", "mysql")
 
     def _matching(self, chosen: Filter) -> ColumnElement[bool]:
         letters = self._letters.c

@@ -5,12 +5,13 @@ a savepoint that is rolled back. Nothing is awaited here, so it is the same for 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, Pool, event, insert, inspect
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy import Connection, Engine, Pool, delete, event, false, insert, inspect
+from sqlalchemy.exc import OperationalError, UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
 
@@ -139,11 +140,23 @@ def _see_tables(connection: Connection, place: DatabaseAddress) -> None:
     seen = _SEEN.setdefault(connection.engine.pool, set())
     if (place.prefix, place.schema) in seen:
         return
+    if connection.dialect.name == "sqlite":
+        _begin_writing(connection, place)
     try:
         check_within(connection, place, SCHEMA)
     except SchemaMissing as error:
         raise SchemaMissing(f"enlist: {error}; in a SQLite file the endpoint creates them at its first start") from error
     seen.add((place.prefix, place.schema))
+
+
+def _begin_writing(connection: Connection, place: DatabaseAddress) -> None:
+    """Take SQLite's write lock before the look, by a statement that deletes nothing.
+
+    A transaction that reads first cannot write any more once another one was committed: SQLite says at once that the database
+    is locked. One that writes first waits. Errors are left to what follows.
+    """
+    with suppress(OperationalError):
+        connection.execute(delete(tables(place.prefix, place.schema).records).where(false()))
 
 
 def _session_of(session: object) -> Session:

@@ -1,4 +1,7 @@
-"""The message journal of a SQL database: four tables in turn, emptied whole, written in the units' own transactions."""
+"""The message journal of a SQL database: four tables in turn, emptied whole.
+
+What is handled and sent is written in the units' own transactions. What happens outside of units is added in others.
+"""
 
 import logging
 import os
@@ -7,11 +10,20 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, MetaData, String, Table, func, select
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, func, select
 
 from onceonly.config.journal import Journal
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.conversation import HANDLED, SENT, JournalEvent, JournalPart, conversation_key, message_key
+from onceonly.model.conversation import (
+    HANDLED,
+    SENT,
+    HandlerRun,
+    JournalEntry,
+    JournalEvent,
+    JournalPart,
+    conversation_key,
+    message_key,
+)
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -19,6 +31,8 @@ from onceonly.model.record import Record
 from onceonly.sql.columns import EXACT, INSTANT, KEY, NAME, NAME_LENGTH, READABLE, SEQUENCE, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema
+from onceonly.sql.store.journal_keep import AgreedKeep, settings_table
+from onceonly.sql.store.tables import add_column
 
 TABLES = 4
 MOST_EVENTS = 1000
@@ -26,6 +40,9 @@ LOOKS = 100
 """A process looks how full the table is each time it has written this part of the limit."""
 LOOK_AGAIN_MS = 10_000
 """How long a process waits before it looks at a full table again."""
+AGREE_AGAIN_MS = 60_000
+"""How long a process that writes waits before it reads the settings of others again."""
+LAST_ROWS = 1000
 
 _log = EventLogger(logging.getLogger("onceonly.journal"))
 
@@ -48,36 +65,59 @@ def _metadata(prefix: str, schema: str | None = None) -> MetaData:
             Column("source", EXACT, nullable=False),
             Column("id", EXACT, nullable=False),
             Column("process", NAME, nullable=False),
+            Column("attempt", Integer, nullable=True),
+            Column("duration", BigInteger, nullable=True),
+            Column("error", READABLE, nullable=True),
+            Column("letter", KEY, nullable=True),
             **TRANSACTIONAL,
         )
         Index(f"{prefix}journal_{number}_conversation", table.c.conversation, table.c.at)
         Index(f"{prefix}journal_{number}_identity", table.c.identity)
+    settings_table(prefix, metadata)
     return metadata
 
 
-SCHEMA = Schema(component="journal", version=1, tables=_metadata)
+def _add_second(connection: Connection, metadata: MetaData) -> None:
+    """Add the columns and the table of version 2. The columns are null in existing rows."""
+    (settings,) = (table for table in metadata.sorted_tables if table.name.endswith("journal_settings"))
+    settings.create(connection, checkfirst=True)
+    for table in metadata.sorted_tables:
+        for name in ("attempt", "duration", "error", "letter") if table is not settings else ():
+            add_column(connection, table.c[name])
+
+
+SCHEMA = Schema(component="journal", version=2, tables=_metadata, upgrades={1: _add_second})
 
 
 class SqlMessageJournal:
-    """The journal of one endpoint. The tables belong to all endpoints of the database, which should agree on the setting."""
+    """The journal of one endpoint. The tables belong to all endpoints of the database; the longest `keep` holds for all."""
 
     def __init__(self, database: Database, endpoint: str, setting: Journal) -> None:
         self._database, self._endpoint, self._rows = database, endpoint, setting.rows
-        metadata = _metadata(database.prefix, database.schema)
-        self._tables = _in_order(metadata, database)
-        self._width = max(1, round(setting.keep.total_seconds() * 1000) // 2)
+        tables = {table.name: table for table in _metadata(database.prefix, database.schema).tables.values()}
+        self._tables = tuple(tables[f"{database.prefix}journal_{number}"] for number in range(TABLES))
+        keep = round(setting.keep.total_seconds() * 1000)
+        self._kept = AgreedKeep(database, tables[f"{database.prefix}journal_settings"], endpoint, keep)
+        self._agree_at = 0
         self._process = f"{socket.gethostname()}:{os.getpid()}"[-NAME_LENGTH:]
         self._number, self._left, self._look_at = -1, 0, 0
         self._is_full = False
+        self._runs: dict[Identity, HandlerRun] = {}
 
     @property
     def every(self) -> float:
         """Seconds after which the next table is looked at again."""
-        return self._width / 4000
+        return self._kept.longest / 8000
 
     async def prepare(self) -> None:
-        """Look how full the table of this time is, if that is not known. Raises CommitFailed, OutcomeUnknown."""
+        """Look how full the table of this time is, if that is not known, and once a minute which time that is.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         now = self._database.clock.now()
+        if now >= self._agree_at:
+            await self._kept.agree(now)
+            self._agree_at = now + AGREE_AGAIN_MS
         number = self._number_at(now)
         if number == self._number and (self._left > 0 or now < self._look_at):
             return
@@ -90,6 +130,23 @@ class SqlMessageJournal:
         if self._is_full and not was_full:
             _log.warning("message journal is full", extra={"endpoint": self._endpoint, "rows": count})
 
+    def ran(self, identity: Identity, run: HandlerRun | None) -> None:
+        """Learn how a handler ran, or forget it."""
+        if run is None:
+            self._runs.pop(identity, None)
+        else:
+            self._runs[identity] = run
+
+    async def add(self, entries: Sequence[JournalEntry]) -> None:
+        """Write these, by one statement in a transaction of its own. Raises CommitFailed, OutcomeUnknown."""
+        await self.prepare()
+        if self._left <= 0 or not entries:
+            return
+        rows, table = [self._entry_row(entry) for entry in entries], self._tables[self._number]
+        async with self._database.writing() as connection:
+            await connection.run_sync(self._database.dialect.insert_all, table, rows)
+        self._left -= len(rows)
+
     def write(self, connection: Connection, messages: Sequence[Message], records: Sequence[Record]) -> None:
         """Write what was handled and what is sent for it, by one statement, in the unit's transaction."""
         if self._left <= 0 or not records:
@@ -99,13 +156,23 @@ class SqlMessageJournal:
         for record in records:
             if (message := known.get(record.identity)) is None:
                 continue
-            parent = message_key(record.identity)
-            rows.append(self._row(message, now, HANDLED, None))
-            rows += (self._row(effect.message, now, SENT, parent) for effect in record.effects)
+            handled = self._row(message, now, HANDLED)
+            if (run := self._runs.pop(record.identity, None)) is not None:
+                handled["attempt"], handled["duration"] = run.attempt, run.duration
+            rows.append(handled)
+            rows += (self._row(effect.message, now, SENT, handled["identity"]) for effect in record.effects)
         self._database.dialect.insert_all(connection, self._tables[self._number], rows)
         self._left -= len(rows)
 
-    def _row(self, message: Message, now: int, outcome: str, parent: bytes | None) -> dict[str, Any]:
+    def _entry_row(self, entry: JournalEntry) -> dict[str, Any]:
+        return self._row(entry.message, entry.at, entry.outcome) | {
+            "attempt": entry.attempt or None,
+            "duration": entry.duration,
+            "error": entry.error or None,
+            "letter": bytes.fromhex(entry.letter) or None,
+        }
+
+    def _row(self, message: Message, now: int, outcome: str, parent: bytes | None = None) -> dict[str, Any]:
         return {
             "conversation": conversation_key(message),
             "at": now,
@@ -117,14 +184,21 @@ class SqlMessageJournal:
             "source": message.source,
             "id": message.id,
             "process": self._process,
+            "attempt": None,
+            "duration": None,
+            "error": None,
+            "letter": None,
         }
 
     async def rotate(self) -> int:
         """Empty the table that is written next, if anything is in it; gives how many were. Raises CommitFailed, OutcomeUnknown.
 
-        A table that a reader has locked is left for the next time.
+        A table that a reader has locked is left for the next time. So is one with events that are not old enough: a process
+        that had not heard of another one's setting has written there.
         """
-        table = self._tables[(self._number_at(self._database.clock.now()) + 1) % TABLES]
+        now = self._database.clock.now()
+        await self._kept.agree(now)
+        table = self._tables[(self._number_at(now) + 1) % TABLES]
         async with self._database.reading() as connection:
             if not await connection.run_sync(_span, table):
                 return 0
@@ -138,8 +212,11 @@ class SqlMessageJournal:
 
     def _empty(self, connection: Connection, table: Table) -> bool:
         maintenance = self._database.dialect.maintenance
-        is_shut = maintenance.shut(connection, table, by_rows=False)
-        return is_shut and maintenance.empty(connection, table, by_rows=False)
+        if not maintenance.shut(connection, table, by_rows=False):
+            return False
+        newest = _newest(connection, table)
+        is_old = newest is None or self._database.clock.now() - newest >= self._kept.longest
+        return is_old and maintenance.empty(connection, table, by_rows=False)
 
     async def conversation(self, key: bytes) -> JournalPart:
         """Read the events of a conversation at this endpoint, the oldest 1,000. Raises CommitFailed, OutcomeUnknown."""
@@ -150,9 +227,11 @@ class SqlMessageJournal:
         return await self._read("identity", message_key(identity))
 
     async def _read(self, column: str, key: bytes) -> JournalPart:
-        current = self._tables[self._number_at(self._database.clock.now())]
+        now = self._database.clock.now()
 
         def look(connection: Connection) -> JournalPart:
+            self._kept.follow(self._kept.read(connection), now)
+            current = self._tables[self._number_at(now)]
             found: list[Any] = []
             for table in self._tables:
                 own = table.c
@@ -168,12 +247,7 @@ class SqlMessageJournal:
             return await connection.run_sync(look)
 
     def _number_at(self, now: int) -> int:
-        return now // self._width % TABLES
-
-
-def _in_order(metadata: MetaData, database: Database) -> tuple[Table, ...]:
-    by_name = {table.name: table for table in metadata.tables.values()}
-    return tuple(by_name[f"{database.prefix}journal_{number}"] for number in range(TABLES))
+        return now // (self._kept.longest // 2) % TABLES
 
 
 def _span(connection: Connection, table: Table) -> int:
@@ -182,6 +256,13 @@ def _span(connection: Connection, table: Table) -> int:
         select(select(func.min(table.c.position)).scalar_subquery(), select(func.max(table.c.position)).scalar_subquery())
     ).one()
     return 0 if first is None else last - first + 1
+
+
+def _newest(connection: Connection, table: Table) -> int | None:
+    """Return when the newest of the last rows happened. Entries that waited for a server are not in the order of time."""
+    last = select(table.c.at).order_by(table.c.position.desc()).limit(LAST_ROWS).subquery()
+    newest: int | None = connection.scalar(select(func.max(last.c.at)))
+    return newest
 
 
 def _event(row: Any) -> JournalEvent:
@@ -195,4 +276,8 @@ def _event(row: Any) -> JournalEvent:
         outcome=row.outcome,
         identity=Identity(row.source, row.id),
         process=row.process,
+        attempt=row.attempt or 0,
+        duration=row.duration,
+        error=row.error or "",
+        letter="" if row.letter is None else bytes(row.letter).hex(),
     )

@@ -315,12 +315,12 @@ def _add_third(connection: Connection, metadata: MetaData) -> None:
     now = database_now(connection)
     if connection.scalar(select(own.ring.c.number)) is None:
         connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY_MS))
-    _add_column(connection, own.records.c.claim)
-    _add_column(connection, own.records.c.taken_at)
+    add_column(connection, own.records.c.claim)
+    add_column(connection, own.records.c.taken_at)
     if connection.dialect.name == "sqlite":
         _rebuild_claims(connection, own.claims, now)
     else:
-        _add_column(connection, own.claims.c.arrived_at, f" DEFAULT {now}")
+        add_column(connection, own.claims.c.arrived_at, f" DEFAULT {now}")
         default = str(CreateColumn(own.claims.c.arrived_at).compile(dialect=connection.dialect)).partition(" DEFAULT ")[2]
         _alter(connection, own.claims, f"ALTER COLUMN arrived_at SET DEFAULT {default.removesuffix(' NOT NULL')}")
     for table in (own.records, own.claims, own.keys):
@@ -354,14 +354,15 @@ def _add_sixth(connection: Connection, metadata: MetaData) -> None:
     (letters,) = (table for table in metadata.sorted_tables if table.name.endswith("dead_letters"))
     own = tables(letters.name.removesuffix("dead_letters"), letters.schema)
     for column in (own.dead_letters.c.failure, own.dead_letters.c.identity):
-        _add_column(connection, column)
+        add_column(connection, column)
     for table in (own.dead_letters, own.register):
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             index.create(connection, checkfirst=True)
     own.metadata.create_all(connection, tables=[own.processes, own.actions, own.action_items])
 
 
-def _add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
+def add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
+    """Add a column to its table, unless it is there."""
     if column.name not in _columns(connection, column.table):
         kind, null = column.type.compile(connection.dialect), "" if column.nullable else " NOT NULL"
         _alter(connection, column.table, f"ADD COLUMN {column.name} {kind}{default}{null}")

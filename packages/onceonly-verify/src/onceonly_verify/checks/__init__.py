@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly_verify.checks.batch_handlers import BATCH_HANDLER_CHECKS
 from onceonly_verify.checks.batches import BATCH_CHECKS
 from onceonly_verify.checks.clients import CLIENT_CHECKS
 from onceonly_verify.checks.executions import EXECUTION_CHECKS
@@ -383,6 +384,7 @@ CHECKS: tuple[Check, ...] = (
     *HOPELESS_CHECKS,
     *SHELL_CHECKS,
     *FULL_CHECKS,
+    *BATCH_HANDLER_CHECKS,
     *STORED_ELSEWHERE,
     *TOKEN_CHECKS,
     *DATABASE_CHECKS,

@@ -20,7 +20,7 @@ ANY = tuple((name, Behaviour.ANY) for name in "abc")
 FAILS, RUINS, SPOILS, OUTLASTS = Behaviour.FAILS, Behaviour.RUINS, Behaviour.SPOILS, Behaviour.OUTLASTS
 
 
-def _full(  # noqa: PLR0913 - what differs between these checks
+def full(  # noqa: PLR0913 - what differs between these checks
     name: str,
     workload: Workload,
     bounds: Bounds | None = None,
@@ -31,6 +31,7 @@ def _full(  # noqa: PLR0913 - what differs between these checks
     janitors: int = 0,
     reaches: tuple[str, ...] = SETTLED,
 ) -> Check:
+    """Give a check in which each batch has all that waits."""
     return Check(
         name=name,
         workload=workload,
@@ -59,14 +60,14 @@ TWO_BODIES = (*copies("a", "b"), Arrival("a", "x"), Arrival("b", "y"))
 DOUBTED = (*copies("a", "b"), Arrival("c", "c", doubted=True), Arrival("d", "d", doubted=True))
 
 FULL_CHECKS: tuple[Check, ...] = (
-    _full(
+    full(
         "a full batch of three messages that end in any way",
         Workload(arrivals=copies("a", "b", "c"), behaviours=ANY, retry=IMPATIENT),
         Bounds(whims=1),
         batch=3,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "a full isolated batch of three messages that end in any way",
         Workload(arrivals=copies("a", "b", "c"), behaviours=ANY, retry=IMPATIENT),
         Bounds(whims=1),
@@ -74,37 +75,37 @@ FULL_CHECKS: tuple[Check, ...] = (
         isolated=True,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "a full batch of three messages, one of which ends in any way",
         Workload(arrivals=copies("a", "b", "c"), behaviours=ANY[1:2], retry=IMPATIENT),
         Bounds(whims=2),
         batch=3,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "two messages about entities that end in any way",
         Workload(arrivals=copies("a", "b"), behaviours=ANY[:2], retry=IMPATIENT, deduplication=DeduplicationMode.HISTORY),
         Bounds(whims=1),
         batch=2,
         reaches=("load", "save", "send", "ack"),
     ),
-    _full("a full isolated batch, two that spoil units between two that fail", TWO_FAIL, batch=5, isolated=True),
-    _full("a full batch, two that spoil units between two that fail", TWO_FAIL, batch=5),
-    _full("a full isolated batch, one that runs on and one that fails", RUNS_ON, batch=4, isolated=True),
-    _full("a full batch, one that runs on and one that fails", RUNS_ON, batch=4),
-    _full(
+    full("a full isolated batch, two that spoil units between two that fail", TWO_FAIL, batch=5, isolated=True),
+    full("a full batch, two that spoil units between two that fail", TWO_FAIL, batch=5),
+    full("a full isolated batch, one that runs on and one that fails", RUNS_ON, batch=4, isolated=True),
+    full("a full batch, one that runs on and one that fails", RUNS_ON, batch=4),
+    full(
         "a full batch, two of four can never be committed",
         _ending("abcd", ("b", Behaviour.HOPELESS), ("d", Behaviour.REFUSED)),
         batch=4,
     ),
-    _full("a full batch, two of four ruin their units", TWO_RUIN, batch=4),
-    _full(
+    full("a full batch, two of four ruin their units", TWO_RUIN, batch=4),
+    full(
         "a full batch, two of three ruin their units, and an outage",
         _ending("abc", ("a", RUINS), ("b", RUINS)),
         Bounds(outage=3),
         batch=3,
     ),
-    _full(
+    full(
         "a full isolated batch, two that ruined their units, and a failed call",
         Workload(arrivals=DOUBTED, retry=HASTY),
         Bounds(failures=1),
@@ -112,7 +113,7 @@ FULL_CHECKS: tuple[Check, ...] = (
         isolated=True,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "a full batch, two that ruined their units and end in any way behind one that fails",
         Workload(
             arrivals=(*copies("a"), *DOUBTED[2:]),
@@ -122,14 +123,14 @@ FULL_CHECKS: tuple[Check, ...] = (
         Bounds(whims=1),
         batch=3,
     ),
-    _full(
+    full(
         "two copies of a message that fails in a batch, and a failed call",
         COPIES,
         Bounds(failures=1),
         batch=2,
         reaches=("begin", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two copies of a message given up in a batch while an earlier save may land",
         Workload(
             arrivals=copies("a", "a"),
@@ -142,21 +143,21 @@ FULL_CHECKS: tuple[Check, ...] = (
         batch=2,
         reaches=("load", "save", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two messages that fail in a batch, and their copies may not arrive",
         Workload(arrivals=copies("a", "b"), behaviours=(("a", FAILS), ("b", FAILS)), retry=IMPATIENT),
         Bounds(failures=1),
         batch=2,
         reaches=("begin", "send", "dead-letter", "ack"),
     ),
-    _full("copies with another body in a batch", Workload(arrivals=OTHER_BODIES), batch=5, reaches=(*SETTLED, "release")),
-    _full(
+    full("copies with another body in a batch", Workload(arrivals=OTHER_BODIES), batch=5, reaches=(*SETTLED, "release")),
+    full(
         "copies with another body in a batch, a dedup store",
         Workload(arrivals=OTHER_BODIES, deduplication=DeduplicationMode.DEDUP),
         batch=5,
         reaches=("load", "save", "send", "dedup-contains", "dedup-add", "dead-letter", "ack", "release"),
     ),
-    _full(
+    full(
         "two ids with two bodies each about two entities, a dedup store, two workers and a crash",
         Workload(
             arrivals=TWO_BODIES,
@@ -169,68 +170,68 @@ FULL_CHECKS: tuple[Check, ...] = (
         workers=2,
         reaches=("load", "save", "dedup-contains", "dedup-add", "send", "ack"),
     ),
-    _full(
+    full(
         "two messages in a batch and their copies, tokens, and a failed call",
         Workload(arrivals=copies("a", "b", "a", "b"), quiet=True, deduplication=DeduplicationMode.TOKENS),
         Bounds(failures=1),
         batch=2,
         reaches=("load", "save", "token-live", "token-remove", "ack"),
     ),
-    _full(
+    full(
         "tokens elsewhere, nothing to send, and a crash",
         Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.ELSEWHERE),
         Bounds(crashes=1),
         batch=1,
         reaches=("begin", "commit", "token-live", "token-remove", "ack"),
     ),
-    _full(
+    full(
         "two messages in a batch with two requests each, and a failed call",
         Workload(arrivals=copies("a", "b"), effects=2, requests=2, deduplication=DeduplicationMode.HISTORY),
         Bounds(failures=1),
         batch=2,
         reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
     ),
-    _full(
+    full(
         "two responses in a batch that lead to other requests, and a failed call",
         Workload(arrivals=copies("a", "b"), followed=True, requests=1),
         Bounds(failures=1),
         batch=2,
         reaches=("begin", "commit", "remote-get", "remote-call", "send", "forget", "ack"),
     ),
-    _full(
+    full(
         "a message with two requests, and a failed call",
         Workload(arrivals=copies("a"), effects=2, requests=2, deduplication=DeduplicationMode.HISTORY),
         Bounds(failures=1),
         batch=1,
         reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
     ),
-    _full(
+    full(
         "tokens elsewhere, and two failed calls",
         Workload(arrivals=copies("a"), deduplication=DeduplicationMode.ELSEWHERE),
         Bounds(failures=2),
         batch=1,
         reaches=("begin", "commit", "token-live", "token-prepare", "token-activate", "send", "token-remove", "forget", "ack"),
     ),
-    _full(
+    full(
         "four effects that are always refused",
         Workload(arrivals=copies("a"), effects=4, refused=(0, 1, 2, 3), retry=HASTY),
         batch=1,
         reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two messages in a batch whose effects are always refused",
         Workload(arrivals=copies("a", "b"), effects=2, refused=(1,), retry=HASTY),
         batch=2,
         reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "an event with one subscriber, and a failed call",
         Workload(arrivals=copies("a"), endpoints=(SHOP, BILLING), published=True, quiet=True, retry=HASTY),
         Bounds(failures=1),
         batch=1,
         reaches=("begin", "commit", "ack"),
     ),
-    _full(
+    full(
         "a message that waits for a lock, and no copy can be made",
         Workload(
             arrivals=(*copies("a"), Arrival("b", "b", failed=1)),
@@ -242,7 +243,7 @@ FULL_CHECKS: tuple[Check, ...] = (
         batch=2,
         reaches=(*HANDLED, "release"),
     ),
-    _full(
+    full(
         "a message that failed before, and no copy can be made",
         Workload(
             arrivals=(Arrival("a", "a", failed=1),),
@@ -253,7 +254,7 @@ FULL_CHECKS: tuple[Check, ...] = (
         batch=1,
         reaches=("begin", "send", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two copies of a message that must run alone, and no copy can be made",
         Workload(arrivals=(Arrival("a", "a", alone=True),) * 2, retry=HASTY, takes_copies=False),
         Bounds(failures=1),
@@ -261,25 +262,25 @@ FULL_CHECKS: tuple[Check, ...] = (
         workers=2,
         reaches=(*HANDLED, "release"),
     ),
-    _full(
+    full(
         "a message that must run alone and fails twice",
         Workload(arrivals=(Arrival("a", "a", alone=True),), behaviours=(("a", FAILS),), retry=IMPATIENT),
         batch=1,
         reaches=("begin", "send", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two messages in a batch that must run alone, behind one that need not",
         Workload(arrivals=(*copies("c"), Arrival("a", "a", alone=True), Arrival("b", "b", alone=True)), retry=HASTY),
         batch=3,
         reaches=(*HANDLED, "start-begin", "start-ended"),
     ),
-    _full(
+    full(
         "two messages of a process that died, which failed before",
         Workload(arrivals=tuple(Arrival(name, name, suspect=True, failed=2) for name in "ab")),
         batch=2,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "a ring, and a full batch of messages that come late or early",
         Workload(
             arrivals=(*copies("a", "c", instant=OLD), *copies("b", "d", instant=NEXT)),
@@ -290,13 +291,13 @@ FULL_CHECKS: tuple[Check, ...] = (
         janitors=1,
         reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
-    _full(
+    full(
         "two copies of a message, one of which failed and ruined its unit, next to a good message",
         Workload(arrivals=(*copies("a", "c"), Arrival("c", "c", failed=1, doubted=True)), retry=HASTY),
         batch=3,
         reaches=HANDLED,
     ),
-    _full(
+    full(
         "a ring, a message that comes early, and a failed call",
         Workload(arrivals=copies("b", instant=NEXT), deduplication=DeduplicationMode.RING, quiet=True),
         Bounds(failures=1),
@@ -304,7 +305,7 @@ FULL_CHECKS: tuple[Check, ...] = (
         janitors=1,
         reaches=("begin", "commit", "send", "release", "ack"),
     ),
-    _full(
+    full(
         "a control message of a document that cannot be read",
         Workload(arrivals=copies("a"), strays=(OF_SPOILED,), spoiled=b"of nobody", deduplication=DeduplicationMode.HISTORY),
         Bounds(failures=1),

@@ -10,7 +10,7 @@ from onceonly_verify.checks.rotation import AHEAD, LATE, REFUSING
 from onceonly_verify.checks.timed import LONGER_CHECKS
 from onceonly_verify.checks.tokens import LARGER_TOKEN_CHECKS
 from onceonly_verify.clock import OLD
-from onceonly_verify.workload import Arrival, Behaviour, Client, DeduplicationMode, Workload, copies
+from onceonly_verify.workload import Arrival, Batched, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
 THREE = copies("a", "a", "a")
@@ -237,6 +237,35 @@ LARGE: tuple[Check, ...] = (
         ),
         bounds=MANY_FAULTS,
         relays=1,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    *(
+        Check(
+            name=f"large, a batch handler that {how.value}",
+            workload=Workload(
+                arrivals=FOUR,
+                behaviours=(("b", Behaviour.FAILS), ("c", Behaviour.UNSTEADY)),
+                retry=Retry(immediate=3, delayed=0),
+                batched=how,
+                may_be_both=True,
+            ),
+            bounds=MANY_FAULTS,
+            relays=1,
+            workers=3,
+            batch=3,
+            isolated=how is Batched.SETS_ASIDE,
+            patience=ENDLESS,
+        )
+        for how in Batched
+    ),
+    Check(
+        name="large, a batch handler that kills",
+        workload=Workload(
+            arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT, supervised=False, batched=Batched.FAILS
+        ),
+        bounds=Bounds(expiries=2, failures=3),
         workers=3,
         batch=3,
         patience=ENDLESS,

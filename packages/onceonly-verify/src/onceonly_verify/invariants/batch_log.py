@@ -88,7 +88,7 @@ class BatchLog:
         def observed(port: Any, *names: str, **renamed: str) -> Any:
             return Observed(port, self._call, {**{name: name for name in names}, **renamed})
 
-        handlers = observed(ports.handlers, "handle")
+        handlers = observed(ports.handlers, "handle", "handle_batch")
         handlers.read, handlers.verdict = self._read, self._verdict
         controls = ports.controls
         return ports._replace(
@@ -283,6 +283,13 @@ class BatchLog:
             raise WrongReportError(f"wrong unit: {message.id!r} runs again after it ran alone")
         logged.has_run_alone = len(self._unit) == 1 and not self._is_isolated
 
+    def _before_handle_batch(self, messages: Sequence[Message], *_: Any) -> None:
+        for message in messages:
+            self._before_handle(message)
+            logged = self._logged(message.identity, "is handled")
+            if logged.failure:
+                raise WrongReportError(f"unfair: {message.id!r} has failed in this unit, and runs in it again")
+
     def _after_commit(self, _: None, records: Sequence[Record]) -> None:
         for record in records:
             logged = self._logged(record.identity, "is committed")
@@ -303,6 +310,8 @@ class BatchLog:
     def _raised(self, point: str, error: Exception, arguments: Sequence[Any]) -> None:
         """Note how a call failed that belongs to a unit, or to a start."""
         logged = self.messages.get(arguments[0].identity) if point in {"handle", "response"} else None
+        if point == "handle_batch" and isinstance(error, BudgetExceeded):
+            logged = self.messages[arguments[0][0].identity]
         if point in {"died", "start"}:
             identities = arguments[0] if point == "died" else arguments[:1]
             for identity in identities:
@@ -311,14 +320,9 @@ class BatchLog:
             self._gone = logged
         elif isinstance(error, BudgetExceeded) and logged:
             for each in self._new[self._new.index(logged) :]:
-                each.postponed = each.is_admitted
-        elif isinstance(error, HandlerFailed) and logged:
-            logged.failure = error.failure
-            self._isolate(error, logged)
-            if self._is_isolated:
-                self._reruns.failed(logged, error)
-            else:
-                self._reruns.ended(self._unit, error, logged, isolated=self._is_isolated)
+                each.postponed = each.is_admitted and each.failure is None
+        elif isinstance(error, HandlerFailed) and (logged or (point == "handle_batch" and self._is_isolated)):
+            self._handler_failed(error, logged)
         elif point in _OF_UNITS or (point == "look" and self._gone) or (point == "send" and not self._are_copies(arguments[0])):
             self._ended(error)
             if point == "commit" and len(arguments[0]) == 1:
@@ -326,6 +330,20 @@ class BatchLog:
             self._blame(error, logged)
             self._isolate(error, logged)
             self._reruns.ended(self._unit, error, logged, isolated=self._is_isolated)
+
+    def _handler_failed(self, error: HandlerFailed, logged: LoggedMessage | None) -> None:
+        """Note a failure of one message's handler, or of a batch's in an isolated unit, which runs again in parts."""
+        if logged is None:
+            failures = {self._logged(identity, "has failed"): each for identity, each in error.by_message.items()}
+        else:
+            failures = {logged: error.failure}
+        for failed, failure in failures.items():
+            failed.failure = failure
+            self._isolate(error, failed)
+            if self._is_isolated:
+                self._reruns.failed(failed, HandlerFailed(failure))
+            else:
+                self._reruns.ended(self._unit, error, failed, isolated=self._is_isolated)
 
     def _ended(self, error: Exception | None) -> None:
         for each in self._unit:
@@ -588,7 +606,20 @@ class _Unit:
 
 
 _OF_UNITS = frozenset(
-    {"register", "begin", "admits", "handle", "response", "prepare", "create", "commit", "activate", "call", "discard"}
+    {
+        "register",
+        "begin",
+        "admits",
+        "handle",
+        "handle_batch",
+        "response",
+        "prepare",
+        "create",
+        "commit",
+        "activate",
+        "call",
+        "discard",
+    }
 )
 """The calls whose failure ends a unit."""
 _PUT_OFF = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})

@@ -100,7 +100,8 @@ class Reruns:
             steps[logged.message.identity] = Next.NONE if isinstance(error, HandlerAbandoned) else Next.ALONE
         self._next |= steps
         if isinstance(error, RetryableError) and not isinstance(error, CommitRefused | HandlerAbandoned):
-            none = [each for each in unit if steps[each.message.identity] is Next.NONE]
+            # one that is given up goes through a unit of its own, which no other message of the batch waits for
+            none = [each for each in unit if steps[each.message.identity] is Next.NONE and each.decision is None]
             self._away |= {each.message.identity: self._key(each.message) for each in none}
 
     def _must_judge(self, error: Exception, logged: LoggedMessage | None) -> None:

@@ -5,6 +5,7 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 
 from onceonly_verify.mutants.adapters import ADAPTERS
 from onceonly_verify.mutants.artifacts import ARTIFACTS
+from onceonly_verify.mutants.batch_handlers import BATCH_HANDLERS
 from onceonly_verify.mutants.batches import BATCHES
 from onceonly_verify.mutants.chain import CHAINED
 from onceonly_verify.mutants.clients import CLIENTS
@@ -29,6 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ADAPTERS,
     *CHAINED,
     *BATCHES,
+    *BATCH_HANDLERS,
     *HOPELESS,
     *RELAY,
     *ENTITIES,

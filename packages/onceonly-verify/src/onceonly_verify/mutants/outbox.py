@@ -27,7 +27,6 @@ from onceonly_verify.mutations.operations import (
 )
 from onceonly_verify.mutations.places import (
     argument,
-    assigned,
     branch,
     call,
     comparison,
@@ -55,7 +54,7 @@ OUTBOX: tuple[Mutant, ...] = (
     Mutant(
         "the handler of a known message run again",
         (COPIES,),
-        (outbox("_handle", replace(assigned(condition("admitted")), "[*unit.found.done, *unit.found.new]")),),
+        (outbox("_handle", replace(argument("handlers.batches", 0), "[*unit.found.done, *unit.found.new]")),),
     ),
     Mutant(
         "the handler of a message run that is not admitted",
@@ -150,10 +149,10 @@ OUTBOX: tuple[Mutant, ...] = (
             outbox(
                 "_handle",
                 replace_statement(
-                    call("append", within=handler("HandlerFailed")),
-                    "records.append(Record(message.identity))",
-                    records=receiver(call("append", having="_record")),
-                    message=argument("_record", 0),
+                    call("extend", within=handler("HandlerFailed")),
+                    "records.extend([Record(each) for each in blamed])",
+                    records=receiver(call("extend", having="_record")),
+                    blamed=result_of("_blamed"),
                 ),
             ),
         ),
@@ -161,7 +160,7 @@ OUTBOX: tuple[Mutant, ...] = (
     Mutant(
         "those beside a failed handler of an isolated unit left for later",
         (ISOLATED_FAILING,),
-        (outbox("_handle", insert_after(call("append", within=handler("HandlerFailed")), "break")),),
+        (outbox("_handle", insert_after("_again", "break")),),
     ),
     Mutant(
         "a failed handler takes the records of the others along",
@@ -170,9 +169,9 @@ OUTBOX: tuple[Mutant, ...] = (
             outbox(
                 "_handle",
                 insert_before(
-                    call("append", within=handler("HandlerFailed")),
+                    call("extend", within=handler("HandlerFailed")),
                     "records.clear()",
-                    records=receiver(call("append", having="_record")),
+                    records=receiver(call("extend", having="_record")),
                 ),
             ),
         ),

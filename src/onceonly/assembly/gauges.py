@@ -1,11 +1,11 @@
-"""Gauges: what `/metrics` reads from databases and brokers, at most every few seconds, however many scrape.
+"""Gauges: what is read from databases and brokers, for `/metrics` at most every few seconds, for OpenTelemetry at intervals.
 
 Each part of an endpoint is read separately, on a connection that stays open. A part that does not answer in time has no gauges,
 and `onceonly.source.up` is 0: what is unknown is never reported as 0.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -18,10 +18,11 @@ from onceonly.model.errors import QueueMissing
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.measuring import EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords
 from onceonly.ports.transport import Transport
-from onceonly.runtime.environment import LIVE
+from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.maintenance.tasks import late_buckets
 from onceonly.runtime.metrics import catalog
 from onceonly.runtime.metrics.series import Row
+from onceonly.runtime.observe.telemetry import GaugeSink
 
 EVERY_SECONDS = 5.0
 """Seconds between two reads of a part, at least."""
@@ -111,9 +112,46 @@ class GaugeReader:
             await part.close()
 
     async def _refresh(self) -> None:
-        found = await asyncio.gather(*(part.refresh() for part in self._parts))
-        self._values = {row: value for values in found for row, value in values.items()}
+        self._values = await read_together(self._parts)
         self._read_at = asyncio.get_running_loop().time()
+
+
+class GaugeLoop:
+    """Reads the parts of one endpoint at intervals, and shows them to a sink. A runner, next to the worker."""
+
+    def __init__(self, settings: Settings, events: Sequence[str], sink: GaugeSink, *, environment: Environment) -> None:
+        """Read what these settings name; `events` are those that the endpoint subscribes to."""
+        self._name, self._fixed, self._sink = settings.name, fixed([settings]), sink
+        self._parts, self._timer = parts_of(settings, events), environment.timer
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read until `stop` is set. After that the endpoint has no gauges here."""
+        try:
+            while not stop.is_set():
+                read = await read_together(self._parts)
+                self._sink.show(self._name, {**self._fixed, **read})
+                await pause(self._sink.every, self._timer, stop)
+                await asyncio.sleep(0)  # timers of tests never wait; others need their turn all the same
+        finally:
+            self._sink.show(self._name, {})
+            for part in self._parts:
+                await part.close()
+
+
+async def read_together(parts: Sequence[GaugePart]) -> Values:
+    """Read these parts, side by side."""
+    found = await asyncio.gather(*(part.refresh() for part in parts))
+    return {row: value for values in found for row, value in values.items()}
+
+
+def fixed(settings: Iterable[Settings]) -> Values:
+    """Return what follows from the settings of endpoints. Alerts compare gauges with it."""
+    values: Values = {}
+    for each in settings:
+        values[catalog.INTERVAL, (each.name,)] = each.interval.total_seconds()
+        if each.retention is not None:
+            values[catalog.RETENTION, (each.name,)] = each.retention.total_seconds()
+    return values
 
 
 @asynccontextmanager
