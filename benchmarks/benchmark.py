@@ -19,6 +19,7 @@ from benchmarks.rows import POSTGRESQL, RABBITMQ, SQLITE, BenchmarkRow
 from benchmarks.stages import Backend, database, postgresql, rabbitmq, sqlite
 
 Say = Callable[[str], None]
+P99 = 0.99
 LEAST_COUNTED = 100  # messages whose costs are counted
 
 
@@ -112,15 +113,15 @@ class Benchmark:
         limits.check_costs(row, measured.costs, room=self._mode.room)
 
     async def _latencies(self) -> None:
-        found: dict[str, list[float]] = {}
+        found: dict[str, list[list[float]]] = {}
         for _ in range(self._mode.latency_rounds if self._mode.latency else 0):
             for row in self._measured(latency.ROWS):
                 async with self._guarded(row):
                     self._say(f"latency: {row.name}")
                     concurrency = self.results.rows[row.name].concurrency
                     values = await latency.measure(self._place.rabbitmq, row, concurrency, self._mode.latency)
-                    found.setdefault(row.name, []).extend(values)
-        self.results.latency = {name: _latency(sorted(values)) for name, values in found.items()}
+                    found.setdefault(row.name, []).append(values)
+        self.results.latency = {name: _latency(rounds) for name, rounds in found.items()}
 
     async def _backlogs(self) -> None:
         for row in self._measured(backlog.ROWS) if self._mode.backlog else ():
@@ -198,6 +199,13 @@ def _best(row: BenchmarkRow, tuning: dict[int, float | str]) -> int:
     return max(rates, key=rates.__getitem__)
 
 
-def _latency(ordered: list[float]) -> Latency:
-    p50, p95, p99 = (round(percentile(ordered, share) * 1000, 2) for share in (0.5, 0.95, 0.99))
-    return Latency(rate=latency.RATE, messages=len(ordered), p50=p50, p95=p95, p99=p99)
+def _latency(rounds: list[list[float]]) -> Latency:
+    """Pool the rounds; the 99th percentile of each round is there too."""
+    pooled = sorted(value for values in rounds for value in values)
+    p50, p95, p99 = (_milliseconds(pooled, share) for share in (0.5, 0.95, P99))
+    each = [_milliseconds(sorted(values), P99) for values in rounds]
+    return Latency(rate=latency.RATE, messages=len(pooled), p50=p50, p95=p95, p99=p99, p99_rounds=each)
+
+
+def _milliseconds(ordered: list[float], share: float) -> float:
+    return round(percentile(ordered, share) * 1000, 2)

@@ -14,7 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import uuid4
@@ -25,11 +25,14 @@ from sqlalchemy import String, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from benchmarks.instructions import instructions
+from benchmarks.pauses import measured_pauses
 from benchmarks.worker import new_event_loop
 from onceonly import Context, Endpoint, Journal, Reject, WorkerSettings
 from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
-from onceonly.model.message import Message, Send
+from onceonly.model.message import Headers, Message, Send
 from onceonly.ports.transport import Topology
+from onceonly.runtime.processes.collection import frozen_start
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema, create, drop
 
@@ -76,7 +79,7 @@ class Seen:
 
 
 @app.command()
-def main(
+def main(  # noqa: PLR0913 - one for each option
     *,
     database: Annotated[str, typer.Option(help="The store's URL.")] = DATABASE,
     broker: Annotated[str, typer.Option(help="The transport's URL; empty for the queue in the store's database.")] = BROKER,
@@ -84,10 +87,11 @@ def main(
     bad: Annotated[float, typer.Option(help="Share of the messages that is rejected.")] = 0.0,
     waits: Annotated[float, typer.Option(help="Seconds that each handler waits.")] = 0.0,
     concurrency: Annotated[int, typer.Option(help="The worker's concurrency; 0 for the default.")] = 0,
+    freeze: Annotated[bool, typer.Option(help="Collect garbage as `onceonly run` does, or as an application.")] = True,
 ) -> None:
     """Measure, and print one line of JSON."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        found = runner.run(measure(database, broker, messages, bad=bad, waits=waits, concurrency=concurrency))
+        found = runner.run(measure(database, broker, messages, bad=bad, waits=waits, concurrency=concurrency, freeze=freeze))
     print(msgspec.json.encode({**found, "load": round(os.getloadavg()[0], 1)}).decode())
 
 
@@ -99,8 +103,10 @@ async def measure(  # noqa: PLR0913 - one for each option
     bad: float = 0.0,
     waits: float = 0.0,
     concurrency: int = 0,
+    freeze: bool = True,
     telemetry: Any = None,
     journal: Journal | None = None,
+    extensions: Headers = (),
 ) -> dict[str, Any]:
     """Make the tables and queues, and run the endpoint until all is handled."""
     prefix = f"h{uuid4().hex[:8]}_"
@@ -117,16 +123,18 @@ async def measure(  # noqa: PLR0913 - one for each option
     ):
         await web.declare(topology)
         for first in range(0, count, SENT_AT_ONCE):
-            await web.send([_sent(place) for place in places[first : first + SENT_AT_ONCE]])
+            await web.send([_sent(place, extensions) for place in places[first : first + SENT_AT_ONCE]])
         seen = Seen(Counter())
         worker = WorkerSettings(concurrency=concurrency) if concurrency else WorkerSettings()
         endpoint = Endpoint("shop", store=store, transport=transport, worker=worker, telemetry=telemetry, journal=journal)
         shop = _shop(endpoint, seen, waits)
-        cpu = time.process_time()
-        async with shop.running():
-            while await _committed(opened) < len(good):  # noqa: ASYNC110 - the server has no event
-                await asyncio.sleep(GLANCE)
+        cpu, executed = time.process_time(), instructions()
+        async with frozen_start() if freeze else nullcontext(), shop.running():
+            with measured_pauses() as pauses:
+                while await _committed(opened) < len(good):  # noqa: ASYNC110 - the server has no event
+                    await asyncio.sleep(GLANCE)
             seconds, cpu = time.perf_counter() - seen.began, time.process_time() - cpu
+            executed = (instructions() or 0) - (executed or 0)
     again = sum(seen.runs[id_] - 1 for id_ in good)
     return {
         "messages": count,
@@ -136,6 +144,9 @@ async def measure(  # noqa: PLR0913 - one for each option
         "seconds": round(seconds, 3),
         "messages a second": round(count / seconds),
         "cpu seconds per 1,000": round(cpu / count * 1000, 3),
+        "instructions per message": round(executed / count),
+        "garbage collection seconds per 1,000": round(pauses.total / count * 1000, 4),
+        "longest garbage collection ms": round(pauses.longest * 1000, 1),
         "most at once": seen.most,
     }
 
@@ -173,9 +184,9 @@ async def _tables(database: Database, parts: Sequence[Schema]) -> AsyncIterator[
             await connection.run_sync(Base.metadata.drop_all)
 
 
-def _sent(place: Place) -> Send:
-    body = msgspec.json.encode(place)
-    return Send(message=Message(id=place.id, source="web", type=Place.__name__, body=body), to="shop")
+def _sent(place: Place, extensions: Headers) -> Send:
+    message = Message(id=place.id, source="web", type=Place.__name__, body=msgspec.json.encode(place), extensions=extensions)
+    return Send(message=message, to="shop")
 
 
 async def _committed(database: Database) -> int:

@@ -23,6 +23,8 @@ LIMITS: Mapping[str, Costs] = {
     "onceonly_orm": _BY_BROKER,
     "onceonly_core": _INSERTING,
     "onceonly_raw": _INSERTING,
+    "onceonly_batch": _BY_BROKER,
+    "onceonly_core_batch": msgspec.structs.replace(_BY_BROKER, statements=1.15),  # one INSERT each, in few round trips
     "onceonly_entities": msgspec.structs.replace(_BY_BROKER, statements=0.18, trips=0.24),
     "onceonly_off": msgspec.structs.replace(_BY_BROKER, statements=0.07, trips=0.08, commits=0.03),
     "onceonly_sql_queue": Costs(statements=0.42, trips=0.45, commits=0.12, publishes=0, confirms=0, acks=0),

@@ -1,6 +1,6 @@
 """The tables of a run as rows of text, and the page `docs/benchmarks.md` made of them."""
 
-from benchmarks.results import RATIOS, REFERENCE, Results, RowResult, Spread, paired, spread
+from benchmarks.results import P99_RATIOS, RATIOS, REFERENCE, Latency, Results, RowResult, Spread, paired, spread
 from benchmarks.rows import BY_NAME, RABBITMQ, SQLITE
 
 Rows = list[list[str]]
@@ -22,11 +22,12 @@ $ python -m benchmarks --quick
 $ python -m benchmarks --rows onceonly_orm --rows floor_orm --json
 ```
 
-`make bench` installs the other libraries into `.venv`, measures everything (half an hour at most), and writes this page.
-`--quick` takes minutes and leaves out tuning and growth. It needs a PostgreSQL (`BENCH_DATABASE`, a URL of any database of
-it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. A library that is not
-installed is left out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out,
-and the run ends with an error.
+`make bench` installs the other libraries into `.venv` (graphile-worker by npm), measures everything, and writes this page. It
+takes more than half an hour. `--quick` takes minutes and leaves out tuning and growth. It needs a PostgreSQL (`BENCH_DATABASE`,
+a URL of any database of it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. The
+limits in C need `cc`, librabbitmq and libpq (Debian: `gcc librabbitmq-dev libpq-dev`). A library that is not installed is left
+out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out, and the run ends
+with an error.
 """
 
 METHOD = """\
@@ -39,12 +40,17 @@ METHOD = """\
   before.
 * All rows on RabbitMQ get the very same messages and publish into the same durable classic queue. onceonly declares its own
   input queue, a quorum queue; all others read from a durable classic one, as their authors' examples do. The floors and the
-  echo are there on both, to tell what the kind of queue costs.
+  driver's echo are there on both, to tell what the kind of queue costs.
+* "limit: C floor" is what this machine allows: the same messages, rows, claims, publishes, confirms and acknowledgements by a
+  C program of one process (`benchmarks/programs/limit.c`). The echo of the Python driver is no limit of the machine. Both C
+  rows read from a quorum queue, as onceonly does. The C program sends the statements of a batch as one, so one is counted.
 * Concurrency: with `make bench`, connection pools of 8, 32 and 64 are tried once and the best is kept, for onceonly one and
   two batches at once. Rows with two pools (DBOS, Procrastinate) have at most 32 connections in each. Every row is one
   process.
 * onceonly's settings: `WorkerSettings(batch_size=100, concurrency=N)`, N being the concurrency in the table, all else as it
   comes.
+* The worker processes of onceonly's rows collect garbage as those of `onceonly run` do by default. The other rows keep Python's
+  own settings.
 * CPU is the worker process's own, without the servers; memory is the most it ever had. WAL is the difference of PostgreSQL's
   position over a timed round, so other work on the server would show in it.
 * Statements, database round trips, publishes, confirms and acknowledgements are counted on the wire, in a run of their own
@@ -53,7 +59,7 @@ METHOD = """\
   starting up are among them. On SQLite the worker counts its own statements and commits. The counts of onceonly's rows have
   upper limits (`benchmarks/limits.py`); a row that costs more fails. A tiny run has room for smaller batches.
 * Latency is measured at {rate} messages a second, sent on time whatever comes back: from the publish to the arrival of the
-  output message.
+  output message. Three rounds are pooled. A row that cannot handle this rate falls behind, and shows the age of its backlog.
 * Memory with a backlog is the peak of a worker that begins with so many messages waiting in its queue, all of which it handles.
 * How cost grows: finished messages are claims (onceonly), outbox rows marked as sent (by hand) and orders (all), made by the
   database. The database's latency is added by a proxy, to each answer, with a pool of 8 connections; a round trip through the
@@ -80,13 +86,10 @@ def ratio_rows(results: Results) -> Rows:
 
 def latency_rows(results: Results) -> Rows:
     """Give the latencies, their head first."""
-    head = ["row", "messages/s", "p50 ms", "p95 ms", "p99 ms", "messages"]
+    head = ["row", "messages/s", "p50 ms", "p95 ms", "p99 ms", "p99 of each round", "messages"]
     return [
         head,
-        *(
-            [BY_NAME[name].title, str(it.rate), f"{it.p50:.1f}", f"{it.p95:.1f}", f"{it.p99:.1f}", f"{it.messages:,}"]
-            for name, it in results.latency.items()
-        ),
+        *([BY_NAME[name].title, str(it.rate), *_percentiles(it), f"{it.messages:,}"] for name, it in results.latency.items()),
     ]
 
 
@@ -130,12 +133,17 @@ def page(results: Results) -> str:
         HEAD,
         f"## {results.date}\n",
         f"{machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, {load}; {length}.\n",
+        f"{machine.interpreter}, {machine.built}.\n" if machine.interpreter else "",
         ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".\n",
         _markdown(row_rows(results)),
         *(f"Not measured: {name}: {why}.\n" for name, why in results.skipped.items()),
         *(f"CommitFailed: {name}: {why}\n" for name, why in results.failed.items()),
         _section("Paired ratios", ratio_rows(results)),
-        "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
+        "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items())
+        + "".join(
+            f"* `{name}`: p99 at 200 messages a second, {BY_NAME[over].title} over {BY_NAME[under].title}; less is better\n"
+            for name, (over, under) in P99_RATIOS.items()
+        ),
         _section("End-to-end latency", latency_rows(results)),
         _section("Memory with a backlog", backlog_rows(results)),
         _section("How cost grows", growth_rows(results)),
@@ -172,6 +180,11 @@ def _costs(measured: RowResult) -> list[str]:
     broker = (costs.publishes, costs.confirms, costs.acks) if measured.backend == RABBITMQ else ()
     told = [f"{each:.2f}" for each in (costs.statements, costs.trips, costs.commits, *broker)]
     return told + [""] * (COUNTS - len(told))
+
+
+def _percentiles(found: Latency) -> list[str]:
+    pooled = [f"{value:.1f}" for value in (found.p50, found.p95, found.p99)]
+    return [*pooled, ", ".join(f"{value:.1f}" for value in found.p99_rounds)]
 
 
 def _shown(found: Spread) -> str:

@@ -12,7 +12,7 @@ from benchmarks.growth import DISTANT, PARALLEL, STORED
 from benchmarks.results import Results, spread
 from benchmarks.rows import BY_NAME, POSTGRESQL, RABBITMQ, SQLITE
 
-OWN, OTHERS, BY_HAND = "#0f766e", "#94a3b8", "#c2a878"
+OWN, OTHERS, BY_HAND, LIMIT = "#0f766e", "#94a3b8", "#c2a878", "#475569"
 INK, FAINT = "#1e293b", "#e2e8f0"
 LINES = {"onceonly_orm": OWN, "outbox_orm": "#b45309", "at_least_once_orm": "#64748b"}
 SIZE, SIZE_WITHOUT_GROWTH = (13.0, 10.5), (13.0, 7.0)
@@ -83,7 +83,12 @@ def _bar(axes: Any, backend: str, rows: list[tuple[str, Any]]) -> None:
 def _legend(axes: Any) -> None:
     """Say what the colours and the thin lines are."""
     axes.axis("off")
-    meanings = {OWN: "onceonly", BY_HAND: "written by hand, in batches", OTHERS: "other libraries"}
+    meanings = {
+        OWN: "onceonly",
+        BY_HAND: "written by hand, in batches",
+        OTHERS: "other libraries",
+        LIMIT: "the machine's limit, in C",
+    }
     handles: list[Any] = [Patch(color=colour, label=label) for colour, label in meanings.items()]
     handles.append(Line2D([], [], color=INK, alpha=0.55, lw=1, label="least to greatest of all rounds"))
     axes.legend(handles=handles, frameon=False, loc="upper left")
@@ -118,4 +123,4 @@ def _colour(name: str) -> str:
     row = BY_NAME[name]
     if row.is_own:
         return OWN
-    return BY_HAND if row.module == "batches" else OTHERS
+    return {"batches": BY_HAND, "limit": LIMIT}.get(row.module, OTHERS)

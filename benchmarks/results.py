@@ -19,13 +19,14 @@ class Spread(Struct, frozen=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """Milliseconds from publish to arrival, at so many messages a second."""
+    """Milliseconds from publish to arrival, at so many messages a second, of all rounds together; `p99_rounds` is of each."""
 
     rate: int
     messages: int
     p50: float
     p95: float
     p99: float
+    p99_rounds: list[float] = field(default_factory=list)
 
 
 class BacklogMemory(Struct, frozen=True, kw_only=True):
@@ -107,16 +108,26 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "raw_vs_batched_plain": ("onceonly_raw", "batched_plain_raw"),
     "entities_vs_orm": ("onceonly_entities", "onceonly_orm"),
     "orm_vs_off": ("onceonly_orm", "onceonly_off"),
-    "raw_vs_echo": ("onceonly_raw", "echo"),
-    "raw_vs_echo_quorum": ("onceonly_raw", "echo_quorum"),
+    "core_vs_raw": ("onceonly_core", "onceonly_raw"),
+    "orm_vs_c_floor": ("onceonly_orm", "c_floor"),
+    "raw_vs_c_floor": ("onceonly_raw", "c_floor"),
+    "batch_vs_c_floor": ("onceonly_batch", "c_floor"),
+    "core_batch_vs_c_floor": ("onceonly_core_batch", "c_floor"),
+    "c_floor_vs_c_echo": ("c_floor", "c_echo"),
+    "raw_vs_driver_echo": ("onceonly_raw", "driver_echo"),
+    "raw_vs_driver_echo_quorum": ("onceonly_raw", "driver_echo_quorum"),
     "orm_vs_faststream_outbox": ("onceonly_orm", "faststream_outbox"),
     "orm_vs_dbos": ("onceonly_orm", "dbos"),
     "orm_vs_procrastinate": ("onceonly_orm", "procrastinate"),
+    "sql_queue_vs_graphile_worker": ("onceonly_sql_queue", "graphile_worker"),
     "sql_queue_vs_procrastinate": ("onceonly_sql_queue", "procrastinate_queue"),
     "sql_queue_vs_dbos": ("onceonly_sql_queue", "dbos_queue"),
     "sqlite_vs_huey": ("onceonly_sqlite", "huey_sqlite"),
 }
 """By name, whose rate is divided by whose."""
+
+P99_RATIOS: Mapping[str, tuple[str, str]] = {"orm_p99_vs_hand_outbox": ("onceonly_orm", "outbox_orm")}
+"""By name, whose 99th percentile of latency is divided by whose: less is better."""
 
 REFERENCE = "at_least_once_orm"
 """What every row on RabbitMQ is compared with in the table."""
@@ -134,11 +145,24 @@ def paired(over: RowResult, under: RowResult) -> Spread:
 
 
 def fill_ratios(results: Results) -> None:
-    """Work out every ratio whose two rows were measured."""
+    """Calculate every ratio whose two rows were measured.
+
+    A ratio of latencies is that of all rounds together; its spread is that of the rounds.
+    """
     for name, (over, under) in RATIOS.items():
         if over in results.rows and under in results.rows:
             found = paired(results.rows[over], results.rows[under])
             results.ratios[name], results.ratio_spreads[name] = round(found.median, 3), found
+    for name, (over, under) in P99_RATIOS.items():
+        first, second = results.latency.get(over), results.latency.get(under)
+        if first and second and first.p99_rounds and second.p99_rounds:
+            found = _p99_ratio(first, second)
+            results.ratios[name], results.ratio_spreads[name] = round(found.median, 3), found
+
+
+def _p99_ratio(over: Latency, under: Latency) -> Spread:
+    each = [first / second for first, second in zip(over.p99_rounds, under.p99_rounds, strict=True)]
+    return Spread(over.p99 / under.p99, min(each), max(each))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -8,6 +8,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 INSERT = "insert into baseline_order(order_id) values($1)"
 """The one row, as the rows without an ORM write it."""
+INSERT_ALL = "insert into baseline_order(order_id) select unnest($1::text[])"
+"""The rows of a batch at once."""
 
 
 class PlaceOrder(msgspec.Struct):

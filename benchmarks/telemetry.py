@@ -1,14 +1,16 @@
 """`python -m benchmarks.telemetry`: what traces cost the endpoint of `benchmarks.handlers`, in CPU time of its process.
 
-Each round runs the endpoint without telemetry, with a tracer whose sampler records nothing, and with one that records all. The
-order changes with each round. Recorded spans go through the batch processor of the SDK to an exporter that drops them.
+Each round runs the endpoint without telemetry, with a tracer whose sampler records nothing, and with one that records all. All
+messages carry the context of a trace that is not sampled, except where all are sampled. "no trace" is a run without that
+context and with a sampler that records nothing: it is asked for each message. The order changes with each round.
+Recorded spans go through the batch processor of the SDK to an exporter that drops them.
 
 It needs a database and a broker, uses tables and queues with a prefix of their own there, and drops them.
 """
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Annotated, Any
 
@@ -22,10 +24,11 @@ from benchmarks.handlers import BROKER, DATABASE, measure
 from benchmarks.worker import new_event_loop
 from onceonly.telemetry import OpenTelemetry
 
-OFF, UNSAMPLED, SAMPLED = "off", "unsampled", "sampled"
-WAYS = (OFF, UNSAMPLED, SAMPLED)
+OFF, UNSAMPLED, NO_TRACE, SAMPLED = "off", "unsampled", "no trace", "sampled"
+WAYS = (OFF, UNSAMPLED, NO_TRACE, SAMPLED)
+IN_TRACE = (("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),)
 WARM_UP = 2_000
-CPU = "cpu seconds per 1,000"
+CPU, INSTRUCTIONS = "cpu seconds per 1,000", "instructions per message"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -49,17 +52,29 @@ def main(
     messages: Annotated[int, typer.Option(help="Number of messages of each run.")] = 10_000,
     rounds: Annotated[int, typer.Option(help="Number of runs of each kind.")] = 5,
 ) -> None:
-    """Measure, and print one line of JSON: medians of CPU seconds per 1,000 messages, and their ratios."""
-    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    """Measure, and print one line of JSON: medians, and the medians of the rounds' ratios.
+
+    Instructions are 0, without ratios, where nothing counts them.
+    """
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(OFF, database, broker, WARM_UP))
         for number in range(rounds):
-            for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
-                result = runner.run(_run(way, database, broker, messages))
-                found[way].append(result[CPU])
-    cpu = {way: median(values) for way, values in found.items()}
-    ratios = {way: round(median(a / b for a, b in zip(found[way], found[OFF], strict=True)), 3) for way in WAYS[1:]}
-    print(msgspec.json.encode({CPU: cpu, "ratio to off": ratios, "load": round(os.getloadavg()[0], 1)}).decode())
+            turn = number % len(WAYS)
+            for way in (*WAYS[turn:], *WAYS[:turn]):
+                found[way].append(runner.run(_run(way, database, broker, messages)))
+    told = {what: _compared(what, found) for what in (CPU, INSTRUCTIONS)}
+    print(msgspec.json.encode({**told, "load": round(os.getloadavg()[0], 1)}).decode())
+
+
+def _compared(what: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    values = {way: [result[what] for result in results] for way, results in found.items()}
+    ratios = {
+        way: round(median(a / b for a, b in zip(values[way], values[OFF], strict=True)), 3)
+        for way in WAYS[1:]
+        if all(values[OFF])
+    }
+    return {"median": {way: median(each) for way, each in values.items()}, "ratio to off": ratios}
 
 
 async def _run(way: str, database: str, broker: str, messages: int) -> dict[str, Any]:
@@ -68,7 +83,9 @@ async def _run(way: str, database: str, broker: str, messages: int) -> dict[str,
         provider.add_span_processor(BatchSpanProcessor(DroppingExporter(), max_queue_size=1 << 16))
     telemetry = None if provider is None else OpenTelemetry(tracer_provider=provider)
     try:
-        return await measure(database, broker, messages, bad=0.0, waits=0.0, concurrency=0, telemetry=telemetry)
+        return await measure(
+            database, broker, messages, telemetry=telemetry, extensions=IN_TRACE if way in (OFF, UNSAMPLED) else ()
+        )
     finally:
         if provider is not None:
             provider.shutdown()

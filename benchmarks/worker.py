@@ -46,6 +46,12 @@ def find(reference: str) -> Any:
     return getattr(import_module(f"benchmarks.rows.{module}"), name)
 
 
+def find_optional(reference: str) -> Any | None:
+    """Import `module:name` below `benchmarks.rows`; None when the module has no such name."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(f"benchmarks.rows.{module}"), name, None)
+
+
 async def main(job: WorkerJob) -> None:
     """Run the job's work; it begins its turn itself."""
     work: Work = find(job.work)

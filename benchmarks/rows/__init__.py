@@ -4,6 +4,8 @@ from importlib.util import find_spec
 
 from msgspec import Struct
 
+from benchmarks.programs import C_LIBRARIES, GRAPHILE_WORKER, is_installed
+
 RABBITMQ, POSTGRESQL, SQLITE = "PostgreSQL + RabbitMQ", "PostgreSQL alone", "SQLite alone"
 
 ECHO = "batches:echo"
@@ -15,7 +17,8 @@ BATCHES = (1, 2)
 class BenchmarkRow(Struct, frozen=True, kw_only=True):
     """One row: `work` is `module:function` below `benchmarks.rows`; `messages` is the most of them in a round.
 
-    `concurrencies` are tried once, and the best is measured. `quorum` rows read from a quorum queue, as onceonly does.
+    `needs` are packages of Python, `programs` are programs that are not Python. `concurrencies` are tried once, and the best is
+    measured. `quorum` rows read from a quorum queue, as onceonly does.
     """
 
     name: str
@@ -24,6 +27,7 @@ class BenchmarkRow(Struct, frozen=True, kw_only=True):
     work: str
     messages: int
     needs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
     concurrencies: tuple[int, ...] = (1,)
     quorum: bool = False
     about: str
@@ -49,8 +53,9 @@ class BenchmarkRow(Struct, frozen=True, kw_only=True):
         return self.module == "onceonly"
 
     def missing(self) -> tuple[str, ...]:
-        """List the packages it needs that are not installed."""
-        return tuple(package for package in self.needs if find_spec(package) is None)
+        """List the packages and programs it needs that are not installed."""
+        packages = (package for package in self.needs if find_spec(package) is None)
+        return (*packages, *(program for program in self.programs if not is_installed(program)))
 
 
 def _own(
@@ -78,6 +83,18 @@ ROWS: tuple[BenchmarkRow, ...] = (
         "raw",
         "onceonly, raw handler",
         "exactly-once; a handler executes one INSERT on asyncpg's connection, through the unit's",
+    ),
+    _own(
+        "batch",
+        "onceonly, batch handler",
+        "exactly-once; a handler takes the batch and executes one multi-row INSERT on asyncpg's connection",
+        messages=16000,
+    ),
+    _own(
+        "core_batch",
+        "onceonly, batch handler, SQLAlchemy Core",
+        "the same on its AsyncConnection, by a list of parameters",
+        messages=16000,
     ),
     _own("entities", "onceonly, entity handler", "exactly-once; a handler changes an entity of its message's own"),
     _own("off", "onceonly, Off()", "at-least-once: the ORM handler without deduplication"),
@@ -199,15 +216,33 @@ ROWS: tuple[BenchmarkRow, ...] = (
         about="FastStream consumes, row and job in one transaction, its worker publishes",
     ),
     BenchmarkRow(
-        name="echo",
-        title="limit: broker echo, no database",
-        work=ECHO,
-        messages=20000,
-        about="what was consumed is published: what RabbitMQ and its driver can do here",
+        name="c_floor",
+        title="limit: C floor",
+        work="limit:floor",
+        messages=40000,
+        programs=(C_LIBRARIES,),
+        quorum=True,
+        about="the floor in C, on a quorum queue: librabbitmq, libpq, one INSERT for a batch's rows and one for its claims",
     ),
     BenchmarkRow(
-        name="echo_quorum",
-        title="limit: broker echo from a quorum queue",
+        name="c_echo",
+        title="limit: C echo, no database",
+        work="limit:echo",
+        messages=60000,
+        programs=(C_LIBRARIES,),
+        quorum=True,
+        about="the same program, which only publishes what it consumes: what RabbitMQ can do here",
+    ),
+    BenchmarkRow(
+        name="driver_echo",
+        title="Python driver's echo, no database",
+        work=ECHO,
+        messages=20000,
+        about="what was consumed is published: what aiormq can do here, and no limit of RabbitMQ",
+    ),
+    BenchmarkRow(
+        name="driver_echo_quorum",
+        title="Python driver's echo from a quorum queue",
         work=ECHO,
         messages=20000,
         quorum=True,
@@ -219,6 +254,16 @@ ROWS: tuple[BenchmarkRow, ...] = (
         "exactly-once; the queue in the same PostgreSQL, ORM handler",
         messages=8000,
         backend=POSTGRESQL,
+    ),
+    BenchmarkRow(
+        name="graphile_worker",
+        title="graphile-worker, its queue",
+        backend=POSTGRESQL,
+        work="graphile:on_its_queue",
+        messages=8000,
+        programs=(GRAPHILE_WORKER,),
+        concurrencies=POOLS,
+        about="Node.js, with its local queue; a job writes the row and adds the next job in one transaction",
     ),
     BenchmarkRow(
         name="procrastinate_queue",

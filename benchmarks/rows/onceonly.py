@@ -8,11 +8,12 @@ from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from benchmarks.job import JobControl, WorkerJob
-from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
-from onceonly import Context, Endpoint, Header, History, Off, WorkerSettings
+from benchmarks.scenario import INSERT, INSERT_ALL, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
+from onceonly import BatchContext, Context, Endpoint, Header, History, Off, WorkerSettings
 from onceonly.assembly import open_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
+from onceonly.runtime.processes.collection import frozen_start
 
 BATCH = 100
 SHOP, OUT, EVENT = "shop", "out", "OrderPlaced"
@@ -47,6 +48,20 @@ async def with_driver(order: PlaceOrder, connection: asyncpg.Connection, context
     context.publish(OrderPlaced(order.order_id))
 
 
+async def batch_with_driver(orders: list[PlaceOrder], connection: asyncpg.Connection, batch: BatchContext) -> None:
+    """Execute one INSERT of all rows on asyncpg's own connection."""
+    await connection.execute(INSERT_ALL, [order.order_id for order in orders])
+    for order, context in zip(orders, batch, strict=True):
+        context.publish(OrderPlaced(order.order_id))
+
+
+async def batch_with_connection(orders: list[PlaceOrder], connection: AsyncConnection, batch: BatchContext) -> None:
+    """Execute an INSERT with a list of parameters through SQLAlchemy."""
+    await connection.execute(_INSERT, [{"order_id": order.order_id} for order in orders])
+    for order, context in zip(orders, batch, strict=True):
+        context.publish(OrderPlaced(order.order_id))
+
+
 async def with_entity(order: PlaceOrder, state: OrderState, context: Context) -> None:
     """Write an entity of the order's own."""
     state.placed += 1
@@ -66,6 +81,16 @@ async def core(job: WorkerJob, turn: JobControl) -> None:
 async def raw(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, asyncpg."""
     await _run(_on_rabbitmq(job), with_driver, turn)
+
+
+async def batch(job: WorkerJob, turn: JobControl) -> None:
+    """RabbitMQ and PostgreSQL, asyncpg, one run of the handler for a batch."""
+    await _run_batches(_on_rabbitmq(job), batch_with_driver, turn)
+
+
+async def core_batch(job: WorkerJob, turn: JobControl) -> None:
+    """The same by SQLAlchemy without the ORM."""
+    await _run_batches(_on_rabbitmq(job), batch_with_connection, turn)
 
 
 async def raw_elsewhere(job: WorkerJob, turn: JobControl) -> None:
@@ -141,7 +166,13 @@ async def _run(endpoint: Endpoint, handler: Handler, turn: JobControl) -> None:
     await _work(endpoint, turn)
 
 
+async def _run_batches(endpoint: Endpoint, handler: Handler, turn: JobControl) -> None:
+    endpoint.handler(batch=True)(handler)
+    await _work(endpoint, turn)
+
+
 async def _work(endpoint: Endpoint, turn: JobControl) -> None:
     receiving = asyncio.Event()  # the clock starts with connections open, as in every other row
     await turn.begin(receiving)
-    await endpoint.run(turn.stop, ready=receiving)
+    async with frozen_start():  # as in each process of `onceonly run`
+        await endpoint.run(turn.stop, ready=receiving)

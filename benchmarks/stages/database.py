@@ -5,13 +5,13 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib import import_module
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
 
 from benchmarks.scenario import ENTITY, OUTBOX, Base
+from benchmarks.worker import find_optional
 from onceonly.assembly import open_database, schemas
 
 GLANCE = 0.01  # seconds
@@ -42,7 +42,7 @@ class BackendDatabase:
 
     async def prepare(self, module: str) -> None:
         """Make the tables of a row's package, once."""
-        prepare = None if module in self._prepared else getattr(import_module(f"benchmarks.rows.{module}"), "prepare", None)
+        prepare = None if module in self._prepared else find_optional(f"{module}:prepare")
         self._prepared.add(module)
         if prepare is not None:
             await prepare(self.url)

@@ -3,7 +3,9 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiormq
@@ -15,6 +17,7 @@ from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
 from benchmarks.stages import Totals, count
 from benchmarks.stages.database import BackendDatabase
+from benchmarks.worker import find_optional
 from onceonly.assembly import open_transport, temporary_transport
 
 CHUNK = 200
@@ -25,17 +28,23 @@ _Properties = aiormq.spec.Basic.Properties
 class RabbitMQBackend:
     """Two input queues, since onceonly declares its own (a quorum queue), and one output queue for all (classic, durable)."""
 
-    def __init__(self, url: str, prefix: str, database: BackendDatabase, *, connection: Any, channel: Any) -> None:
+    def __init__(
+        self, url: str, prefix: str, database: BackendDatabase, *, folder: Path, connection: Any, channel: Any
+    ) -> None:
         """Stand on what `opened` declared."""
         self._url = url
+        self._folder = folder
         self._prefix = prefix
         self._database = database
         self._connection = connection
         self.channel = channel
 
     async def prepare(self, row: BenchmarkRow) -> None:
-        """Make the tables of this row's package, once."""
+        """Make the tables of this row's package, once, and build its program."""
         await self._database.prepare(row.module)
+        build = find_optional(f"{row.module}:build")
+        if build is not None:
+            await asyncio.to_thread(build, self._folder)
 
     async def fill(self, row: BenchmarkRow, order_ids: list[str], *, keep: bool = False) -> None:
         """Empty queues and tables (not with `keep`), and publish the messages."""
@@ -95,6 +104,7 @@ class RabbitMQBackend:
             database=self._database.url,
             broker=self._url,
             prefix=self._prefix,
+            folder=str(self._folder),
             source=self.source(row),
             target=self.target,
             concurrency=concurrency,
@@ -123,7 +133,7 @@ class RabbitMQBackend:
 
 @asynccontextmanager
 async def opened(url: str, database: BackendDatabase) -> AsyncIterator[RabbitMQBackend]:
-    """Declare the queues, and delete all behind the prefix at the end."""
+    """Declare the queues, and make a folder for programs. All of it is deleted at the end."""
     prefix = f"bench_{uuid.uuid4().hex[:8]}_"
     place = f"{url}?prefix={prefix}"
     shop = topologies()[:1]
@@ -131,10 +141,11 @@ async def opened(url: str, database: BackendDatabase) -> AsyncIterator[RabbitMQB
     connection = await aiormq.connect(url)
     try:
         channel = await connection.channel(publisher_confirms=True)
-        async with temporary_transport(place, topologies()):
+        async with AsyncExitStack() as stack, temporary_transport(place, topologies()):
             async with open_transport(place, SHOP) as transport:
                 await transport.declare(shop)
-            stage = RabbitMQBackend(url, prefix, database, connection=connection, channel=channel)
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="onceonly-bench-")))
+            stage = RabbitMQBackend(url, prefix, database, folder=folder, connection=connection, channel=channel)
             for queue in (f"{prefix}in", stage.target):
                 await channel.queue_declare(queue, durable=True)
             await channel.exchange_declare(exchange, exchange_type="fanout", durable=True)

@@ -1,15 +1,19 @@
 """How the benchmarks count, compare and tell: the protocols' readers, paired ratios, the page."""
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from benchmarks.counting import AMQPEars, PostgreSQLEars
-from benchmarks.machine import Machine
+from benchmarks.machine import Machine, describe_build
 from benchmarks.measuring import RunSample
 from benchmarks.page import page
+from benchmarks.programs import C_LIBRARIES, GRAPHILE_WORKER, is_installed
 from benchmarks.results import (
+    P99_RATIOS,
     RATIOS,
     BacklogMemory,
     Contention,
@@ -48,12 +52,15 @@ def results_of_two_rows() -> Results:
         date="2026-01-01",
         mode="quick",
         rounds=3,
-        machine=Machine(cores=2, memory_gib=8, system="x", load_before=0),
+        machine=Machine(cores=2, memory_gib=8, system="x", load_before=0, interpreter="CPython 3", built="built plainly"),
         versions={"python": "3"},
     )
     results.rows = {"onceonly_orm": measured("a", 100, 900, 200), "at_least_once_orm": measured("b", 50, 100, 50)}
     results.skipped = {"dbos": "not installed: dbos"}
-    results.latency = {"onceonly_orm": Latency(rate=200, messages=10, p50=1, p95=2, p99=3)}
+    results.latency = {
+        "onceonly_orm": Latency(rate=200, messages=10, p50=1, p95=2, p99=3, p99_rounds=[2, 3, 8]),
+        "outbox_orm": Latency(rate=200, messages=10, p50=1, p95=2, p99=4, p99_rounds=[4, 4, 4]),
+    }
     results.backlog = {"onceonly_orm": BacklogMemory(messages=100_000, peak=70.4)}
     results.growth = [GrowthPoint(axis="processes", value=2, row="onceonly_orm", rates=[1, 2, 3])]
     results.contention = [
@@ -104,8 +111,29 @@ def test_publishes_confirms_and_acks_are_counted_however_the_bytes_are_cut(size:
 def test_a_ratio_is_the_median_of_the_ratios_of_each_round(results: Results) -> None:
     """Not the ratio of the medians, which would be four."""
     fill_ratios(results)
-    assert results.ratios == {"orm_vs_at_least_once": 4.0}
+    assert results.ratios["orm_vs_at_least_once"] == 4.0
     assert (results.ratio_spreads["orm_vs_at_least_once"].low, results.ratio_spreads["orm_vs_at_least_once"].high) == (2.0, 9.0)
+
+
+def test_a_ratio_of_latencies_is_of_all_rounds_together(results: Results) -> None:
+    """Its spread is that of the rounds."""
+    fill_ratios(results)
+    found = results.ratio_spreads["orm_p99_vs_hand_outbox"]
+    assert (found.median, found.low, found.high) == (0.75, 0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "described"),
+    [
+        ("'--prefix=/x' '--enable-shared'", "configured without --enable-optimizations (PGO), without --with-lto"),
+        ("'--enable-optimizations' '--with-lto=full'", "configured with --enable-optimizations (PGO), with --with-lto"),
+        ("'--with-lto=no' '--enable-optimizations'", "configured with --enable-optimizations (PGO), without --with-lto"),
+        (None, "build options unknown"),
+    ],
+)
+def test_the_interpreter_is_named_with_its_optimizations(arguments: str | None, described: str) -> None:
+    """Where the interpreter does not record how it was configured, nothing is claimed."""
+    assert describe_build(arguments) == described
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100)])
@@ -120,14 +148,31 @@ def test_the_page_tells_everything_that_was_found(results: Results) -> None:
     fill_ratios(results)
     text = page(results)
     figures = ("200 (100 to 900)", "orm_vs_at_least_once | 4.00", "| 3.0 |", "| 100,000 | 70 |", "| processes | 2 |")
-    for expected in (*figures, "0.125 | 3 |", "Not measured: dbos"):
+    latencies = ("CPython 3, built plainly", "orm_p99_vs_hand_outbox | 0.75", "| 3.0 | 2.0, 3.0, 8.0 |")
+    for expected in (*figures, *latencies, "0.125 | 3 |", "Not measured: dbos"):
         assert expected in text
     assert all(row.about in text for row in ROWS)
 
 
 def test_every_ratio_is_between_rows_that_there_are() -> None:
     """A name that nobody has would silently be left out."""
-    assert {name for pair in RATIOS.values() for name in pair} - BY_NAME.keys() == set()
+    assert {name for pair in (*RATIOS.values(), *P99_RATIOS.values()) for name in pair} - BY_NAME.keys() == set()
+
+
+@pytest.fixture(name="no_programs")
+def path_without_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Search for programs in an empty folder."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    is_installed.cache_clear()
+    yield
+    is_installed.cache_clear()
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_rows_in_other_languages_name_what_is_missing() -> None:
+    """Without a compiler and without Node.js they are left out."""
+    assert BY_NAME["c_floor"].missing() == (C_LIBRARIES,)
+    assert BY_NAME["graphile_worker"].missing() == (GRAPHILE_WORKER,)
 
 
 def test_every_row_that_can_run_here_names_a_function() -> None:

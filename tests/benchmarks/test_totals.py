@@ -18,7 +18,7 @@ from tests import ROOT
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 OWN = [row.name for row in ROWS if row.is_own]
-COMPETITORS = ["huey_sqlite", "at_least_once_orm"]
+COMPETITORS = ["huey_sqlite", "at_least_once_orm", "c_floor", "c_echo", "graphile_worker"]
 
 
 class Done(NamedTuple):
@@ -57,7 +57,7 @@ async def databases_of(pid: int) -> int:
 @pytest.mark.timeout(240)
 def test_a_tiny_run_comes_to_the_right_totals_on_every_backend() -> None:
     """It ends with an error when a row or a message is missing or too many; a library that is not there is skipped, loudly."""
-    done = tiny(*OWN, "floor_orm", "echo", *COMPETITORS)
+    done = tiny(*OWN, "floor_orm", "driver_echo", *COMPETITORS)
     assert done.code == 0, done.errors
     results: dict[str, Any] = json.loads(done.printed)
     assert {name for name in OWN if results["rows"][name]["samples"]} == set(OWN)
@@ -90,7 +90,7 @@ def test_wrong_totals_end_the_run(rows: list[str], messages: list[str]) -> None:
 def test_right_totals_do_not() -> None:
     """Rows and messages, each once; the echo writes none."""
     check(BY_NAME["onceonly_orm"], count(["a", "b"], ["b", "a"]), 2)
-    check(BY_NAME["echo"], Totals(rows=0, distinct_rows=0, messages=2, distinct_messages=2), 2)
+    check(BY_NAME["driver_echo"], Totals(rows=0, distinct_rows=0, messages=2, distinct_messages=2), 2)
 
 
 def test_an_unknown_row_is_refused() -> None:
