@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.cli.dashboard import listen
+from onceonly.model.address import Address
+from onceonly.model.errors import SetupError
 from tests.servers.available import free_port
 
 PROGRAM = """
@@ -147,3 +151,10 @@ async def test_an_address_in_use_is_refused(folder: Path) -> None:
     async with server:
         done = await asyncio.to_thread(onceonly, folder, "shop:shop", "--listen", str(port))
     assert (done.returncode, "cannot listen" in done.stderr) == (2, True)
+
+
+def test_a_socket_that_cannot_listen_is_closed() -> None:
+    """Before the reason is raised, not when it is collected."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SetupError) as refused:
+        listen(Address("127.0.0.1", taken.getsockname()[1]))
+    assert refused.traceback[-1].locals["listening"].fileno() == -1

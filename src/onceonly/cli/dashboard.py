@@ -175,7 +175,7 @@ def _require(*modules: str) -> None:
 async def _serve(app: object, address: Address) -> None:
     import uvicorn  # noqa: PLC0415 - needs the extra
 
-    listening = _listen(address)
+    listening = listen(address)
     port = listening.getsockname()[1]
     where = Address(address.host, port)
     _log.info("dashboard listening", extra={"address": str(where)})
@@ -184,13 +184,18 @@ async def _serve(app: object, address: Address) -> None:
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
+    """Return a socket that listens at the address. Raises SetupError if the address cannot be used."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-        listening.listen(128)  # before the address is printed
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(128)  # before the address is printed
+        except OSError:
+            listening.close()
+            raise
     except OSError as error:
         raise SetupError(f"cannot listen at {address}: {error.strerror or error}. Use another --listen address") from error
     return listening
