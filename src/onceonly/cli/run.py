@@ -1,11 +1,15 @@
 """`onceonly run`: its options."""
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
 from onceonly.cli.options import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
 from onceonly.model.errors import SetupError
+
+WORKER = "onceonly.cli.child"
+"""The module of what a worker process runs."""
 
 
 def run(  # noqa: PLR0913 - one parameter for each option
@@ -48,18 +52,22 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
     if drain and (reload or processes > 1 or health is not None):
         raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
-    from onceonly.cli.child import ChildPlan  # noqa: PLC0415 - a wrong option is reported before the library is imported
-    from onceonly.cli.work.run import run_plan  # noqa: PLC0415 - the same
+    from onceonly.runtime.processes.starting import early_start  # noqa: PLC0415 - a wrong option is reported before
 
-    plan = ChildPlan(
-        names=tuple(endpoints),
-        concurrency=concurrency,
-        store=store,
-        transport=transport,
-        json_logs=log_format is LogFormat.JSON,
-        log_level=log_level.value,  # plain data: a worker process that reads it must not import Typer
-        health=health,
-        debug=debug,
-        freeze=freeze,
-    )
-    raise typer.Exit(run_plan(plan, processes=processes, reload=reload, drain=drain))
+    with nullcontext() if debug or drain else early_start(processes, [WORKER]) as early:
+        from onceonly.cli.child import ChildPlan  # noqa: PLC0415 - the worker processes import the library meanwhile
+        from onceonly.cli.work.run import run_plan  # noqa: PLC0415 - the same
+
+        plan = ChildPlan(
+            names=tuple(endpoints),
+            concurrency=concurrency,
+            store=store,
+            transport=transport,
+            json_logs=log_format is LogFormat.JSON,
+            log_level=log_level.value,  # plain data: a worker process that reads it must not import Typer
+            health=health,
+            debug=debug,
+            freeze=freeze,
+        )
+        code = run_plan(plan, processes=processes, reload=reload, drain=drain, early=early)
+    raise typer.Exit(code)

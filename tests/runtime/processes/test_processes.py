@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.runtime.processes.child import SAFE_PATH, SETUP, stopping_on_signals
+from onceonly.runtime.processes.child import stopping_on_signals
 from onceonly.runtime.processes.counters import HANDLED, HELD, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.processes.starting import SAFE_PATH, SETUP
 from tests import ROOT
 from tests.runtime.processes import children
 from tests.runtime.processes.children import (

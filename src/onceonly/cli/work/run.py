@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,10 @@ from onceonly.runtime.metrics.series import SharedSeries
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.http import Pages
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
-from onceonly.runtime.processes.child import SETUP, answer_breakpoints, new_event_loop, run_here, stopping_on_signals
+from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.processes.starting import SETUP, EarlyStart, answer_breakpoints
 from onceonly.runtime.worker.worker import run_all, side_by_side
 
 HANGS = 2
@@ -41,8 +42,10 @@ CLOSE_SECONDS = 5.0
 _log = EventLogger(logging.getLogger("onceonly"))
 
 
-def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool) -> int:
+def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool, early: EarlyStart | None = None) -> int:
     """Run what a plan names until a signal, or with `drain` until the queues are empty. Return the exit code.
+
+    The first worker processes are those of `early`. `--drain` and `--debug` use none.
 
     Raises SetupError, and what the command line reports as an error.
     """
@@ -53,7 +56,7 @@ def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool) -> i
     left: list[str] = []
     with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
         if not drain:
-            return _supervise(plan, counters, reload=reload)
+            return _supervise(plan, counters, reload=reload, early=early or EarlyStart({}))
         run_here(lambda stop: _drain(plan, stop, counters, left))
     if left:
         complain(f"not drained: {'; '.join(left)}")
@@ -61,8 +64,9 @@ def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool) -> i
     return 0
 
 
-def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> int:
+def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool, early: EarlyStart) -> int:
     loaded = plan.load()
+    early.import_modules(_imported_at_open(settings for _, settings in loaded))
     address = address_of(plan.health, loaded)
     measures = address is not None and can_serve_metrics()
     plan = msgspec.structs.replace(plan, tells=address is not None, measures=measures)
@@ -76,6 +80,7 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
         watchdog=watchdog,
         grace=grace + CLOSE_SECONDS,
         on_event=_tell,
+        early=early,
     )
     names = [endpoint.name for endpoint, _ in loaded]
     desk = HealthSource(names, supervisor.pulses, vitals_in(counters.path.parent), patience=watchdog / HANGS, progress=watchdog)
@@ -95,6 +100,12 @@ def _supervise(plan: ChildPlan, counters: SharedCounters, *, reload: bool) -> in
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(answering())
+
+
+def _imported_at_open(all_settings: Iterable[Settings]) -> tuple[str, ...]:
+    """Name what takes long to import and is not imported before endpoints are opened."""
+    places = [place for each in all_settings for place in (each.places.store, each.places.transport)]
+    return ("onceonly.assembly.sql",) if any(place.is_sql for place in places) else ()
 
 
 async def _until_signal(

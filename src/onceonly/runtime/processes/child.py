@@ -5,31 +5,21 @@ import faulthandler
 import logging
 import os
 import signal
-import sys
 import time
-from bdb import BdbQuit
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from multiprocessing import parent_process
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import SetupError
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
+from onceonly.runtime.processes.starting import SIGNALS
 
 _log = EventLogger(logging.getLogger("onceonly"))
 
 TICK_SECONDS = 0.25
 SAME_SIGNAL_SECONDS = 1.0
 """A signal that comes twice within this time was sent to the process and to its group, or forwarded."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-SETUP = 2
-"""The exit code of a child that finds that its set-up is wrong. Another start would not help."""
-SAFE_PATH = "PYTHONSAFEPATH"
-"""The variable that keeps Python from searching the current folder first."""
-LIBRARY = str(Path(os.__file__).parent)
 
 ChildMain = Callable[[asyncio.Event, CounterRow], Coroutine[Any, Any, None]]
 
@@ -147,58 +137,3 @@ async def _tick(row: CounterRow, seconds: float, stop: asyncio.Event, parent: in
         if parent is not None and os.getppid() != parent:
             stop.set()
         await asyncio.sleep(seconds)
-
-
-def answer_breakpoints(hook: Callable[..., object]) -> None:
-    """Have `breakpoint()` call this, unless the user has chosen a debugger."""
-    if sys.breakpointhook is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
-        sys.breakpointhook = hook
-
-
-def _no_terminal(*_: object, **__: object) -> None:
-    """Raise what pdb raises where it can read no command, and name the cure."""
-    raise BdbQuit("breakpoint() needs `onceonly run --debug`")
-
-
-class SearchPath(NamedTuple):
-    """Where a process searches for modules: `sys.path`, behind the modules of the standard library that it has loaded."""
-
-    path: list[str]
-    library: tuple[str, ...]
-    safe: str | None
-    """The value of the variable `SAFE_PATH`."""
-
-    @classmethod
-    def here(cls) -> Self:
-        """Return that of this process."""
-        loaded = filter(_is_in_library, sys.stdlib_module_names & sys.modules.keys())
-        return cls(sys.path, tuple(loaded), os.environ.get(SAFE_PATH))
-
-    def apply(self) -> None:
-        """Let this process search there."""
-        for name in self.library:
-            import_module(name)
-        sys.path = self.path
-        if self.safe is None:
-            os.environ.pop(SAFE_PATH, None)
-        else:
-            os.environ[SAFE_PATH] = self.safe
-
-
-def _is_in_library(name: str) -> bool:
-    """Return whether a loaded module is that of the standard library, and not one of the user's with the same name."""
-    file = getattr(sys.modules[name], "__file__", None)
-    return file is None or file.startswith(LIBRARY)  # without a file it is built in
-
-
-def begin(search: SearchPath, target: Callable[..., None], *arguments: Any) -> None:
-    """Where every child of a Supervisor begins: calls `target`. An interrupt or a wrong set-up makes no traceback."""
-    search.apply()
-    answer_breakpoints(_no_terminal)
-    try:
-        target(*arguments)
-    except KeyboardInterrupt:
-        os._exit(128 + signal.SIGINT)
-    except SetupError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        sys.exit(SETUP)

@@ -3,20 +3,18 @@
 import asyncio
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from multiprocessing import get_context, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from msgspec import Struct
 
 from onceonly.model.health import Pulse
-from onceonly.runtime.processes.child import SAFE_PATH, SETUP, SIGNALS, SearchPath, begin, new_event_loop, stopping_on_signals
+from onceonly.runtime.processes.child import new_event_loop, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
+from onceonly.runtime.processes.starting import SETUP, EarlyStart
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
 STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where
@@ -25,9 +23,6 @@ PROGRESS = (Column.RECEIVED, Column.KNOWN, Column.HANDLED, Column.DEAD, Column.R
 """What moves while messages are handled; LOW and HIGH with every handler that begins or ends."""
 DELAY_FIRST_SECONDS, DELAY_MOST_SECONDS = 0.1, 5.0
 DELAY_BLAMED_SECONDS = 0.25
-
-_spawn = get_context("spawn")
-_OWN_PATH = tuple(sys.path)  # without the folders that are added for the user's program
 
 
 class ChildEventKind(StrEnum):
@@ -143,8 +138,8 @@ class Supervisor:
 
     `target` is a function of a module and does its work with `run_child`. A child is killed when its last tick in the shared
     counters is older than `watchdog` seconds (None: never). A child that exits is replaced, unless its exit code is `SETUP`:
-    that stops all of them. A stop sends SIGTERM, waits `grace` seconds, and kills the rest. `on_event` is told what happens,
-    in the parent's loop.
+    that stops all of them. A stop sends SIGTERM, waits `grace` seconds, and kills the rest. `on_event` receives what happens,
+    in the parent's loop. The first children are those of `early`, as far as it has some.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one setting; all but two by name
@@ -157,6 +152,7 @@ class Supervisor:
         watchdog: float | None,
         grace: float,
         on_event: Callable[[ChildEvent], None],
+        early: EarlyStart | None = None,
     ) -> None:
         """Prepare; nothing is started before `run`."""
         self._target = target
@@ -166,6 +162,7 @@ class Supervisor:
         self._watchdog = watchdog
         self._grace = grace
         self._on_event = on_event
+        self._early = early or EarlyStart({})
         self._children: list[Child] = []
 
     def pids(self) -> dict[int, int]:
@@ -233,12 +230,8 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.row.set(Column.HELD, 0)  # what the one before held went back with it
         child.row.died(seen=False)
-        search = SearchPath.here()
-        arguments = (search, self._target, child.index, str(self._counters.path), *self._arguments)
-        process = _spawn.Process(target=begin, args=arguments, name=f"onceonly-{child.index}")
-        with _own_modules_first(search), _signals_blocked():
-            process.start()
-        child.fill(process)
+        starting = self._early.take(child.index)
+        child.fill(starting.run(self._target, (child.index, str(self._counters.path), *self._arguments)))
 
     async def _watch(self, child: Child) -> None:
         """Return when the child has ended; end it when it does not tick."""
@@ -290,31 +283,6 @@ class Supervisor:
 
     def _tell(self, kind: ChildEventKind, child: Child, *, exitcode: int | None = None, delay: float = 0.0) -> None:
         self._on_event(ChildEvent(kind=kind, index=child.index, pid=child.pid, exitcode=exitcode, delay=delay))
-
-
-@contextmanager
-def _own_modules_first(search: SearchPath) -> Iterator[None]:
-    """Let a new child find the modules that it needs itself before the user's: a `queue.py` of the user's is not one of them.
-
-    The child gets the path of this process in `begin`, before the user's program is imported.
-    """
-    sys.path = [*_OWN_PATH, *(folder for folder in search.path if folder not in _OWN_PATH)]  # multiprocessing copies it
-    os.environ[SAFE_PATH] = "1"  # otherwise `python -c`, which starts a child, searches the current folder first
-    try:
-        yield
-    finally:
-        search.apply()
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Let a new child begin with SIGTERM and SIGINT blocked: it unblocks them once it can answer, and none is missed."""
-    resource_tracker.ensure_running()  # else its own start, inside ours, would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> bool:
