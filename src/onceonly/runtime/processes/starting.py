@@ -88,7 +88,7 @@ class StartingProcess:
         self.process.close()
 
     def _send(self, order: object) -> None:
-        with suppress(BrokenPipeError):  # it has died: whoever waits for its end notices
+        with suppress(BrokenPipeError):  # it has died: the supervisor watches for that
             self._orders.send(order)
 
 
@@ -111,9 +111,9 @@ class EarlyStart:
 
 @contextmanager
 def early_start(processes: int, modules: Sequence[str]) -> Iterator[EarlyStart]:
-    """Start some of this number of children, which import `modules` while the parent prepares their work.
+    """Start the first of this number of children. They import `modules` while the parent prepares their work.
 
-    As many as there are cores beside that of the parent, and at least one. Those that nobody has taken end with the block.
+    The parent uses one core, so one child starts for each other core, and at least one. Unused children end with the block.
     """
     starting = {index: StartingProcess(index) for index in range(max(1, min(processes, _cores() - 1)))}
     early = EarlyStart(starting)
