@@ -77,8 +77,11 @@ format: .venv/ready
 verify: .venv/ready
 	$(BIN)/onceonly verify
 
+# Writes the generated pages, and the site into build/site. A link that leads nowhere is an error.
 docs: .venv/ready
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 # The pictures of the dashboard; their tests install Chromium when it is missing.
 pictures: .venv/ready
