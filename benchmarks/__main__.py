@@ -33,13 +33,16 @@ def main(  # noqa: PLR0913 - one for each option
     growth: Annotated[bool, typer.Option("--growth", help="With --quick too, measure how cost grows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Write docs/benchmarks.md, .json and .png.")] = False,
+    only_latency: Annotated[
+        bool, typer.Option("--latency", help="Measure only the latency, and write it into the page of the last run.")
+    ] = False,
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Measure nothing: write the page of the last run.")] = False,
 ) -> None:
     """Measure onceonly against other libraries and against code written by hand, in one scenario."""
-    if rewrite:
+    if rewrite or only_latency:
         stored = msgspec.json.decode((ROOT / "docs" / "benchmarks.json").read_bytes(), type=Results)
         fill_ratios(stored)
-        _write(stored)
+        _write(_run_latency(stored) if only_latency else stored)
         return
     mode = TINY if tiny else QUICK if quick else FULL
     if growth:
@@ -67,10 +70,22 @@ def _run(rows: list[BenchmarkRow], mode: Mode) -> Results:
         return runner.run(_measure(rows, mode))
 
 
+def _run_latency(stored: Results) -> Results:
+    async def measure() -> Results:
+        async with opened(_servers()) as place:
+            return await Benchmark(place, list(ROWS), FULL, _say).measure_latency_again(stored)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(measure())
+
+
 async def _measure(rows: list[BenchmarkRow], mode: Mode) -> Results:
-    servers = Servers(database=os.environ.get("BENCH_DATABASE", DATABASE), broker=os.environ.get("BENCH_BROKER", BROKER))
-    async with opened(servers) as place:
+    async with opened(_servers()) as place:
         return await Benchmark(place, rows, mode, _say).measure()
+
+
+def _servers() -> Servers:
+    return Servers(database=os.environ.get("BENCH_DATABASE", DATABASE), broker=os.environ.get("BENCH_BROKER", BROKER))
 
 
 def _write(results: Results) -> None:

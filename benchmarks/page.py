@@ -19,15 +19,17 @@ Written by `python -m benchmarks --write`; do not edit. One scenario everywhere:
 ```console
 $ make bench
 $ python -m benchmarks --quick
+$ python -m benchmarks --latency
 $ python -m benchmarks --rows onceonly_orm --rows floor_orm --json
 ```
 
-`make bench` installs the other libraries into `.venv` (graphile-worker by npm), measures everything, and writes this page. It
-takes more than half an hour. `--quick` takes minutes and leaves out tuning and growth. It needs a PostgreSQL (`BENCH_DATABASE`,
-a URL of any database of it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. The
-limits in C need `cc`, librabbitmq and libpq (Debian: `gcc librabbitmq-dev libpq-dev`). A library that is not installed is left
-out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out, and the run ends
-with an error.
+`make bench` installs the other libraries into `.venv` (graphile-worker by npm), measures everything, and writes this page.
+It takes more than half an hour. `--quick` takes minutes and leaves out tuning and growth. `--latency` measures only the
+latency again and writes it into the page of the last run, with a note. It needs a PostgreSQL (`BENCH_DATABASE`, a URL of
+any database of it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. The limits
+in C need `cc`, librabbitmq and libpq (Debian: `gcc librabbitmq-dev libpq-dev`). A library that is not installed is left
+out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out, and the run
+ends with an error.
 """
 
 METHOD = """\
@@ -135,9 +137,10 @@ def page(results: Results) -> str:
         f"{machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, {load}; {length}.\n",
         f"{machine.interpreter}, {machine.built}.\n" if machine.interpreter else "",
         ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".\n",
+        *(f"{note}\n" for note in results.notes),
         _markdown(row_rows(results)),
         *(f"Not measured: {name}: {why}.\n" for name, why in results.skipped.items()),
-        *(f"CommitFailed: {name}: {why}\n" for name, why in results.failed.items()),
+        *(f"Failed: {name}: {why}\n" for name, why in results.failed.items()),
         _section("Paired ratios", ratio_rows(results)),
         "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items())
         + "".join(

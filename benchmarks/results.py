@@ -93,6 +93,8 @@ class Results(Struct, kw_only=True):
     backlog: dict[str, BacklogMemory] = field(default_factory=dict)
     growth: list[GrowthPoint] = field(default_factory=list)
     contention: list[Contention] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was not measured in the same run. One sentence each."""
 
 
 RATIOS: Mapping[str, tuple[str, str]] = {
