@@ -71,7 +71,7 @@ class Stores(Protocol):
     """What a family of adapters that are stores opens: `wiring.sql`, `wiring.memory`, `wiring.documents` are such modules."""
 
     def open_store(self, settings: Settings, *, clock: Clock) -> AbstractAsyncContextManager[OpenedStore]:
-        """Open a store, and what is beside it."""
+        """Open a store, and what is next to it."""
 
     def open_dead_letters(self, place: Location, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
@@ -106,7 +106,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
-    only `sends`, and takes no events, gets no queue: nobody would read it. `longest_timeout` is that of its handlers, in
+    only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its handlers, in
     seconds, where one has a longer one than the endpoint. `at_once` is how many batches it handles at once, if not as many as
     the worker's settings say. The ports are enclosed by `observer`. Raises SetupError: an unknown
     scheme, a missing driver, missing or newer tables; RetryableError when a server is away. Both name the setting it is about.
@@ -264,7 +264,7 @@ def _maintenance(settings: Settings, deciding: OpenedAdmission, artifacts: Sweep
 
 
 def look_at_store(settings: Settings, *, environment: Environment = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
-    """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
+    """Open an endpoint's store with all that is next to it, only to look: nothing is made or decided. Raises SetupError."""
     store = settings.places.store
     if not store.is_sql:
         return open_store(settings, environment=environment)
@@ -276,7 +276,7 @@ def look_at_store(settings: Settings, *, environment: Environment = LIVE) -> Abs
 def open_store(
     settings: Settings, *, entities: bool = False, environment: Environment = LIVE
 ) -> AbstractAsyncContextManager[OpenedStore]:
-    """Open an endpoint's store, and what is beside it. Raises SetupError."""
+    """Open an endpoint's store, and what is next to it. Raises SetupError."""
     store = settings.places.store
     store.require_driver("store")
     if store.in_process and settings.keeps_documents(entities=entities):
@@ -358,7 +358,7 @@ def open_database(
 
 
 async def look_at_ring(setting: Any, settings: Settings | None = None) -> BucketClock | None:
-    """Tell how time is cut in a SQL database, and its clock; None where nobody has decided it yet.
+    """Return how time is cut in a SQL database, and its clock. None if that is not decided yet.
 
     Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
     """
@@ -375,7 +375,7 @@ def refuse_ring(settings: Settings, cut: BucketClock) -> None:
 
 
 async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "SampleResult":
-    """Measure on a SQL database what so many claims and tokens take, in tables that are gone afterwards. Raises SetupError."""
+    """Measure what this many claims and tokens take in a SQL database. Uses temporary tables. Raises SetupError."""
     async with open_database(setting) as database:
         sampled: SampleResult = await _sql().measure_in(database, rows, rate, name=name, seconds=seconds)
         return sampled

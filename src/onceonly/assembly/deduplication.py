@@ -22,7 +22,7 @@ from onceonly.systems import Role
 
 
 async def open_admission(stack: AsyncExitStack, settings: Settings, environment: Environment) -> OpenedAdmission:
-    """Open whatever an endpoint's deduplication needs beside its store. Raises SetupError, RetryableError."""
+    """Open whatever an endpoint's deduplication needs next to its store. Raises SetupError, RetryableError."""
     plan, clock = settings.plan, environment.clock
     if plan.marks is not None and plan.retention is not None:
         documents = await _open(stack, settings, role="deduplication", place=plan.marks, clock=clock)
@@ -62,7 +62,7 @@ def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
 
 
 def _expiring(place: Location, documents: Documents, done: DocumentMarkStore) -> Expires | None:
-    """Give what removes old marks, where the service does not do that by itself."""
+    """Give what removes old marks, where the service does not do that on its own."""
     if not place.system.drops_expired:
         return ExpiredMarks(done)
     return cast("Expires", documents) if hasattr(documents, "remove_expired") else None

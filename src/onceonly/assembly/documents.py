@@ -76,7 +76,7 @@ async def create(place: Location | str) -> None:
 
 @asynccontextmanager
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store on documents, the dead letters and the register beside it. Raises SetupError for what it cannot do."""
+    """Give a store on documents, the dead letters and the register next to it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.places.store, clock=clock) as documents:
         store = store_on(documents, settings, clock)
         journals = DocumentJournals(documents, settings.name)
@@ -123,7 +123,7 @@ def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> D
 
 
 def tell(place: Location, warnings: Sequence[str]) -> None:
-    """Log what somebody should know about a place, once in the life of this process and of those it starts."""
+    """Log a remark about a place, once in this process and those that it starts."""
     for warning in warnings:
         if (str(place), warning) not in TOLD:
             TOLD.add((str(place), warning))

@@ -26,7 +26,7 @@ from onceonly.ports.starts import Starts
 
 @asynccontextmanager
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store and the dead letters beside it."""
+    """Give a store and the dead letters next to it."""
     if settings.plan.history is None:
         raise SetupError("deduplication=Off() needs a SQL store: the memory store always stores its claims")
     if settings.isolation is not None:
@@ -38,7 +38,7 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
 
 @asynccontextmanager
 async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store on documents in memory, and the same dead letters beside it."""
+    """Give a store on documents in memory, and the same dead letters next to it."""
     async with open_world(str(settings.store)) as world:
         documents = MemoryDocuments(world)
         store, journals = store_on(documents, settings, clock), DocumentJournals(documents, settings.name)

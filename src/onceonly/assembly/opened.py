@@ -26,7 +26,7 @@ from onceonly.ports.transport import Transport
 
 
 class OpenedStore(NamedTuple):
-    """A store, its fence, the dead letters beside it, and the register of artifacts that its commits take rows away from.
+    """A store, its fence, the dead letters next to it, and the register of artifacts that its commits take rows away from.
 
     `pending` is there where its records can be searched, `register` where it has one. `ring` is there where the store's own
     claims are the history, and are forgotten in time. The others are what its janitors share, as far as the store can have it:

@@ -66,7 +66,7 @@ def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[
 
 @asynccontextmanager
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
+    """Give a store and the dead letters next to it; an embedded database gets the user's tables as well."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE)
         if settings.journal is not None:
@@ -82,7 +82,7 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
 
 @asynccontextmanager
 async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give the same only to look at: no table is made, nothing is decided; without a ring where nobody has cut time yet."""
+    """Give the same only to look at: no table is made, nothing is decided; without a ring where time is not cut yet."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE, creates=False)
         if settings.journal is not None:
@@ -125,7 +125,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
 
 
 async def look_at_ring(database: Database) -> BucketClock | None:
-    """Tell how time is cut in a database; None while nobody has decided it, and where there are no tables.
+    """Return how time is cut in a database. None if that is not decided or there are no tables.
 
     Raises SchemaMissing for those of an older version, SchemaTooNew.
     """
@@ -153,7 +153,7 @@ class SampleResult(NamedTuple):
 
 
 async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> SampleResult:
-    """Measure what so many claims and tokens take. Raises SetupError when this user may make no tables."""
+    """Measure what this many claims and tokens take. Raises SetupError when this user may make no tables."""
     try:
         sample = SampleSize(rows, rate, database.clock.now())
         found = await measure(database, sample, name=name, seconds=seconds)
@@ -175,7 +175,7 @@ async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocu
 
 @asynccontextmanager
 async def open_tokens(place: Location, *, clock: Clock) -> AsyncIterator[SqlTokens]:
-    """Give the tokens that are beside a store."""
+    """Give the tokens that are next to a store."""
     async with open_database(place.setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlTokens(database)
@@ -190,7 +190,7 @@ async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterato
 
 @asynccontextmanager
 async def open_remote_requests(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlRemoteRequests]:
-    """Give what an endpoint was asked by others, beside a store that is open."""
+    """Give what an endpoint was asked by others, next to a store that is open."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, HTTP)
         yield SqlRemoteRequests(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)

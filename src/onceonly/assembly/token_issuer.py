@@ -1,4 +1,4 @@
-"""Tokens for messages that come from outside: nobody's handler issued one, and without one they would be dropped."""
+"""Tokens for messages that come from outside: no handler issued one, and without one they would be dropped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ class TokenIssuer(Protocol):
         """Make these live at once; harmless for those that are. Raises CommitFailed, OutcomeUnknown."""
 
     async def remove(self, tokens: list[Token]) -> None:
-        """Remove these, for messages that nobody shall handle; harmless when they are gone.
+        """Remove the tokens of messages that must not be handled. Missing ones are ignored.
 
         Raises CommitFailed, OutcomeUnknown.
         """

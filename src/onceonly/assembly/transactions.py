@@ -130,7 +130,7 @@ async def outside(
 
 
 def check_processed(settings: Settings, has: EndpointTraits) -> None:
-    """Make sure that somebody gets the control messages. Raises SetupError."""
+    """Check that an endpoint receives the control messages. Raises SetupError."""
     if not has.handlers and not settings.control.processed_by:
         raise SetupError(
             f"endpoint {settings.name!r} has no handlers, so no worker finishes its transactions if this "

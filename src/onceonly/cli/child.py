@@ -117,7 +117,7 @@ def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | N
 
 
 def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
-    """Run in a child of the Supervisor, until it is told to stop; `told` is what its parent has logged about places."""
+    """Run in a child of the Supervisor, until it is stopped; `told` is what its parent has logged about places."""
     log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
     TOLD.update(told)
     try:
@@ -126,7 +126,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
             collection = frozen_start() if plan.freeze else nullcontext()
             async with _observed(plan, loaded, Path(counters_path).parent, index) as observer, collection:
-                # each endpoint starts by itself: none waits for a server that another one needs
+                # each endpoint starts on its own: none waits for a server that another one needs
                 runs = [
                     host_of(endpoint).run(stop, settings=settings, observer=observer, counters=row)
                     for endpoint, settings in loaded

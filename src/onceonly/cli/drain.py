@@ -17,7 +17,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Column, CounterRow
 
 COUNTED = 10_000
-"""Records are counted up to here; more than this is a number nobody needs to know exactly."""
+"""Records are counted up to this number."""
 POLL_SECONDS = 0.05
 """Seconds between two looks."""
 QUIET_SECONDS = 2.0
@@ -25,10 +25,10 @@ QUIET_SECONDS = 2.0
 
 
 class HeldElsewhereNotice:
-    """Says once that all that is left is held by somebody else, when that lasts."""
+    """Reports once that another process holds all that is left, if that lasts."""
 
     def __init__(self, patience: float = QUIET_SECONDS) -> None:
-        """Be patient for so many seconds."""
+        """Be patient for this many seconds."""
         self._patience = patience
         self._since: float | None = None
         self._said = False

@@ -51,11 +51,11 @@ class HealthSource:
         self.stopping: Callable[[], bool] = bool
 
     def live(self) -> HealthReply:
-        """Tell whether any process is alive: they may all be starting."""
+        """Return whether any process is alive: they may all be starting."""
         return _reply(liveness(self._pulses(), self._patience))
 
     def ready(self) -> HealthReply:
-        """Tell whether messages of all endpoints are handled."""
+        """Return whether messages of all endpoints are handled."""
         if self.stopping():
             return _reply(HealthAssessment(status=Level.FAILING, reasons=("the processes are being stopped",)))
         processes = [

@@ -1,4 +1,4 @@
-"""Counting what an endpoint keeps beside its store and its queue: tokens, marks, open attempts, and what it dropped."""
+"""Counting what an endpoint keeps next to its store and its queue: tokens, marks, open attempts, and what it dropped."""
 
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ async def read_maintenance(settings: Settings) -> dict[str, Any]:
         unsubscribed = await opened.unsubscribed.read() if opened.unsubscribed is not None else {}
         processes = await opened.presence.read() if opened.presence is not None else None
     if late is None and settings.plan.history is not None and opened.leader is not None:
-        late = ()  # nobody has cut time yet
+        late = ()  # time is not cut yet
     sweeps = settings.plan.tokens is not None or settings.makes_things
     found: dict[str, Any] = {} if late is None else {"late_buckets": len(late)}
     if processes is not None:
@@ -104,7 +104,7 @@ async def _count_marks(place: Location) -> dict[str, PartialCount]:
 
 
 async def _count_tokens(settings: Settings, place: Location) -> dict[str, PartialCount]:
-    if settings.plan.tokens_in_store:  # prepared ones are not committed there, so nobody sees them
+    if settings.plan.tokens_in_store:  # prepared ones are not committed there, so they are invisible
         async with answering("tokens", place):
             live = PartialCount(await count_live(locate(looked_at(place), "store"), clock=LIVE.clock))
             return {"dropped": await _count_dropped_in_store(settings, place), "live": live}

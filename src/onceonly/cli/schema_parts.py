@@ -28,7 +28,7 @@ class SchemaPart(NamedTuple):
 
     @property
     def has_tables(self) -> bool:
-        """Tell whether it is a SQL database."""
+        """Return whether it is a SQL database."""
         return self.location.is_sql
 
 
@@ -46,7 +46,7 @@ class SchemaTarget(NamedTuple):
 
 
 def parts_of(asked: SchemaTarget) -> list[SchemaPart]:
-    """Give the uses to look after, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
+    """Give the uses to maintain, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
 
     A URL may be used as anything that its scheme is good for, but for requests of other services only where that is asked
     for; an endpoint says what it uses.

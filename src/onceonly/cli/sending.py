@@ -34,7 +34,7 @@ class RefusedMessage(Struct, frozen=True):
 
 
 class SendTally(Struct):
-    """What came of sending: how many were taken, which were refused, how many nobody knows about."""
+    """What came of sending: how many were taken, which were refused, and how many have an unknown outcome."""
 
     sent: int = 0
     refused: list[RefusedMessage] = []

@@ -20,7 +20,7 @@ Look = Callable[[], Awaitable[_Looked]]
 
 
 class WatchScreen:
-    """Where what was seen is drawn anew; each look goes below the one before where nobody can draw."""
+    """Redraws each report in place. Without a terminal each one goes below the last."""
 
     def __init__(self) -> None:
         self._console = answers()
@@ -47,9 +47,9 @@ class WatchScreen:
 
 
 async def watch_as_json(look: Look[_Looked], every: float, *, looks: int | None = None) -> None:
-    """Print what each look gives as one line; a look that fails is a line with `error`. Until cancelled, or so many `looks`.
+    """Print what each look gives as one line; a look that fails is a line with `error`. Until cancelled, or this many `looks`.
 
-    Raises SetupError: nobody need look again before somebody has changed something.
+    Raises SetupError: another look would find the same.
     """
     async for seen in _looking(look, every, looks):
         line = {"error": f"{seen} ({type(seen).__name__})"} if isinstance(seen, OnceOnlyError) else seen

@@ -82,7 +82,7 @@ class Tokens:
         """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
         _refuse("Tokens", self._problems())
         copied = {type_: tuple(endpoints) for type_, endpoints in self.subscribers.items()}
-        object.__setattr__(self, "subscribers", copied)  # nobody changes it behind our back
+        object.__setattr__(self, "subscribers", copied)  # a copy, which the caller cannot change
 
     def _problems(self) -> Iterator[str]:
         if self.url != "" and not is_url(self.url):
@@ -128,7 +128,7 @@ class ControlMessages:
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
         _refuse("ControlMessages", self._problems())
-        object.__setattr__(self, "delays", tuple(self.delays))  # nobody changes it behind our back
+        object.__setattr__(self, "delays", tuple(self.delays))  # a copy, which the caller cannot change
 
     @property
     def span(self) -> timedelta:
@@ -232,17 +232,17 @@ def _plan_tokens(chosen: Tokens, store: Location) -> DeduplicationPlan:
 
 
 def is_duration(value: object) -> TypeGuard[timedelta]:
-    """Tell whether this is a duration at all; zero and less than that are."""
+    """Return whether this is a duration at all; zero and less than that are."""
     return isinstance(value, timedelta)
 
 
 def is_url(url: object) -> bool:
-    """Tell whether this can be the URL of a place."""
+    """Return whether this can be the URL of a place."""
     return isinstance(url, str) and _URL.match(url) is not None
 
 
 def is_endpoint_name(name: object) -> bool:
-    """Tell whether an endpoint may be called this; names are parts of queue names, so they come from an allow-list."""
+    """Return whether an endpoint may be called this; names are parts of queue names, so they come from an allow-list."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -266,7 +266,7 @@ def _is_longer_than_nothing(duration: object) -> bool:
 
 
 def _safely(url: object) -> str:
-    """Say what somebody took for a URL, and show nothing that may hold a password."""
+    """Return what was given instead of a URL, without anything that may be a password."""
     return "this text" if isinstance(url, str) and url else repr(url) if url == "" else an(type(url).__name__)
 
 

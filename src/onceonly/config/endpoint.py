@@ -131,7 +131,7 @@ class Settings:
             raise SetupError(f"endpoint {self.name!r} has invalid settings:{lines}")
 
     def keeps_documents(self, *, entities: bool) -> bool:
-        """Tell whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
+        """Return whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
         store, plan = self.places.store, self.plan
         if store.is_sql:
             return False
@@ -227,7 +227,7 @@ class Settings:
         name = type(chosen).__name__
         if isinstance(chosen, Tokens):  # what is handled is known by its token, however late a copy comes
             yield from promised.commit_problems(name, chosen.retention)
-            if chosen.url:  # those beside the store need no sweeper
+            if chosen.url:  # those next to the store need no sweeper
                 yield from promised.sweep_problems(chosen.sweep_after)
         else:
             yield from promised.problems(name, chosen.retention)

@@ -17,7 +17,7 @@ class TableSample(Struct, frozen=True, kw_only=True):
 
 
 class Measurements(Struct, frozen=True, kw_only=True):
-    """A sample of so many rows in each table."""
+    """A sample of this many rows in each table."""
 
     rows: int
     bucket: TableSample
@@ -65,7 +65,7 @@ def estimate(found: Measurements, *, rate: float, retention: timedelta, in_fligh
 
 
 class Eviction(NamedTuple):
-    """How what is old goes: in words, every so many seconds, and how many it takes then."""
+    """How what is old goes: in words, every this many seconds, and how many it takes then."""
 
     words: str
     every: float

@@ -65,7 +65,7 @@ class RetentionPromise(Struct, frozen=True, kw_only=True):
 
 
 def default_interval(retention: timedelta) -> timedelta:
-    """Give how long a janitor rests between two rounds when nobody says: a minute, or less where slices are short."""
+    """Return the default pause of a janitor between two rounds: a minute, or less where slices are short."""
     return min(LONGEST_INTERVAL, retention / TIME_BUCKETS / 2)
 
 

@@ -149,7 +149,7 @@ def basic(users: Mapping[str, str] | str | Path, *, seconds: Callable[[], float]
 def bearer(tokens: Mapping[str, str] | str | Path, *, seconds: Callable[[], float] = monotonic) -> Authentication:
     """Authenticate by `Authorization: Bearer`. `tokens` maps names to hashes of tokens, or is a file as for `basic`.
 
-    At most 16 tokens. Browsers do not send such a header by themselves: it is for programs, and for proxies that add it.
+    At most 16 tokens. Browsers do not send such a header on their own: it is for programs, and for proxies that add it.
     Raises SetupError.
     """
     found = _users(tokens, "bearer")

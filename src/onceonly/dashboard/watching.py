@@ -179,7 +179,7 @@ class WatchedEndpoint:
         return open_operations(self.settings, environment=self.environment)
 
     def log_of(self, letters: DeadLetters) -> ActionLog:
-        """Return the stored actions beside the letters. Where they cannot be stored, this process keeps them in memory."""
+        """Return the stored actions next to the letters. Where they cannot be stored, this process keeps them in memory."""
         if isinstance(letters, LetterIndex):
             return letters.actions
         return self._unstored

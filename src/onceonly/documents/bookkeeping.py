@@ -47,7 +47,7 @@ class DocumentCounter:
         await compare_and_set(self._documents, [self._key], added)
 
     async def read(self) -> int:
-        """Give it; 0 where nobody ever added."""
+        """Return it. 0 if nothing was ever added."""
         return self._read((await self._documents.load([self._key])).get(self._key))
 
     def _read(self, found: Document | None) -> int:
@@ -132,7 +132,7 @@ class DocumentJournals:
         await compare_and_set(self._documents, [self._key], replaced)
 
     async def longest_retention(self) -> int:
-        """Give this endpoint's: nobody shares what its store keeps."""
+        """Return that of this endpoint alone."""
         journal = await self.read()
         return journal.retention if journal else 0
 

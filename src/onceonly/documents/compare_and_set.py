@@ -1,7 +1,7 @@
 """Rounds over many documents: compare-and-set, and listing what small documents say.
 
 Compare-and-set loads, decides, writes what may still be written, and repeats where another worker was first. This is the only
-loop of its kind. Whatever must be written "unless somebody else was faster" is a `decide` for it.
+loop of its kind. Whatever must be written "unless another process was faster" is a `decide` for it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

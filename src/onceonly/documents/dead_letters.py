@@ -201,7 +201,7 @@ class DocumentDeadLetters:
 
 
 def _is_of(entry: DeadLetterEntry, heads: Mapping[str, Head]) -> bool:
-    """Tell whether the letter with this key is the one that was listed here, and no later one."""
+    """Return whether the letter with this key is the one that was listed here, and no later one."""
     return entry.letter in heads and heads[entry.letter].entry == entry.entry
 
 

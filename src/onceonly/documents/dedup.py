@@ -67,7 +67,7 @@ class DocumentMarkStore:
         await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Tell which are remembered; see the port."""
+        """Return which are remembered; see the port."""
         if not keys:
             return NONE
         found = await self._documents.load([_name(key) for key in dict.fromkeys(keys)])
@@ -84,7 +84,7 @@ class DocumentMarkStore:
     async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
         """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
 
-        For places whose service does not drop documents by itself. Raises CommitFailed, OutcomeUnknown.
+        For places whose service does not drop documents on its own. Raises CommitFailed, OutcomeUnknown.
         """
         names = await self._documents.keys(_PREFIX, after=after, limit=limit)
         now = self._clock.now()
@@ -103,13 +103,13 @@ class ExpiredMarks:
     """
 
     def __init__(self, done: DocumentMarkStore, *, pages: int = 10) -> None:
-        """Look through this dedup store, so many pages of marks at a time."""
+        """Look through this dedup store, this many pages of marks at a time."""
         self._done = done
         self._pages = pages
         self._after = ""
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted.
+        """Drop what has expired on the next pages of `limit` marks; returns 0, as they are not counted.
 
         Raises CommitFailed, OutcomeUnknown.
         """

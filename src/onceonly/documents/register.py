@@ -15,7 +15,7 @@ from onceonly.ports.documents import Change, Document, Version
 
 LISTED = "register/"
 _UNLISTED_AFTER_MS = 3_600_000
-"""Milliseconds after which a row that is still in its document may be one that nobody listed."""
+"""Milliseconds after which a row that is still in its document may be missing in the list."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(Listing).decode
 class DocumentRegister:
     """Register rows, each in the document that its attempt wants to save: so that one write saves it and takes the row away.
 
-    A list of all rows lies beside the documents, which cannot be searched. An entry there permits nothing.
+    A list of all rows lies next to the documents, which cannot be searched. An entry there permits nothing.
     """
 
     def __init__(self, store: DocumentStore) -> None:
@@ -123,7 +123,7 @@ class DocumentRegister:
         )
 
     async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
-        """List rows by the list beside the documents; see the port."""
+        """List rows by the list next to the documents; see the port."""
 
         def read(key: str, document: Document) -> Reservation | None:
             row = _read(key, document)

@@ -1,7 +1,7 @@
 """Documents that are too large for their service: whose bytes they are, whether trying again helps, and what a person can do.
 
-What others have in a document only for a while, messages that are not sent yet and rows of the register, gives room by itself.
-For everything else somebody has to make room.
+What others have in a document only for a while, messages that are not sent yet and rows of the register, gives room on its own.
+Everything else needs more room.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ _DONE = 10**12
 
 
 class SizePart(NamedTuple):
-    """What has so many bytes of a document, and what would make them fewer."""
+    """What has this many bytes of a document, and what would make them fewer."""
 
     size: int
     words: str
@@ -30,14 +30,14 @@ class SizePart(NamedTuple):
 
 
 def room(limits: DocumentLimits) -> int:
-    """Tell how many bytes of each document are left free by commits: for register rows, which are written before them."""
+    """Return how many bytes of each document are left free by commits: for register rows, which are written before them."""
     return min(_MOST_ROOM, limits.body // 16)
 
 
 def refusal(
     key: str, document: EntityDocument, own: Collection[str], limits: DocumentLimits, *, keeps_history: bool
 ) -> CommitRefused:
-    """Say of a document that leaves no room what takes it up; it is PermanentFailure unless that goes by itself.
+    """Say of a document that leaves no room what takes it up; it is PermanentFailure unless that goes on its own.
 
     `own` are the names of the records that are to be written now.
     """

@@ -65,13 +65,13 @@ class DocumentStore:
         return DocumentUnit(self, key, loaded, messages, isolated=isolated)
 
     def keeps(self, record: Record) -> bool:
-        """Tell whether its record is to be emptied, or, where no history is kept, to be removed."""
+        """Return whether its record is to be emptied, or, where no history is kept, to be removed."""
         return self.history is None or record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
         by_unit: dict[str, set[str]] = {}
-        for record in records:  # a message's, or a transaction's of an endpoint that has others look after its own
+        for record in records:  # a message's, or a transaction's of an endpoint that has others maintain its own
             by_unit.setdefault(record.unit, set()).update((self.name_of(record.identity), attempt_name(record.identity)))
 
         def forgotten(key: str, document: EntityDocument) -> EntityDocument:
@@ -288,7 +288,7 @@ class DocumentResources:
             raise
 
     def is_busy(self) -> bool:
-        """Tell that it never is: a document is loaded before the handler runs."""
+        """Return that it never is: a document is loaded before the handler runs."""
         return False
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:

@@ -73,7 +73,7 @@ class DocumentTokens:
         await self._set(tokens, _activate)
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Tell which are live; see the port."""
+        """Return which are live; see the port."""
         names = _names(tokens)
         found = await self._documents.load(list(names)) if names else {}
         live = {name: document for name, document in found.items() if _read(name, document).state == "live"}

@@ -2,7 +2,7 @@
 
 Business state, the record and the client's key become final in one write, so all of them are in one document:
 
-    the entity's    where the block asked for one; for a second one there is no such write
+    the entity's    where the block asked for one; a second one has no such write
     the key's       where there is a key and no entity
     the attempt's   where there is neither
 
@@ -109,7 +109,7 @@ class DocumentTransactions:
         return replace(found, leads_to=unit), settled.versions[own]
 
     async def _is_free(self, key: str, leads_to: str, *, wanted: str, own: str) -> bool:
-        """Tell whether a key is not committed where it led so far, after making sure that there it never will be."""
+        """Return whether a key is not committed where it led so far, after making sure that there it never will be."""
         if leads_to in {"", own, wanted}:
             return True  # its own document is what is written now; the wanted one is judged by the commit
         document, version = await self.load(leads_to)

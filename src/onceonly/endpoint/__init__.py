@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchContext", "Context", "Endpoint", "Outgoing", "Transaction", "message"]
 
 _LATER = {"BatchContext": "batch", "Outgoing": "outgoing", "Transaction": "transactions"}
-"""What is imported when it is asked for: nobody needs it to define an endpoint."""
+"""Imported on first use. No definition of an endpoint needs it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """Blobs: files that a handler makes, captured like messages; they are made before the commit that permits them, or unmade.
 
-A blob's name begins with the attempt that makes it, so nobody finds it before a message or a row announces it.
+A blob's name begins with the attempt that makes it, so it cannot be found before a message or a row announces it.
 """
 
 import re

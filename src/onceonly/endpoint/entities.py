@@ -48,7 +48,7 @@ class EntityPlan(NamedTuple):
     """Whether the handler is told, by None, that there is none yet."""
 
     def place(self, message: Message) -> Message | Unreadable:
-        """Give the message with its unit, and its body beside it, or say why there is no telling."""
+        """Give the message with its unit, and its body next to it, or say why there is no telling."""
         try:
             body = self.body.decode(message.body)
             unit = unit_of(self.name, self.key_of(body))
@@ -183,7 +183,7 @@ def plan_entity(
 
 
 def takes(annotation: Any, kind: Any) -> bool:
-    """Tell whether this is the class, or the class or None."""
+    """Return whether this is the class, or the class or None."""
     if get_origin(annotation) in (Union, UnionType):
         return set(get_args(annotation)) == {kind, NoneType}
     return bool(annotation == kind)

@@ -15,7 +15,7 @@ LONGEST_DELAY_SECONDS = timedelta(days=3650).total_seconds()
 
 
 def blame(function: Function, error: BaseException, reason: str = "") -> HandlerFailed:
-    """Say what a handler's exception means."""
+    """Return what a handler's exception means."""
     match error:
         case RetryLater():
             if not math.isfinite(error.delay):

@@ -184,7 +184,7 @@ class EndpointHandlers:
                 bodies.append(_decode(plan, message))
             except HandlerFailed as error:
                 failures[message.identity] = error.failure
-        if failures:  # nobody has done anything yet: the handler runs without them
+        if failures:  # nothing was done yet: the handler runs without them
             raise failed_in_batch(failures)
         await self._take(plan, resources, bodies, BatchContext(contexts, bodies))
         return [decision_of(context) for context in contexts]

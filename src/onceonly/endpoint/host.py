@@ -162,7 +162,7 @@ class Host:
         away: asyncio.Event | None = None,
         sends: bool = False,
     ) -> AsyncIterator[Ports | None]:
-        """Open as `opened` does, and wait for servers that are away, for ever; gives None when `stop` was set meanwhile.
+        """Open as `opened` does, and wait for servers that are away, forever; gives None when `stop` was set meanwhile.
 
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
@@ -253,7 +253,7 @@ class Host:
     async def sending(
         self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: Observer | None = None
     ) -> AsyncIterator[None]:
-        """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
+        """Send what transactions of this process commit, next to the block, and what others left; receive nothing.
 
         Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
@@ -282,7 +282,7 @@ class Host:
 
     @contextmanager
     def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
-        """Have transactions of this event loop use these ports, which somebody else has opened.
+        """Have transactions of this event loop use these ports, which the caller has opened.
 
         Without `settings` they are those under which the endpoint is open already.
         """
@@ -344,7 +344,7 @@ class Host:
             yield self._means_of(chosen, opened.ways, opened.dispatch)
 
     def _means_of(self, running: OpenEndpoint, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
-        """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
+        """Where control messages decide a transaction, no relay finds its record: it is sent by this very task."""
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.places.store)
@@ -352,7 +352,7 @@ class Host:
         return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
-        """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
+        """Leave it to the relay of this process, if there is one, or will be: it does not wait, and tries again."""
         if self.notifier.is_heard or self.notifier.is_expected:
             self.notifier.notify(records)
         else:

@@ -39,7 +39,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Principal = Callable[[MutableMapping[str, Any]], str | None]
-"""Returns the caller of an ASGI scope: its name, "" for anybody, or None to refuse the request with 401."""
+"""Returns the caller of an ASGI scope: its name, "" without a distinction, or None to refuse the request with 401."""
 
 LONGEST_DEADLINE_MS = 86_400_000
 """Milliseconds ahead that a deadline may be: tombstones stand as long."""
@@ -130,7 +130,7 @@ class HttpApp:
         return await self._settle(ProtocolRequest(scope["method"], id_, f"{who}\0{id_}", headers), receive)
 
     async def _settle(self, asked: ProtocolRequest, receive: Receive) -> HttpAnswer:
-        """Serve what can be served here; what nobody can tell for sure is asked again."""
+        """Serve what can be served here. The client repeats what has an unknown outcome."""
         ports = host_of(self._endpoint).bound_ports()
         if ports is None or ports.remote_requests is None or ports.responders is None:
             _log.error("request rejected: endpoint not open, or without responders", extra={"endpoint": self._endpoint.name})

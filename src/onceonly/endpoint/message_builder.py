@@ -39,7 +39,7 @@ Subscribers = Mapping[str, Sequence[str]]
 
 
 class SendOptions(NamedTuple):
-    """What a user said beside the body: `to` is empty for an event, the others are as in `Context.send`.
+    """What a user said next to the body: `to` is empty for an event, the others are as in `Context.send`.
 
     `id` is for messages that no handler sends.
     """

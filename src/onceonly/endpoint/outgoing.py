@@ -26,7 +26,7 @@ class Outgoing(SendingOutside):
         """Write one record for one message, so that a savepoint takes back exactly what was published within it."""
         if self._enlisted.is_over:
             raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next transaction")
-        # nobody's id but this record's: that of a message would meet the claim which its own receiver makes
+        # an id of this record alone: that of a message would meet the claim which its own receiver makes
         attempt = Identity(self._endpoint, f"{self._attempt}.{self._written}")
         now = self._clock.now()
         cause = (("replyto", self._endpoint if wish.to else ""),)

@@ -88,7 +88,7 @@ class Function:
 
 
 def is_function(candidate: object) -> bool:
-    """Tell whether this is a function or a method, also one that was decorated with `functools.wraps`."""
+    """Return whether this is a function or a method, also one that was decorated with `functools.wraps`."""
     return inspect.isfunction(candidate) or inspect.ismethod(candidate)
 
 

@@ -75,12 +75,12 @@ def message_kind(cls: object) -> MessageKind | None:
 
 
 def is_anonymous(kind: object) -> bool:
-    """Tell whether bodies of this kind do not know their own message type."""
+    """Return whether bodies of this kind do not know their own message type."""
     return kind is dict or kind is bytes or (not isinstance(kind, type) and get_origin(kind) is dict)
 
 
 def is_supported(kind: object) -> bool:
-    """Tell whether this is a class that bodies can be."""
+    """Return whether this is a class that bodies can be."""
     return is_anonymous(kind) or (isinstance(kind, type) and (_is_native(kind) or _is_pydantic(kind)))
 
 

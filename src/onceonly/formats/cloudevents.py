@@ -159,7 +159,7 @@ def take_apart(headers: Headers, body: bytes) -> Event:
 
 
 def is_copy(delivery: Delivery) -> bool:
-    """Tell whether a delivery is a copy that this library made of an earlier one: then its attributes name the message."""
+    """Return whether a delivery is a copy that this library made of an earlier one: then its attributes name the message."""
     return not _COPIED.isdisjoint([attribute_of(key) for key, _ in delivery.headers])
 
 

@@ -1,4 +1,4 @@
-"""An entity's document: its state, and beside it what is known about the messages it handled (protocols, section 2).
+"""An entity's document: its state, and next to it what is known about the messages it handled (protocols, section 2).
 
 JSON, so that people can read it where the service shows it:
 
@@ -165,7 +165,7 @@ def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
 
 
 def is_json(state: bytes) -> bool:
-    """Tell whether a state is one JSON value, as it must be inside a document."""
+    """Return whether a state is one JSON value, as it must be inside a document."""
     try:
         _decode_any(state)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """Who a delivery is: the CloudEvents attributes, or a rule for messages of foreign senders.
 
 A rule is for foreign senders only. The ids that this library makes can be recognized, those of older versions by `onceonlytime`
-beside them, and a copy that it made of a foreign message carries the identity decided at the first arrival
+next to them, and a copy that it made of a foreign message carries the identity decided at the first arrival
 (`onceonlyidentity`), as does a message whose id the application gave: they keep the attributes they came with.
 """
 
@@ -56,7 +56,7 @@ class TooLong(ValueError):
 
 
 def is_foreign(event: Event, delivery: Delivery) -> bool:
-    """Tell whether a delivery's attributes are those of a foreign sender, so that a rule may overrule them."""
+    """Return whether a delivery's attributes are those of a foreign sender, so that a rule may overrule them."""
     id_ = event.attributes.get("id", "")
     if DECIDED in event.attributes or (INSTANT in event.attributes and is_former_id(id_)) or is_copy(delivery):
         return False
@@ -106,7 +106,7 @@ def _check(found: str, attributes: Mapping[str, str]) -> None:
 
 
 def rule_problem(rule: object) -> str | None:
-    """Say what is wrong with an identity rule, or None."""
+    """Return what is wrong with an identity rule, or None."""
     if rule is None or (isinstance(rule, Header | Field) and rule.name) or (callable(rule) and not isinstance(rule, type)):
         return None
     return 'identity must be Header("name"), Field("name") or a function of the event'

@@ -171,5 +171,5 @@ def _taking_part(path: str, endpoint: Callable[..., Any], opener: Callable[..., 
 
 
 def _uses_transaction(dependant: Dependant) -> bool:
-    """Tell whether a dependency, or one of its own, opens the transaction."""
+    """Return whether a dependency, or one of its own, opens the transaction."""
     return dependant.call is transaction or any(map(_uses_transaction, dependant.dependencies))

@@ -43,7 +43,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
 SERVER_ERROR = 500
 CONNECT_SECONDS = 10.0
-"""Seconds that the store may take to be reached, beside what is waited for another request with the key."""
+"""Seconds that the store may take to be reached, next to what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
 """Returns the principal of a request, as the scope of its idempotency key. None: the client is not identified."""
@@ -62,7 +62,7 @@ class RequestTerms:
     """On what terms an endpoint's requests are served.
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
-    `principal` tells who asks: the same key from somebody else is refused. `scope` gives each client keys of its own: the same
+    `principal` is the caller: the same key from another caller is refused. `scope` gives each client keys of its own: the same
     key in another scope is another key; None is no scope. A body may have `max_body` bytes. A request whose
     key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its transaction's beginning, or
     not at all; the endpoint's own unless given. Raises TransactionMisused for times that no transaction may have.
@@ -235,7 +235,7 @@ def attempt_of(request: Request) -> RequestAttempt | None:
 
 
 def _is_handled(error: Exception, request: Request) -> bool:
-    """Tell whether the application has a handler of its own for this exception."""
+    """Return whether the application has a handler of its own for this exception."""
     handlers, *_ = request.scope.get("starlette.exception_handlers", ({},))
     return any(kind in handlers for kind in type(error).__mro__)
 

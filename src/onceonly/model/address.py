@@ -30,7 +30,7 @@ def parse_address(text: str) -> Address:
 
 
 def address_problem(text: object) -> str | None:
-    """Say what is wrong with an address."""
+    """Return what is wrong with an address."""
     if not isinstance(text, str):
         return f"must be text, not {an(type(text).__name__)}: {FORM}"
     try:

@@ -81,7 +81,7 @@ class HealthAssessment(Struct, frozen=True, kw_only=True):
 def liveness(pulses: Sequence[Pulse], patience: HangLimits) -> HealthAssessment:
     """Judge by the processes' event loops and by their progress: one that did neither turn nor get on within `patience` hangs.
 
-    One process that hangs is the parent's to replace; only when none is left is nobody alive.
+    One process that hangs is the parent's to replace; the command is not alive when no process is left.
     """
     still = [pulse for pulse in pulses if not _turns(pulse, patience)]
     reasons = tuple(_words(pulse, patience) for pulse in still)

@@ -8,7 +8,7 @@ from onceonly.model.durations import in_words
 from onceonly.model.health import Trouble
 
 OVERDUE_MS = 300_000
-"""Milliseconds that a janitor may be overdue before anybody is told, at least."""
+"""Milliseconds that a janitor may be overdue before that is reported, at least."""
 RETRY_SECONDS = 60.0
 """Seconds after which a chore that failed is done again, at the latest."""
 
@@ -27,7 +27,7 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LateBucket(Struct, frozen=True, kw_only=True):
-    """A bucket of claims that could have been rotated for so many milliseconds, and was not.
+    """A bucket of claims that could have been rotated for this many milliseconds, and was not.
 
     It `stops` its messages when they come by now.
     """
@@ -42,7 +42,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all janitors of an endpoint know: the chores as they went last, by name; written by whoever leads.
 
     `interval` is how many milliseconds lie between two rounds, `retention` for how many the endpoint keeps what copies are
-    known by, `by` names the process. `since` is when a janitor took over a journal that nobody had looked after for long.
+    known by, `by` names the process. `since` is when a janitor took over a journal that had not been maintained for long.
     """
 
     at: int
@@ -54,7 +54,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 0
 
     def is_due(self, chore: str, every: float, now: int) -> bool:
-        """Tell whether a chore is to be done again, `every` so many seconds, and sooner if it failed.
+        """Return whether a chore is to be done again, `every` this many seconds, and sooner if it failed.
 
         It is as well when the clock that wrote it was ahead.
         """
@@ -62,19 +62,19 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return done is None or not 0 <= now - done.at < (min(every, RETRY_SECONDS) if done.failing_since else every) * 1000
 
     def is_failing(self) -> bool:
-        """Tell whether some chore failed when it was done last."""
+        """Return whether some chore failed when it was done last."""
         return any(done.failing_since for done in self.chores.values())
 
     def overdue(self, now: int, *, since: int = 0) -> int:
-        """Return for how many milliseconds nobody was at it, 0 while that is no matter.
+        """Return how many milliseconds it is overdue, 0 if it is on time.
 
-        Before `since`, and before a janitor took over, nobody had to be: nothing was running.
+        Before `since`, and before a janitor took over, nothing was due: nothing was running.
         """
         rested = now - max(self.at, self.since, since)
         return rested if rested > max(3 * self.interval, OVERDUE_MS) else 0
 
     def troubles(self, now: int, *, since: int = 0) -> Iterator[Trouble]:
-        """Say what is wrong. Only a bucket that messages are waiting for stops anything. `since` is as in `overdue`."""
+        """Return what is wrong. Only a bucket that messages are waiting for stops anything. `since` is as in `overdue`."""
         for name, done in sorted(self.chores.items()):
             if done.failing_since:
                 yield Trouble(part="janitor", reason=f"{name}: {done.reason}", since=done.failing_since, stops=False)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from onceonly.model.errors import SetupError
 
 MOST = 4
-"""How many requests one handler may make of one peer: so many names are deleted there when its attempt came to nothing."""
+"""How many requests one handler may make of one peer: this many names are deleted there when its attempt came to nothing."""
 PeerHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """Headers of every request to a peer, or a function that returns them, called before each request."""
 
@@ -56,7 +56,7 @@ class Peer:
 
 
 def _is_plain(url: object) -> bool:
-    """Tell whether this is a URL that more can be put behind, and that holds no secret."""
+    """Return whether this is a URL that more can be put behind, and that holds no secret."""
     parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
     if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
         return False
@@ -75,12 +75,12 @@ def url_of(name: str) -> str:
 
 
 def is_operation(name: object) -> bool:
-    """Tell whether an operation may be called this: it is the last part of a URL."""
+    """Return whether an operation may be called this: it is the last part of a URL."""
     return isinstance(name, str) and _OPERATION.fullmatch(name) is not None
 
 
 def headers_problem(headers: object) -> str:
-    """Say what is wrong with headers; empty when nothing is."""
+    """Return what is wrong with headers; empty when nothing is."""
     if not isinstance(headers, Mapping):
         return f"headers must map names to texts, not be a {type(headers).__name__}"
     for name, value in headers.items():

@@ -65,7 +65,7 @@ class Bucketing(NamedTuple):
         return self.width * self.full
 
     def has(self, instant: int) -> bool:
-        """Tell whether a claim of this instant (0 for none) is in a bucket at all."""
+        """Return whether a claim of this instant (0 for none) is in a bucket at all."""
         return instant > 0 and instant >= self.since
 
     def start(self, instant: int) -> int:
@@ -86,11 +86,11 @@ class Bucketing(NamedTuple):
         return self.start(instant) - (self.buckets - self.full - 1) * self.width
 
     def may_forget(self, start: int, now: int) -> bool:
-        """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
+        """Return whether the slice that begins at `start` ended as long ago as claims are kept."""
         return start + self.width + self.retention <= now
 
     def undecidable_reason(self, instant: int, held: int | None, now: int) -> Undecidable | None:
-        """Say what is the matter with an instant whose bucket holds the slice that begins at `held`, None for nothing yet.
+        """Return what is the matter with an instant whose bucket holds the slice that begins at `held`, None for nothing yet.
 
         None: the bucket holds its slice.
         """

@@ -43,7 +43,7 @@ def longest_commit(unit: str) -> int | None:
 
 
 class BlockDecision(Struct, frozen=True):
-    """What the block decided, beside the changes that sit in its resources: messages in order, and the answer to keep."""
+    """What the block decided, next to the changes that sit in its resources: messages in order, and the answer to keep."""
 
     effects: tuple[Effect, ...] = ()
     answer: bytes | None = None

@@ -260,7 +260,7 @@ def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> s
 
 
 def _early(letter: DeadLetter, cut: BucketClock | None) -> str:
-    """Say of a message from the future that it may be refused again, where nobody knows when it will not."""
+    """Report that a message from the future may be refused again, where the end of that is unknown."""
     instant = _instant_ahead(letter)
     return (
         f"it becomes a dead letter again if its time, {moment(instant)}, is still in the future for its store"

@@ -26,7 +26,7 @@ class Admission(Protocol):
     """
 
     async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
-        """Tell which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
+        """Return which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare what these records need before they are committed; gives them back, with what was issued for them."""

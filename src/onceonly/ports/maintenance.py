@@ -44,7 +44,7 @@ class Sweeps(Protocol):
 
 
 class Expires(Protocol):
-    """A place where something expires, and nobody else removes it."""
+    """A place where something expires that only this process removes."""
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Remove some of what has expired; gives how much, `limit` where there may be more.
@@ -59,7 +59,7 @@ class ClientKeys(Protocol):
     async def remove_keys(self, older_than: int, limit: int = 1000) -> int:
         """Remove some that were stored before `older_than` (milliseconds since 1970), `limit` at most; gives how many.
 
-        `limit` means that there may be more. What somebody else is removing is passed over. Raises CommitFailed,
+        `limit` means that there may be more. Rows that another process is removing are skipped. Raises CommitFailed,
         OutcomeUnknown.
         """
 
@@ -68,7 +68,7 @@ class Leadership(Protocol):
     """Who of all processes is the leader just now."""
 
     def leading(self) -> AbstractAsyncContextManager[bool]:
-        """Enclose the leader's work; tells whether this is the one, at once. It ends with the process, however that ends."""
+        """Enclose the leader's work. Returns whether this is the one, at once. It ends with the process, however that ends."""
 
 
 class Journals(Protocol):
@@ -130,7 +130,7 @@ class MessageJournal(Protocol):
 
 
 class Maintenance(NamedTuple):
-    """What one endpoint has to keep in order; nothing, unless its store or something beside it grows.
+    """What one endpoint has to keep in order; nothing, unless its store or something next to it grows.
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
@@ -157,7 +157,7 @@ class Maintenance(NamedTuple):
 
     @property
     def has_tasks(self) -> bool:
-        """Tell whether there is anything to look after from time to time."""
+        """Return whether there is anything to maintain from time to time."""
         own = (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters, self.message_journal)
         return any(each is not None for each in own)
 

@@ -1,7 +1,7 @@
 """Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
 
-Nothing here is needed for safety: a bucket that nobody rotates makes its messages wait, and nothing else. A bucket is rotated
-by one call, at any moment, beside units that claim and beside other calls: whoever was wrong is told so, and did nothing.
+Nothing here is needed for safety: a bucket that is not rotated makes its messages wait, and nothing else. A bucket is rotated
+by one call, at any moment, next to units that claim and next to other calls: whoever was wrong is told so, and did nothing.
 """
 
 from collections.abc import Sequence
@@ -102,12 +102,12 @@ class Ring(Protocol):
     async def remove_expired(self, limit: int = 1000) -> int:
         """Remove some of the claims without an instant that were made longer ago than claims are kept; gives how many.
 
-        `limit` means that there may be more. It waits for nobody: what somebody else is removing is passed over. A claim
+        `limit` means that there may be more. It does not wait: rows that another process is removing are skipped. A claim
         whose record is not dispatched stays.
         """
 
     def leading(self) -> AbstractAsyncContextManager[bool]:
-        """Enclose the work of the one leader among all processes; tells whether this is the one, at once.
+        """Enclose the work of the one leader among all processes. Returns whether this is the one, at once.
 
         It lasts until the end or the loss of a connection of its own, so two may think for a while that they are: that is
         harmless, and only costs time.

@@ -53,7 +53,7 @@ class Resources(Protocol):
         """
 
     def is_busy(self) -> bool:
-        """Tell whether a call to the store is in progress: a handler that waits now waits for the store. Awaits nothing."""
+        """Return whether a call to the store is in progress: a handler that waits now waits for the store. Awaits nothing."""
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
         """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them.
@@ -86,7 +86,7 @@ class BeginResult(Struct, frozen=True):
     mismatched: tuple[Message, ...] = ()
     """The identity was handled with another body."""
     undecidable: tuple[UndecidableMessage, ...] = ()
-    """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
+    """Not claimed. Whether they were handled cannot be decided, so they must not be handled now."""
 
 
 class Unit(Protocol):
@@ -127,14 +127,14 @@ class Store(Records, Protocol):
         """Open a unit and claim these messages (distinct identities) in it, all or none.
 
         A claim of the same identity in another open unit is waited for, or shows as ConflictError here or at commit. `isolated`
-        asks that each handler's work can be undone by itself. Raises ConflictError, CommitFailed, OutcomeUnknown.
+        asks that each handler's work can be undone on its own. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     def keeps(self, record: Record) -> bool:
-        """Tell whether something of this finished message is left to forget."""
+        """Return whether something of this finished message is left to forget."""
 
     def unit_key(self, message: Message) -> str:
-        """Tell which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""
+        """Return which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""
 
 
 class Fence(Protocol):
@@ -170,7 +170,7 @@ class PendingRecords(Protocol):
         At most `limit`, in an order of the store's own that never changes; with `after` those behind that record, whether it
         is still there or not. What another call is taking at this moment is passed over. It only saves sending the same twice:
         nothing is locked, whoever dispatches need not have taken, and a record that is taken may be read, dispatched and
-        forgotten by anybody. Where claims go with their records, these have the fingerprints of their messages.
+        deleted by any process. Where claims go with their records, these have the fingerprints of their messages.
         Raises CommitFailed, OutcomeUnknown.
         """
 

@@ -22,7 +22,7 @@ class TokenStore(Protocol):
         """
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Tell which of these are live. Raises CommitFailed, OutcomeUnknown."""
+        """Return which of these are live. Raises CommitFailed, OutcomeUnknown."""
 
     async def remove(self, tokens: Sequence[Token]) -> None:
         """Remove these whatever state they are in; harmless when they are gone. Not atomic.

@@ -71,7 +71,7 @@ class Attempts(Protocol):
         """Insert a tombstone, unless there is a record: from now on this attempt cannot be committed.
 
         It stays until the attempt's deadline and its last control message have passed. Raises ConflictError when there is a
-        record, or somebody else was faster, CommitRefused, CommitFailed, OutcomeUnknown.
+        record, or another attempt was faster, CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
 

@@ -1,4 +1,4 @@
-"""Running something beside a block, such as a worker in a web application's lifespan."""
+"""Running something next to a block, such as a worker in a web application's lifespan."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

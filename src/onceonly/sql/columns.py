@@ -169,4 +169,4 @@ INSTANT = BigInteger()
 """Milliseconds since 1970."""
 
 SEQUENCE: TypeEngine[int] = RowNumber().with_variant(Integer, "sqlite")
-"""A number that counts up by itself; only an INTEGER PRIMARY KEY does that in SQLite."""
+"""A number that counts up on its own; only an INTEGER PRIMARY KEY does that in SQLite."""

@@ -35,7 +35,7 @@ ROLLBACK_SECONDS = 15.0
 """Seconds that a transaction waits for the rollback of those before it: a server that is silent for so long is away."""
 CLOSE_SECONDS = 2.0
 """Seconds to end transactions and connections politely."""
-REUSE_SECONDS = 0.002  # until a unit's connection is given back, unless another transaction begins before
+REUSE_SECONDS = 0.002  # until a unit's connection is released, unless another transaction begins before
 CHECK_INTERVAL_SECONDS = 30.0
 """Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
@@ -109,7 +109,7 @@ class Database:
     async def open(self, purpose: Purpose, *, isolation: str | None = None, lingers: bool = True) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors.
 
-        The connection of a unit that is committed is given back a little later, unless it shall not linger.
+        The connection of a unit that is committed is released a little later, unless it shall not linger.
         """
         writing = purpose is not Purpose.READING
         await self._get_ready(settled=writing or not self.dialect.single_writer)
@@ -275,7 +275,7 @@ class Database:
             try:
                 root = await connection.run_sync(self._begin_root, purpose, isolation)
             except BaseException:
-                await connection.invalidate()  # nobody knows whether it has begun
+                await connection.invalidate()  # whether it has begun is unknown
                 await connection.close()
                 raise
         except BaseException:
@@ -313,7 +313,7 @@ class Database:
             self._spawn(transaction.end())
 
     def _keep(self, transaction: DatabaseTransaction) -> None:
-        """Have a committed transaction's connection given back soon: what waits for the commit waits no longer for that."""
+        """Have a committed transaction's connection released soon: what waits for the commit waits no longer for that."""
         self._stranded.append(transaction)
         asyncio.get_running_loop().call_later(REUSE_SECONDS, self._end_stranded)
 
@@ -344,7 +344,7 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
 
 
 def place_of(source: Source) -> DatabaseAddress:
-    """Tell what a source names, without connecting. Raises SetupError."""
+    """Return what a source names, without connecting. Raises SetupError."""
     return read_url(source) if isinstance(source, str) else DatabaseAddress(url=_factory_of(source)[1].url)
 
 

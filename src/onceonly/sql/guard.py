@@ -81,7 +81,7 @@ def guarding(has_ended: Callable[[Connection], bool]) -> Look:
 
 
 def is_raised_by(error: BaseException, connection: Connection | None) -> bool:
-    """Tell whether a driver's error came from this guarded connection, and not from another one that a handler has."""
+    """Return whether a driver's error came from this guarded connection, and not from another one that a handler has."""
     return connection is not None and getattr(error, _RAISED_BY, None) is connection
 
 
@@ -94,7 +94,7 @@ def guard_connection(connection: Connection) -> None:
 
 
 def is_guarded(connection: Connection) -> bool:
-    """Tell whether this connection is a unit's, which handlers may reach."""
+    """Return whether this connection is a unit's, which handlers may reach."""
     return _GUARDED in vars(connection)
 
 

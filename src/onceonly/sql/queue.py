@@ -40,7 +40,7 @@ POLL_SECONDS = 5.0
 CHECK_SECONDS = 60.0
 """Seconds between two looks at whether the queue exists. Only a receive that found nothing looks, the first one always."""
 DISTRUST_SECONDS = 60.0
-"""Seconds for which a queue is polled as without notifications, after a look found a message that nobody had announced."""
+"""Seconds for which a queue is polled as without notifications, after a poll found a message without a notification."""
 _Part = TypeVar("_Part")
 NAMES_AT_ONCE = 500
 """Numbers or names in one statement: every database takes that many parameters."""
@@ -92,7 +92,7 @@ class SqlTransport:
         return None if not dialect.notifies else "notifications" if dialect.listens else "polling"
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits; see the port. Cancelled, it gives back what it has just taken.
+        """Take what waits; see the port. Cancelled, it releases what it has just taken.
 
         A queue that is deleted later raises QueueMissing within `CHECK_SECONDS`.
         """
@@ -120,7 +120,7 @@ class SqlTransport:
                         await rung.wait()
 
     def _is_quiet(self, heard: int, now: float) -> bool:
-        """Tell whether a look would find nothing, as far as notifications can tell."""
+        """Return whether a look would find nothing, as far as notifications can tell."""
         return self._notifications.is_live and heard == self._heard and now < self._look_at
 
     def _rest(self) -> float:
@@ -238,7 +238,7 @@ class SqlTransport:
         )
 
     async def _undo(self, taking: "asyncio.Task[tuple[Delivery, ...]]") -> None:
-        """Give back what was taken for a receiver that has been cancelled; an error leaves it to the end of the lease."""
+        """Release what was taken for a receiver that has been cancelled; an error leaves it to the end of the lease."""
         with suppress(RetryableError):
             if taken := await taking:
                 await self.release(taken)
@@ -316,7 +316,7 @@ class Routes(Struct, frozen=True):
         return self.subscribers.get(send.message.type, ())
 
     def can_take(self, send: Send) -> bool:
-        """Tell whether a message can be routed; an event always can."""
+        """Return whether a message can be routed; an event always can."""
         return not send.to or send.to in self.known
 
 

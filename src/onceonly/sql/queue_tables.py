@@ -1,7 +1,7 @@
 """The tables of the queue inside a SQL database, and every statement it runs.
 
-`visible_at` is all there is to leases and delays: nobody sees a message before that instant, by the clock of the database.
-`leases` counts how often it was taken since somebody last gave it back, so a second one means that a lease ended. `receipt`
+`visible_at` is all there is to leases and delays: a message is invisible before that instant, by the clock of the database.
+`leases` counts how often it was taken since its last release, so a second one means that a lease ended. `receipt`
 names who took it last.
 """
 

@@ -87,7 +87,7 @@ async def upgrade(database: Database, schema: Schema) -> None:
 
 
 async def is_there(database: Database, schema: Schema) -> bool:
-    """Tell whether the database has tables of this component at all, of whatever version."""
+    """Return whether the database has tables of this component at all, of whatever version."""
     return await _version(database, schema) is not None
 
 

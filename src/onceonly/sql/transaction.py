@@ -38,7 +38,7 @@ Linger = Callable[["DatabaseTransaction"], None]
 class DatabaseTransaction:
     """One open database transaction on a connection of its own. `dropping` has its `end` run in the background.
 
-    With `linger` its connection is given back in the background as well when it is committed: `linger` has `end` run soon.
+    With `linger` its connection is released in the background as well when it is committed: `linger` has `end` run soon.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DatabaseTransaction:
     ) -> None:
         self.connection = connection
         self.closing: Callable[[], None] = nothing
-        """Called when the transaction has ended, in the greenlet, before the connection is given back."""
+        """Called when the transaction has ended, in the greenlet, before the connection is released."""
         self.is_shared: Callable[[], bool] = _is_not_shared
         """Whether the thread of a handler may still use the connection; asked when the transaction is given up."""
         self._dialect = dialect
@@ -143,10 +143,10 @@ class DatabaseTransaction:
 
     def _roll_back(self) -> None:
         if self._root.connection.closed:
-            return  # cut off while it was given back: the pool has closed it
+            return  # cut off while it was released: the pool has closed it
         state = self.state
         if state is State.LOST or (state is State.ENDED and not self._has_said_commit):
-            self._root.connection.invalidate()  # it is gone, or somebody has been at it: nobody else shall have it
+            self._root.connection.invalidate()  # it is gone or was changed, so no other transaction may use it
         else:
             if state is not State.ENDED:
                 self._dialect.roll_back(self._root.connection)

@@ -61,7 +61,7 @@ async def create_table(client: Client, place: DynamoDBAddress) -> None:
 
 
 async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]:
-    """Tell what people should know about the table.
+    """Return what people should know about the table.
 
     Raises SetupError when it is missing or of another shape, RetryableError.
     """

@@ -79,7 +79,7 @@ async def check_bucket(client: Client, place: S3Address) -> tuple[str, ...]:
 async def check_conditions(client: Client, place: S3Address) -> None:
     """Prove with an object of its own that writes and deletes obey their conditions: not every service that speaks S3 does.
 
-    The object is beside the documents, not below their prefix. Raises SetupError, RetryableError.
+    The object is next to the documents, not below their prefix. Raises SetupError, RetryableError.
     """
     key = f"{place.prefix.removesuffix('/')}-onceonly-check-{uuid4().hex}"
     put, delete = client.put_object, client.delete_object

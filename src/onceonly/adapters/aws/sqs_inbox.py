@@ -3,7 +3,7 @@
 A receiver first makes one request, which waits. If that brings ten messages, there may be more, and it makes the others side by
 side. The next receiver makes all of them at once.
 
-SQS hides a message when it answers, whether anybody reads the answer or not. So a request is never cancelled. When its receiver
+SQS hides a message when it answers, whether the answer is read or not. So a request is never cancelled. When its receiver
 has left, the next one takes it over. If there is none, its messages are released as copies: a message that is received a
 second time counts as a suspect.
 """
@@ -207,7 +207,7 @@ class Inbox:
         try:
             await self._give_back(messages)
         except (RetryableError, SetupError):
-            return  # their leases end by themselves
+            return  # their leases end on their own
 
     def _run(self, call: Awaitable[None]) -> None:
         task = asyncio.ensure_future(call)

@@ -42,7 +42,7 @@ class AzureBlobDocuments:
         return {key: document for key, document in zip(wanted, found, strict=True) if document is not None}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents, each by itself; see the port."""
+        """Write documents, each on its own; see the port."""
         check_limits(changes, self.limits)
         return await write_all(changes, self._write, at_once=_AT_ONCE)
 

@@ -76,7 +76,7 @@ async def connected(address: AzureAddress) -> AsyncIterator[dict[str, Any]]:
 
 @contextmanager
 def set_up(service: str) -> Iterator[None]:
-    """Say what the driver has against an endpoint, a name or a kind of credential. Raises SetupError."""
+    """Raise what the driver rejects in an endpoint, a name or a kind of credential as a SetupError."""
     try:
         yield
     except ValueError as error:
@@ -107,7 +107,7 @@ def outage(doing: str, error: Exception) -> OnceOnlyError:
 
 
 def no_entry(error: Exception) -> SetupError | None:
-    """Give the error in the set-up when the service let nobody in."""
+    """Return the SetupError for a failed authentication."""
     reason = _NO_ENTRY.get(code_of(error))
     return SetupError(f"Azure storage: {reason} ({code_of(error)})") if reason else None
 

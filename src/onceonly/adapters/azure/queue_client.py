@@ -199,7 +199,7 @@ class Wakes:
 
 
 class Background:
-    """Requests that end by themselves when their caller is cancelled, so that their outcome is known."""
+    """Requests that end on their own when their caller is cancelled, so that their outcome is known."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Future[Any]] = set()

@@ -168,4 +168,4 @@ class QueueInbox:
         try:
             await self.release(await taking)
         except (OnceOnlyError, MessageRefused):
-            return  # their leases end by themselves
+            return  # their leases end on their own

@@ -54,7 +54,7 @@ class ServiceBusTransport:
         self._expected = ""
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits; see the port. Cancelled, it gives back what has come."""
+        """Take what waits; see the port. Cancelled, it releases what has come."""
         return tuple([self._delivery(taken) for taken in await self._inbox.take(limit, wait)])
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
@@ -155,7 +155,7 @@ class ServiceBusTransport:
         await self._administration.remove(topologies)
 
     async def close(self) -> None:
-        """Close the connections of this queue. Wait until what came for nobody is given back."""
+        """Close the connections of this queue. Wait until messages without a receiver are released."""
         await self._inbox.close()
 
     def _delivery(self, taken: Taken) -> Delivery:

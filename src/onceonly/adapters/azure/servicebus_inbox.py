@@ -51,7 +51,7 @@ Taken = tuple[ServiceBusReceivedMessage, ServiceBusReceipt, bool]
 
 
 class Stop:
-    """Tells a receiver that nobody waits for it any more."""
+    """Reports to a receiver that its caller no longer waits."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -72,7 +72,7 @@ class Inbox:
     async def take(self, limit: int, wait: float) -> list[Taken]:
         """Take what waits, at most `limit`, none after `wait` seconds. Raises RetryableError, QueueMissing.
 
-        Cancelled, it ends in the background, and gives back what has come.
+        Cancelled, it ends in the background, and releases what has come.
         """
         stop = Stop()
         taking = asyncio.create_task(self._take(limit, wait, stop))
@@ -110,7 +110,7 @@ class Inbox:
         await self._take(1, 0.0, Stop(), opens_only=True)
 
     async def close(self) -> None:
-        """Close what is open. Wait until what came for nobody is given back."""
+        """Close what is open. Wait until messages without a receiver are released."""
         if self._ending:
             await asyncio.wait(self._ending)
         await asyncio.gather(*(puller.close() for puller in self._all))
@@ -120,7 +120,7 @@ class Inbox:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._ending.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody waits for it
+            task.exception()  # it is not awaited
 
     async def _take(self, limit: int, wait: float, stop: Stop, *, opens_only: bool = False) -> list[ServiceBusReceivedMessage]:
         puller = self._free.pop() if self._free else Puller(self._link.receiver(self._queue))
@@ -201,11 +201,11 @@ class Puller:
         self.is_open = True
 
     async def pull(self, limit: int, wait: float, stop: Stop) -> list[ServiceBusReceivedMessage]:
-        """Receive at most `limit`. If nobody waits any more, give back what has come. Raises the SDK's errors."""
+        """Receive at most `limit`. If the caller no longer waits, release what has come. Raises the SDK's errors."""
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         link, queue = self._receiver._handler._link, self._receiver._handler._received_messages
-        self._receiver._receive_context.set()  # else the SDK gives back what comes
+        self._receiver._receive_context.set()  # else the SDK releases what comes
         try:
             await link.flow(link_credit=limit)
             while queue.empty() and not stop.is_set and (left := end - clock()) > 0:

@@ -192,7 +192,7 @@ def _hasten(owner: Any, *, receives: bool) -> None:
         handler = owner._handler
         if receives:
             handler._link_credit = 0
-            owner._receive_context.set()  # else the SDK gives back what comes
+            owner._receive_context.set()  # else the SDK releases what comes
         if receives and owner._session is not None:
             handler._keep_alive_interval = 0  # it is used all the time, and the SDK would wait for a task when it closes
         opens, is_ready = handler.open_async, handler.client_ready_async
@@ -233,13 +233,13 @@ def said(error: Exception, what: str, *, definite: bool = False) -> OnceOnlyErro
 
 
 def is_cancelled() -> bool:
-    """Tell whether somebody has cancelled the current task."""
+    """Return whether the current task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def is_missing(error: BaseException) -> bool:
-    """Tell whether the service has no such entity: it refuses the link, or the token for it."""
+    """Return whether the service has no such entity: it refuses the link, or the token for it."""
     inner = getattr(error, "inner_exception", None)
     status = getattr(inner, "status_code", None)
     return isinstance(error, MessagingEntityNotFoundError | Missing) or _MISSING in str(error) or status == _NOT_FOUND

@@ -66,7 +66,7 @@ def session_of(key: str, source: str, id_: str) -> str:
 
 
 def is_shared_session(session: str) -> bool:
-    """Tell whether the messages of a session have no key."""
+    """Return whether the messages of a session have no key."""
     return session.startswith(OWN_SESSION) and session.removeprefix(OWN_SESSION).isdigit()
 
 

@@ -44,7 +44,7 @@ ACCEPT_SECONDS, ACCEPT_PAUSE_SECONDS = 30.0, 0.1
 POLL_SECONDS = 0.25
 """Between two looks at a session of messages without a key, while others of it are in work."""
 IDLE_SECONDS = 0.5
-"""After which a session is closed from which nobody takes, and after which nobody waits for another one."""
+"""Seconds after which a session is closed that is not read, and after which no further session is awaited."""
 TURN_SECONDS = 5.0
 """After which a session is closed when nothing of it is in work."""
 MARK = "onceonly:"
@@ -70,7 +70,7 @@ class SessionInbox:
     async def take(self, limit: int, wait: float) -> list[Taken]:
         """Take what waits, at most `limit`, none after `wait` seconds. Raises RetryableError, QueueMissing.
 
-        Cancelled, it ends in the background, and gives back what has come.
+        Cancelled, it ends in the background, and releases what has come.
         """
         stop = Stop()
         taking = asyncio.create_task(self._take(limit, wait, stop))
@@ -222,7 +222,7 @@ class SessionInbox:
             self._tending = asyncio.create_task(self._tend())
 
     async def _accept(self) -> None:
-        """Accept sessions while somebody waits for messages, and there is room."""
+        """Accept sessions while receivers wait for messages and there is room."""
         while len(self._sessions) + len(self._accepting) <= MOST_SESSIONS:
             try:
                 session = await self._open(ACCEPT_SECONDS)
@@ -258,7 +258,7 @@ class SessionInbox:
         return session
 
     async def _tend(self) -> None:
-        """Close what nobody uses."""
+        """Close unused sessions."""
         clock = asyncio.get_running_loop().time
         while self._sessions or self._accepting:
             await asyncio.sleep(IDLE_SECONDS / 2)
@@ -277,7 +277,7 @@ class SessionInbox:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._ending.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody waits for it
+            task.exception()  # it is not awaited
 
 
 class HeldSession(Puller):

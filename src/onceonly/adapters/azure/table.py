@@ -6,10 +6,10 @@ enough that a batch of a hundred is sixteen requests instead of a hundred. Their
 key is. Lists go through the partitions one after another, so they are in order within each.
 
 *Transactions.* They are all-or-nothing, and documents are not: a refused transaction wrote nothing for sure, and then each of
-its documents is written by itself.
+its documents is written on its own.
 
 *Versions.* The service compares ETags, which are its time of the write in units of 100 ns; that they never repeat is practice,
-not promise. A version is the ETag and a random token that is stored beside the body, so versions never repeat; that a
+not promise. A version is the ETag and a random token that is stored next to the body, so versions never repeat; that a
 write at an old version is refused rests on the ETag alone, which would have to repeat in another write to the same key.
 
 *What azurite, the emulator in the tests, cannot prove*: how Azure throttles, splits partitions, moves them between servers
@@ -36,7 +36,7 @@ _ROW = 512  # letters of a row key: 1 KiB of UTF-16
 _CHUNK = 64 * 1024  # the largest property, in bytes
 LIMITS = DOCUMENT_LIMITS["Azure Table"]
 _REQUEST = 3 * 1024 * 1024  # bytes of a transaction; 4 MiB would be taken
-_HEAD = 2 * 1024  # what an entity's part of it has beside the body
+_HEAD = 2 * 1024  # what an entity's part of it has next to the body
 _AT_ONCE = 32
 _HEX = "0123456789abcdef"
 _VERSION = re.compile(r'[0-9a-f]{32} W/"[^"]+"')
@@ -57,7 +57,7 @@ class AzureTableDocuments:
         return {key: document for key, document in zip(wanted, found, strict=True) if document is not None}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents, each by itself, in as few requests as there can be; see the port."""
+        """Write documents, each on its own, in as few requests as there can be; see the port."""
         check_limits(changes, self.limits)
         return await write_requests(changes, list(_groups(changes)), self._write_group, at_once=_AT_ONCE)
 
@@ -95,7 +95,7 @@ class AzureTableDocuments:
             return (await self._write_one(group[0]),)
         try:
             return await self._transact(group)
-        except PreconditionFailed:  # definite for all of them; now each has to be asked by itself
+        except PreconditionFailed:  # definite for all of them; now each has to be asked on its own
             return await write_all(group, self._write_one, at_once=_AT_ONCE)
 
     async def _write_one(self, change: Change) -> Version | None:
@@ -154,7 +154,7 @@ def _size(change: Change) -> int:
 
 
 def _is_sent(change: Change) -> bool:
-    """Tell whether the service is asked; not when nothing is deleted, nor at a version that it cannot have given."""
+    """Return whether the service is asked; not when nothing is deleted, nor at a version that it cannot have given."""
     return bool(_VERSION.fullmatch(change.expected)) if change.expected else change.body is not None
 
 

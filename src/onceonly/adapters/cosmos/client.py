@@ -2,7 +2,7 @@
 
 The driver sends a request again by several policies of its own: for throttling, lost connections (writes too, although the
 service may have applied them), unavailable regions, and 503. `_SentOnce` stands below them all: it lets each write pass once.
-Below it aiohttp repeats by itself; see `sent_once`.
+Below it aiohttp repeats on its own; see `sent_once`.
 """
 
 import asyncio
@@ -141,7 +141,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 
 
 def refused_setup(error: Exception, address: CosmosAddress) -> OnceOnlyError:
-    """Say what a person must change when a start fails, or that the service is away."""
+    """Return what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
         return SetupError(f"{address.endpoint} refused this key, identity or network: {_words(error)}")
     return CommitFailed(f"Cosmos DB at {address.endpoint}: {_words(error)}")

@@ -5,7 +5,7 @@ so that an ETag can never come again even where a service would compute it from 
 used: each document is a partition of its own, so that load is spread.
 
 Reads must see every acknowledged write. Of the five consistency levels of an account only Strong promises that, in one
-region and in several. Session promises it to the writer's session only, Consistent Prefix and Eventual to nobody. Bounded
+region and in several. Session promises it to the writer's session only, Consistent Prefix and Eventual to none. Bounded
 Staleness allows an agreed lag; that reads in the write region happen to be current is not promised, so it is refused too. An
 account with several write regions cannot be Strong. `check` reads the account's level, and a client cannot ask for more.
 
@@ -156,7 +156,7 @@ class CosmosDocuments:
         return str(version)
 
     def _is_missing(self, error: CosmosHttpResponseError) -> bool:
-        """Tell whether the document is missing; sub-statuses mean that the container is, or that a replica lags."""
+        """Return whether the document is missing; sub-statuses mean that the container is, or that a replica lags."""
         if error.status_code == 404:  # noqa: PLR2004 - not found
             return not error.sub_status
         return self._account.address.emulator and "undefined (reading 'id')" in str(error)  # how the emulator says it

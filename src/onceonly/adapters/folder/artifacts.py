@@ -65,7 +65,7 @@ class FolderArtifacts:
             raise CommitRefused(f"{artifact.name!r} was created before with other data")
         making = self._write(artifact)
         try:
-            # Crash here: 1 the data is on disk, 2 nobody can see it, 3 `delete` finds it by the hash of its name.
+            # Crash here: 1 the data is on disk, 2 it is invisible, 3 `delete` finds it by the hash of its name.
             self._name(making, path)
         except OSError as error:
             with suppress(OSError):
@@ -156,7 +156,7 @@ class FolderArtifacts:
         # A new folder's entry is in the folder above it, so all of them are synced up to the top.
         try:
             while folder != self._folder:
-                with suppress(FileNotFoundError):  # somebody else has emptied and removed it
+                with suppress(FileNotFoundError):  # another process has emptied and removed it
                     self._sync(folder)
                 folder = folder.parent
             self._sync(folder)

@@ -46,7 +46,7 @@ class _ProtocolAnswer(NamedTuple):
         return self.is_success or 400 <= self.status < 500  # noqa: PLR2004 - it is stored
 
     def words(self, method: str) -> str:
-        """Say what came of it."""
+        """Return what came of it."""
         return f"answered {method} with status {self.status}: {self.body[:200].decode(errors='replace').strip()}".rstrip(": ")
 
 
@@ -111,7 +111,7 @@ class HttpRemote:
                 await self._delete(call.url)
                 return Answer.TAKEN
             return Answer.TAKEN if (await self._ask("POST", call.url)).is_final else Answer.UNKNOWN
-        except CommitRefused as error:  # at a peer that is none any more: nobody was asked, so `tell` has not heard
+        except CommitRefused as error:  # the peer is no longer configured: no request was sent, so `tell` was not called
             self._tell(call.url.rpartition("/")[0], str(error))
             return Answer.UNKNOWN
         except (CommitFailed, OutcomeUnknown):  # `tell` has heard why

@@ -38,7 +38,7 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
 
 async def _end(asked: asyncio.Future[int], interrupt: Callable[[], Awaitable[None]]) -> None:
     """Wait until the statement is over; a cancelled `asked` closes its connection."""
-    asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else asks how it ended
+    asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its outcome is not awaited
     try:
         async with asyncio.timeout(SECONDS_TO_INTERRUPT):
             if not asked.done():

@@ -2,7 +2,7 @@
 
 The server is in autocommit mode, and `begin` says START TRANSACTION: only so the status flag in the server's answers tells
 whether that transaction is still open. With autocommit off, what follows a deadlock or an implicit commit opens another
-transaction by itself, and nobody could tell.
+transaction on its own, without a report.
 """
 
 import math
@@ -300,7 +300,7 @@ class MariaDB(Dialect):
         return _SelectAndUpdate(table, first, marks, returning)
 
     def lock_schema(self, connection: Connection, name: str) -> None:
-        """Take a lock by name: it outlives the commits that DDL makes, and is given back at the end."""
+        """Take a lock by name: it outlives the commits that DDL makes, and is released at the end."""
         if not lock(connection, name, wait="@@lock_wait_timeout"):
             raise CommitFailed(
                 "another process is changing the schema and held its lock for too long: retry when it has finished"

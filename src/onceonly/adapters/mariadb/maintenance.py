@@ -1,4 +1,4 @@
-"""Locks by name in MariaDB, which outlive commits; and emptying tables, where TRUNCATE commits by itself.
+"""Locks by name in MariaDB, which outlive commits; and emptying tables, where TRUNCATE commits on its own.
 
 So the lowest row of a table goes first, and is committed: no unit uses the table without it, whatever comes next.
 """
@@ -21,7 +21,7 @@ _SIZE = (
 
 
 def lock(connection: Connection, name: str, *, wait: str = "0") -> bool:
-    """Take a lock by name until `unlock`; tells whether it was had within `wait` seconds."""
+    """Take a lock by name until `unlock`. Returns whether it was had within `wait` seconds."""
     taken = bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, {wait})"), {"name": name}))
     if taken:
         connection.info[_LOCKED] = name
@@ -29,12 +29,12 @@ def lock(connection: Connection, name: str, *, wait: str = "0") -> bool:
 
 
 def has_lock(connection: Connection) -> bool:
-    """Tell whether `lock` has taken one."""
+    """Return whether `lock` has taken one."""
     return _LOCKED in connection.info
 
 
 def unlock(connection: Connection) -> None:
-    """Give back what `lock` has taken; harmless when it took nothing."""
+    """Release what `lock` has taken; harmless when it took nothing."""
     name = connection.info.pop(_LOCKED, None)
     if name is not None:
         connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": name})
@@ -46,7 +46,7 @@ class MariaDBMaintenance:
     leads_in_transaction = False
 
     def try_alone(self, connection: Connection, name: str) -> bool:
-        """Take a lock by name, which the end of the transaction gives back."""
+        """Take a lock by name, which the end of the transaction releases."""
         return lock(connection, name)
 
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
@@ -88,7 +88,7 @@ class MariaDBMaintenance:
 
 
 def _had(connection: Connection, statement: Executable) -> bool:
-    """Run what may have to wait for others; tells whether they let it."""
+    """Run what may have to wait for others. Returns whether they let it."""
     try:
         connection.execute(statement)
     except DBAPIError as error:

@@ -24,7 +24,7 @@ from onceonly.ports.store import BeginResult
 
 
 class OpenDatabaseUnit(Struct, frozen=True):
-    """A unit that is neither committed nor abandoned, and the tokens that it has deleted, visible to nobody else."""
+    """A unit that is neither committed nor abandoned, and the tokens that it has deleted, invisible to others."""
 
     token: Hashable
     tokens: frozenset[Token]

@@ -26,7 +26,7 @@ def add(world: DedupWorld, keys: tuple[bytes, ...], fingerprints: tuple[tuple[by
 
 
 def contains(world: DedupWorld, keys: tuple[bytes, ...]) -> Step:
-    """Tell which of these are remembered, with their fingerprints."""
+    """Return which of these are remembered, with their fingerprints."""
     known = dict(world.fingerprints)
     return world, frozenset((key, known.get(key, b"")) for key in keys if key in world.keys)
 
@@ -38,7 +38,7 @@ def remove(world: DedupWorld, keys: tuple[bytes, ...]) -> Step:
 
 
 class MemoryMarkStore:
-    """The dedup store of all endpoints that share a driver. It never forgets by itself."""
+    """The dedup store of all endpoints that share a driver. It never forgets on its own."""
 
     place = PLACE
 
@@ -52,7 +52,7 @@ class MemoryMarkStore:
         await self._driver.perform(PortOperation("dedup-add", PLACE, add, arguments, many=True))
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Tell which are remembered; see the port."""
+        """Return which are remembered; see the port."""
         found: frozenset[tuple[bytes, bytes]]
         found = await self._driver.perform(PortOperation("dedup-contains", PLACE, contains, (tuple(keys),)))
         return dict(found)

@@ -76,7 +76,7 @@ class MemoryDocuments:
         return dict(found)
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents, each by itself; see the port. Raises CommitRefused for what is over the limits."""
+        """Write documents, each on its own; see the port. Raises CommitRefused for what is over the limits."""
         check_limits(changes, self.limits)
         answers: tuple[Version | None, ...] = await self._perform("save", save, (tuple(changes),), many=True)
         return answers

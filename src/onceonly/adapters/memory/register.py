@@ -13,7 +13,7 @@ from onceonly.ports.environment import Clock
 
 
 def open_rows(world: StoreWorld, rows: tuple[Reservation, ...], now: int) -> Step:
-    """Write new rows, each by itself; a ConflictError when one was there."""
+    """Write new rows, each on its own; a ConflictError when one was there."""
     known = {row.attempt for row in world.rows}
     fresh = tuple(replace(row, at=row.at or now, cancelled=False) for row in rows if row.attempt not in known)
     outcome = (

@@ -1,6 +1,6 @@
 """Another service in memory, as its callers see it: what is asked of it waits, is executed once, and is deleted.
 
-It is what the model checker's endpoints call. Each call is one step here; `algorithms/remote_execution` is checked by itself.
+It is what the model checker's endpoints call. Each call is one step here; `algorithms/remote_execution` is checked on its own.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ class MemoryRemote:
         return body
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """Give the one name that an attempt may have used; asks nobody."""
+        """Return the one name that an attempt may have used. Sends no request."""
         return (f"{prefix}0",)
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:

@@ -48,7 +48,7 @@ def bury(world: RequestsWorld, key: str, until: int, now: int) -> Step:
 
 
 class MemoryRemoteRequests:
-    """What one endpoint was asked, beside its memory store."""
+    """What one endpoint was asked, next to its memory store."""
 
     def __init__(
         self,

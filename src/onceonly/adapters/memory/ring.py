@@ -266,7 +266,7 @@ class MemoryRingStore(MemoryStore):
         self._driver.at_once(PortOperation("abandon", self.place, abandon, (token,)))
 
     def dial(self) -> RingSettings:
-        """Say what time it is."""
+        """Return what time it is."""
         return RingSettings(self._bucketing, self._clock.now(), self._blocking)
 
 
@@ -274,7 +274,7 @@ class MemoryRing:
     """The upkeep of one endpoint's ring."""
 
     def __init__(self, driver: WorldDriver, store: MemoryRingStore) -> None:
-        """Look after this store."""
+        """Maintain this store."""
         self._driver = driver
         self._store = store
 

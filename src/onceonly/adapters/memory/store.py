@@ -242,7 +242,7 @@ class MemoryResources:
             raise
 
     def is_busy(self) -> bool:
-        """Tell that it never is: all is in memory."""
+        """Return that it never is: all is in memory."""
         return False
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
@@ -288,7 +288,7 @@ class MemoryStore:
         return MemoryUnit(self, token, found, isolated=isolated)
 
     def keeps(self, record: Record) -> bool:
-        """Tell whether there are effects to forget; the claim stays."""
+        """Return whether there are effects to forget; the claim stays."""
         return record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:

@@ -37,7 +37,7 @@ def activate(world: TokensWorld, tokens: tuple[Token, ...]) -> Step:
 
 
 def live(world: TokensWorld, tokens: tuple[Token, ...]) -> Step:
-    """Tell which of these are live."""
+    """Return which of these are live."""
     return world, world.live.intersection(tokens)
 
 
@@ -80,7 +80,7 @@ class MemoryTokens:
         await self._each("token-activate", activate, tokens)
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Tell which are live; see the port."""
+        """Return which are live; see the port."""
         found: frozenset[Token] = await self._driver.perform(PortOperation("token-live", PLACE, live, (tuple(tokens),)))
         return found
 

@@ -150,7 +150,7 @@ def lapse(world: BrokerWorld, now: int) -> BrokerWorld:
 
 
 def expire(world: BrokerWorld, receipt: MemoryReceipt) -> Step:
-    """End one lease: the entry waits again, and is a suspect because nobody released it."""
+    """End one lease: the entry waits again, and is a suspect because it was not released."""
     return _change(world, receipt, lambda entry: replace(entry, held_until=0, suspect=True)), None
 
 

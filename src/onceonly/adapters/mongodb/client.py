@@ -73,12 +73,12 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 
 
 def is_duplicate(error: Exception) -> bool:
-    """Tell whether an insert was refused because the key is there."""
+    """Return whether an insert was refused because the key is there."""
     return isinstance(error, DuplicateKeyError)
 
 
 def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:
-    """Say what a person must change when a start fails, or that the server is away."""
+    """Return what a person must change when a start fails, or that the server is away."""
     if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
         return SetupError(f"{address.place} rejected this user: check the password, grant readWrite and listCollections")
     return CommitFailed(f"MongoDB at {address.place}: {error}")
@@ -86,7 +86,7 @@ def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:
 
 def _is_definite(error: Exception) -> bool:
     if isinstance(error, ServerSelectionTimeoutError):
-        return True  # there was nobody to send it to
+        return True  # there was no server to send it to
     if isinstance(error, WriteError):
         return error.code in _NOT_WRITTEN
     if not isinstance(error, OperationFailure | NotPrimaryError):

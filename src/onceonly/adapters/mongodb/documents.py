@@ -3,7 +3,7 @@
 Writes name the version in their filter and wait for the journals of a majority. Reads have read concern "linearizable": a
 primary answers such a read only after a majority has confirmed that it still is the primary, so nothing acknowledged is
 missed. "majority" at the primary is not enough, because a primary that was cut off answers old data until it notices.
-MongoDB promises that for reads of one document only, therefore each document is read by itself, several at a time.
+MongoDB promises that for reads of one document only, therefore each document is read on its own, several at a time.
 
 A standalone server knows no majority: it is read as it is ("local"), and `check` warns of that.
 
@@ -231,7 +231,7 @@ def _is_alone(hello: Mapping[str, Any]) -> bool:
 
 
 def _answers(error: BulkWriteError, versions: Sequence[Version]) -> Sequence[Outcome]:
-    """Say what became of each of many inserts: those without an error of their own were done, if all is confirmed."""
+    """Return what became of each of many inserts: those without an error of their own were done, if all is confirmed."""
     details = error.details or {}
     if details.get("writeConcernErrors") or "writeErrors" not in details:
         raise OutcomeUnknown(f"MongoDB: {error}") from error

@@ -5,7 +5,7 @@ what is due is found by listing subjects: no message is held, counted or read be
 present minute once a second, and all of them at its start and once a minute. A process that delays a message for its own
 endpoint moves it without that wait.
 
-Crash while moving: 1 copy stored in the queue, 2 original not deleted, 3 moved again, by anybody, 4 the same `Nats-Msg-Id`:
+Crash while moving: 1 copy stored in the queue, 2 original not deleted, 3 moved again, by any process, 4 the same `Nats-Msg-Id`:
 the server drops the second copy. After its window for duplicates, two minutes, 5 one claim: handled once. The id belongs to one
 stored message, so no other send is ever dropped.
 """

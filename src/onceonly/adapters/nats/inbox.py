@@ -162,7 +162,7 @@ class Inbox:
         try:
             await self._give_back(messages)
         except (RetryableError, SetupError):
-            return  # their leases end by themselves
+            return  # their leases end on their own
 
     def _run(self, call: Awaitable[None]) -> None:
         task = asyncio.ensure_future(call)

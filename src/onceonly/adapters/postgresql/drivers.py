@@ -100,7 +100,7 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
         """Give the SQLSTATE of an error; None when it has none."""
 
     def refused(self, error: DBAPIError) -> bool:
-        """Tell whether the driver itself refused a statement, so that nothing was sent."""
+        """Return whether the driver itself refused a statement, so that nothing was sent."""
 
 
 class RolledBack(Exception):
@@ -531,7 +531,7 @@ def _text(state: object) -> str | None:
 def _note_error(context: ExceptionContext) -> None:
     cause: Any = context.original_exception
     cause = getattr(cause, "__cause__", None) or cause
-    came_from_server = getattr(cause, "severity", None) is not None  # what asyncpg refuses by itself is never sent
+    came_from_server = getattr(cause, "severity", None) is not None  # what asyncpg refuses on its own is never sent
     if context.connection is not None and (came_from_server or isinstance(cause, asyncio.CancelledError)):
         vars(context.connection)[_ABORTED] = True
 

@@ -1,4 +1,4 @@
-"""Emptying tables in PostgreSQL: by TRUNCATE, for which nobody waits for long."""
+"""Emptying tables in PostgreSQL: by TRUNCATE, with a short limit for its lock."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ class PostgreSQLMaintenance:
     leads_in_transaction = True
 
     def try_alone(self, connection: Connection, name: str) -> bool:
-        """Take an advisory lock that the transaction's end gives back."""
+        """Take an advisory lock that the transaction's end releases."""
         return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0)))))
 
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:

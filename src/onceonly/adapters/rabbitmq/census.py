@@ -121,7 +121,7 @@ class InboxCensus:
     async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[CensusReply]]:
         """Ask until as many consumers as there are have answered, or patience ends; gives the last count with the replies.
 
-        A consumer whose process has gone stays in the count for some moments, and nobody answers for it any more: so the
+        A consumer whose process has gone stays in the count for some moments, and does not answer any more: so the
         silent are counted again and again, and only one that is still there at the end is taken to hold a delivery.
         """
         queue, clock = self._names.queue(endpoint), asyncio.get_running_loop().time
@@ -132,7 +132,7 @@ class InboxCensus:
             question = PublishRequest(exchange=place, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b"")
             heard = False
             while True:
-                if not heard:  # returned when nobody was there to hear it: somebody may have come
+                if not heard:  # returned when there was no consumer; one may have come since
                     heard = await publish(channel, [question], ANSWER_SECONDS) != [PublishOutcome.RETURNED]
                 await answers.wait(consumers, RECOUNT_SECONDS)
                 ready, consumers = await self._count(queue)
@@ -190,7 +190,7 @@ class _Answers:
         self._rung.set()
 
     async def wait(self, consumers: int, seconds: float) -> None:
-        """Wait until so many consumers have answered, but only so long."""
+        """Wait until this many consumers have answered, but only so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while _answered(self.replies) < consumers:

@@ -3,8 +3,8 @@
 A consumer may bring what the receivers ask for and no more: what it brings beyond waits here while others are idle, and comes
 again as a suspect when this process dies. Reading ahead was measured to gain nothing (decision 0007).
 
-A consumer is there while somebody receives. Soon after the last receiver has gone it is cancelled, and what it brought for
-nobody is given back as copies: a delivery put back by the broker would come again marked, as if its process had died.
+A consumer exists while there are receivers. Soon after the last one has gone it is cancelled, and what it brought is
+released as copies: a delivery put back by the broker would come again marked, as if its process had died.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
 LINGER_SECONDS = 0.1  # that a consumer outlives its last receiver
 LINGER_AT_WORK_SECONDS = 1.5
 """The same while what it brought is in work: longer than the handlers of a unit usually take."""
-CLOSE_SECONDS = 2.0  # to give back what waits here; then the end of the connection does it
+CLOSE_SECONDS = 2.0  # to release what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
 AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
@@ -114,7 +114,7 @@ class Inbox:
                 self._waiting.appendleft(message)
 
     def current(self, receipts: Iterable[object]) -> list[RabbitMQReceipt]:
-        """Give those of deliveries that are still held: those of an earlier channel come again by themselves."""
+        """Give those of deliveries that are still held: those of an earlier channel come again on their own."""
         if not is_open(self._channel):
             return []
         known = [each for each in receipts if isinstance(each, RabbitMQReceipt) and each.channel == self._serial]
@@ -131,7 +131,7 @@ class Inbox:
         return self._held.get(receipt.tag)
 
     def is_suspect(self, message: ConsumedMessage) -> bool:
-        """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
+        """Return whether whoever held it may have died of it; not when it was this process, which lost its connection."""
         if not message.redelivered:
             return False
         copy, known = _copy_of(message), len(self._lost)
@@ -161,7 +161,7 @@ class Inbox:
                 for tag in mine[len(below) :]:
                     await channel.basic_ack(tag, wait=tag == mine[-1])
         except OutcomeUnknown:
-            await self._link.abandon(channel)  # what is held there and not acknowledged would come to nobody
+            await self._link.abandon(channel)  # what is held there and not acknowledged would not be delivered
             raise
 
     async def reject(self, receipts: Iterable[RabbitMQReceipt]) -> None:
@@ -189,7 +189,7 @@ class Inbox:
         return len(self._held), len(self._waiting), len(consumers | ({self._consumer} if self._consumer else set()))
 
     async def close(self) -> None:
-        """Stop consuming, and give back what waits here."""
+        """Stop consuming, and release what waits here."""
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.wait([self._resting])
@@ -221,7 +221,7 @@ class Inbox:
         return min(MOST_AHEAD, len(self._held) + self._wanted)
 
     def _suffices(self) -> bool:
-        """Tell whether a consumer is there that may bring what the receivers ask for, and not much more."""
+        """Return whether a consumer is there that may bring what the receivers ask for, and not much more."""
         needed = self._needed()
         return bool(self._consumer) and is_open(self._channel) and needed <= self._prefetch < SHRINK * needed
 
@@ -230,7 +230,7 @@ class Inbox:
         async with self._changing:
             if not is_open(self._channel):
                 await self._open()
-            if not self._wanted:  # whoever asked has been cancelled: nobody is there to take what would come
+            if not self._wanted:  # the receivers were cancelled, so nothing would take what comes
                 return
             if self._suffices():
                 return
@@ -298,7 +298,7 @@ class Inbox:
             while clock() < self._idle_since + (self._linger if self._held else LINGER_SECONDS) or self._is_blocked():  # noqa: ASYNC110 - waits for time, not for an event
                 await asyncio.sleep(LINGER_SECONDS / 2)
             if not self._wanted:
-                with suppress(RetryableError, SetupError):  # a broken channel gives all back by itself
+                with suppress(RetryableError, SetupError):  # a broken channel gives all back on its own
                     await shielded(self._stop_consuming())
         finally:
             self._resting = None
@@ -315,7 +315,7 @@ class Inbox:
                 return
             async with translated("cancel a consumer", within=self._link.address.timeout):
                 await self._cancel(channel)
-            if not self._wanted:  # else somebody came meanwhile: it is theirs
+            if not self._wanted:  # else it belongs to a receiver that came meanwhile
                 back = list(self._waiting)
                 self._waiting.clear()
                 await self._return(back)
@@ -337,7 +337,7 @@ class Inbox:
                 await channel.basic_cancel(consumer)
 
     async def _return(self, messages: list[ConsumedMessage]) -> None:
-        """Give back to the queue what would wait here while others are idle."""
+        """Release to the queue what would wait here while others are idle."""
         self._held |= {message.delivery_tag: message for message in messages}
         if messages:
             try:

@@ -41,7 +41,7 @@ ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is gi
 MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to the declarations of all levels of delay
 CLOSE_SECONDS = 2.0  # to close something politely
 MOST_CHANNELS = 2047  # RabbitMQ's default limit for a connection
-LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
+LOOKS = 6  # in a heartbeat's time: this many in a row that find no byte of the server's mean that it is gone
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
 _REFUSED = "the server rejected this user or password"
 _OTHERWISE = "It exists with other settings: delete it, or use other names with the option prefix="
@@ -138,7 +138,7 @@ class Link:
                     await shielded(channel.close())
 
     async def ready(self, seconds: float) -> bool:
-        """Tell whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
+        """Return whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
         known = self._connection
         if known is not None and known.is_opened and not self._closed and _is_ready(known):
             return True
@@ -351,12 +351,12 @@ async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Re
 
 
 def is_open(channel: Channel | None) -> bool:
-    """Tell whether a channel and its connection can still be used."""
+    """Return whether a channel and its connection can still be used."""
     return channel is not None and not channel.is_closed and channel.connection.is_opened
 
 
 def is_blocked(channel: Channel) -> bool:
-    """Tell whether the server, running full, has said that it no longer reads from the channel's connection."""
+    """Return whether the server, running full, has said that it no longer reads from the channel's connection."""
     return not _is_ready(_connection(channel))
 
 
@@ -373,7 +373,7 @@ def _stream(channel: Channel) -> asyncio.StreamWriter:
 
 
 def _is_ready(connection: aiormq.Connection) -> bool:
-    """Tell whether the server takes messages just now: what need not wait ends with its first step."""
+    """Return whether the server takes messages just now: what need not wait ends with its first step."""
     asked = connection.ready()
     try:
         asked.send(None)
@@ -397,6 +397,6 @@ def _retrieve(task: "asyncio.Future[_Result]") -> None:
 
 
 def _words(error: BaseException) -> str:
-    """Say what the driver said; its texts name hosts and queues, never credentials."""
+    """Return what the driver said; its texts name hosts and queues, never credentials."""
     said = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
     return said or type(error).__name__

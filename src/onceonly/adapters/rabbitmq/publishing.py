@@ -131,11 +131,11 @@ class Confirmation:
         self._is_done = False
 
     def done(self) -> bool:
-        """Tell whether an answer has come, or nobody waits for it any more."""
+        """Return whether an answer has come, or the caller no longer waits."""
         return self._is_done or self.cancelled()
 
     def cancelled(self) -> bool:
-        """Tell whether nobody waits any more."""
+        """Return whether the caller no longer waits."""
         return self._waiting.over.done()
 
     def set_result(self, frame: object) -> None:
@@ -173,7 +173,7 @@ async def publish_all(
     *,
     patience: float,
 ) -> None:
-    """Publish, and wait so many seconds for the broker's answers; they are put into `answers` as they come, one for each.
+    """Publish, and wait this many seconds for the broker's answers; they are put into `answers` as they come, one for each.
 
     Raises TimeoutError, and what the driver raises when the channel ends; what is not answered by then is SILENT.
     """

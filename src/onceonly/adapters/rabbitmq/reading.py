@@ -28,7 +28,7 @@ Taker = Callable[[ConsumedMessage], None]
 
 
 class FrameReader(asyncio.StreamReader):
-    """The driver's reader, without the deliveries that somebody takes."""
+    """The driver's reader, without the deliveries of our consumers."""
 
     def __init__(self) -> None:
         """Read for the running loop."""

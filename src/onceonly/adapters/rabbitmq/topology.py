@@ -144,7 +144,7 @@ async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology
 
 
 async def count(link: Link, queue: str) -> tuple[int, int] | None:
-    """Count the messages that wait in a queue and its consumers; None when there is no such queue."""
+    """Count the messages that wait in a queue and its consumers; None if the queue does not exist."""
     found = await attempt(link, f"check queue {queue!r}", lambda channel: channel.queue_declare(queue, passive=True))
     return None if found is None else (found.message_count or 0, found.consumer_count or 0)
 

@@ -5,7 +5,7 @@ own queue and confirmed, then the original is acknowledged: a copy bears no mark
 back does. Crash between the two: 1 the copy is taken, 2 the original is not acknowledged, 3 both come, the original as a
 suspect, 4 one claim: handled once.
 
-What was brought ahead to a process that dies comes again as a suspect too, although nobody had begun it; and so does what a
+What was brought ahead to a process that dies comes again as a suspect too, although no handler had begun; and so does what a
 process held that only lost its connection, unless it comes back to that very process.
 """
 
@@ -84,7 +84,7 @@ class RabbitMQTransport:
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
 
-        Raises CommitFailed while the server is away, SetupError when there is no such queue; a later call may work again.
+        Raises CommitFailed while the server is away, SetupError if the queue does not exist. A later call may succeed.
         """
         clock = asyncio.get_running_loop().time
         end = clock() + wait
@@ -167,7 +167,7 @@ class RabbitMQTransport:
         await topology.remove(self._link, self._names, topologies)
 
     async def close(self) -> None:
-        """Stop receiving, and give back what was brought and not taken."""
+        """Stop receiving, and release what was brought and not taken."""
         await self._inbox.close()
         await self._census.close()
         if self._publisher is not None and is_open(self._publisher):
@@ -185,7 +185,7 @@ class RabbitMQTransport:
         return due > 0 and due > self._clock.now() and self._written(headers_of(message), due) is not None
 
     async def _give_back(self, messages: list[ConsumedMessage]) -> None:
-        """Give back what nobody took: as copies, which bear no mark."""
+        """Release what was not taken, as copies, which are not marked."""
         await self._copy([(message, headers_of(message), due_of(message)) for message in messages])
 
     async def _put_off(self, messages: list[ConsumedMessage]) -> None:
@@ -242,7 +242,7 @@ class RabbitMQTransport:
     async def _publish(self, parcels: Sequence[PublishRequest]) -> list[PublishOutcome]:
         if not parcels:
             return []
-        if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
+        if not await self._link.ready(self._link.address.timeout):  # what is published now arrives at an unknown time
             raise CommitFailed(f"{self._link.address.place} does not accept messages: it is low on memory or disk space")
         channel = await self._channel()
         known = answered(channel)

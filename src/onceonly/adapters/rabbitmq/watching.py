@@ -27,7 +27,7 @@ async def watch(link: Link, channel: Channel, ask: Ask) -> None:
 
 
 async def _is_answered(channel: Channel, ask: Ask, seconds: float) -> bool:
-    """Tell whether a call is answered in time. Not counted is time with confirms, or while the server blocks the connection.
+    """Return whether a call is answered in time. Not counted is time with confirms, or while the server blocks the connection.
 
     A server that blocks a connection does not read from it. Looks are counted, not seconds: a loop that was blocked has not
     read what came. The call is not cancelled, which would close its channel: it ends with the connection.

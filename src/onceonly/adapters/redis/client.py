@@ -125,7 +125,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 
 
 def refused_setup(error: Exception, address: RedisAddress) -> OnceOnlyError:
-    """Say what a person must change when a start fails, or that the server is away."""
+    """Return what a person must change when a start fails, or that the server is away."""
     if isinstance(error, AuthenticationError) or "NOAUTH" in str(error):
         return SetupError(f"Redis at {address.place} rejected this user or password: {error}")
     if isinstance(error, NoPermissionError):

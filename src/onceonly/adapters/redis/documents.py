@@ -1,11 +1,11 @@
 """Documents in Redis: a hash for each, compared and set by a Lua script, which Redis runs as one step.
 
-What Redis does not promise by itself: it acknowledges a write before it is on disk (`appendonly yes` and `appendfsync
+What Redis does not promise on its own: it acknowledges a write before it is on disk (`appendonly yes` and `appendfsync
 always` change that), and a fail-over to a replica loses acknowledged writes and lets the old master answer stale reads. A
 lost claim is a message handled twice. `check` refuses a server that evicts, is a replica, or part of a cluster, and warns
 of the rest. In a cluster the keys of one script must share a slot, so it would hold everything in one node for nothing.
 
-Beside the documents there are two sorted sets: the keys in order, for lists, and the keys with an expiry, so that saves
+Next to the documents there are two sorted sets: the keys in order, for lists, and the keys with an expiry, so that saves
 clean the lists of documents that Redis dropped.
 """
 

@@ -219,7 +219,7 @@ if done > 0 then redis.call('XADD', wake, 'MAXLEN', 1, '*', 'w', '') end
 return done
 """
 )
-"""Gives back deliveries that the consumer still holds. KEYS: stream, released, wake. ARGV: as for `ACK`.
+"""Releases deliveries that the consumer still holds. KEYS: stream, released, wake. ARGV: as for `ACK`.
 
 The first write is allowed also while the server is out of memory, and after it all others are.
 """

@@ -224,7 +224,7 @@ class RedisTransport:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            with suppress(OnceOnlyError):  # their leases end by themselves
+            with suppress(OnceOnlyError):  # their leases end on their own
                 await self.release((await taking).deliveries)
             raise
 

@@ -44,7 +44,7 @@ class SQLiteConnection(aiosqlite.Connection):
         try:
             await super()._connect()
         except Exception:
-            while self._thread.is_alive():  # noqa: ASYNC110 - it has been told to end, and tells nobody that it has
+            while self._thread.is_alive():  # noqa: ASYNC110 - the end of a thread has no event
                 await asyncio.sleep(POLL_SECONDS)
             raise
         return self
@@ -99,7 +99,7 @@ class Cursor(aiosqlite.Cursor):
         return next(iter(await self.fetchmany(1)), None)
 
     async def fetchmany(self, size: int | None = None) -> Sequence[Any]:
-        """Give so many rows, fewer only at the end."""
+        """Give this many rows, fewer only at the end."""
         wanted = self._arraysize if size is None else size
         if len(self._rows) < wanted and self._open is not None:
             self._rows += await self._in_thread(self._fetch, max(AHEAD, wanted))
@@ -119,7 +119,7 @@ class Cursor(aiosqlite.Cursor):
 
     @property
     def rowcount(self) -> int:
-        """Tell how many rows the statement changed; -1 for one that changes none."""
+        """Return how many rows the statement changed; -1 for one that changes none."""
         return self._rowcount
 
     @property
@@ -129,7 +129,7 @@ class Cursor(aiosqlite.Cursor):
 
     @property
     def arraysize(self) -> int:
-        """Tell how many rows `fetchmany` gives when it is not told."""
+        """Return how many rows `fetchmany` gives when it is not told."""
         return self._arraysize
 
     @arraysize.setter

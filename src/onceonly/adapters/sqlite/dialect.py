@@ -146,7 +146,7 @@ class SQLite(Dialect):
             connection.info[_OPENED] = self._adopted.found()
 
     def started(self, connection: Connection) -> int:
-        """Read the clock of this machine, which is SQLite's as well; the one that nobody sets."""
+        """Read the clock of this machine, which is SQLite's as well. Monotonic: it cannot be set."""
         return time.monotonic_ns() // 1_000_000
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
@@ -245,7 +245,7 @@ class SQLite(Dialect):
         return query
 
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
-        """Take by one statement; nobody else can be taking."""
+        """Take by one statement. The write lock excludes other receivers."""
         (number,) = table.primary_key.columns
         taken = update(table).where(number.in_(first)).values(dict(marks))
         return SingleStatementTaking(taken.returning(*(_as_stored(table.c[name]) for name in returning)))
@@ -274,7 +274,7 @@ def _check_file(url: URL) -> None:
 
 
 def _code(error: DBAPIError) -> int:
-    """Give SQLite's primary result code; 0 when the driver raised by itself."""
+    """Give SQLite's primary result code; 0 when the driver raised on its own."""
     return getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
 
 

@@ -63,7 +63,7 @@ class DatabaseFile:
         else:
             connection = sqlite3.connect(f"file:{quote(self._path)}?mode=rw", **options, uri=True)
         try:
-            self._look_for_tables(connection)  # this opens the files beside the database as well
+            self._look_for_tables(connection)  # this opens the files next to the database as well
             opened = OpenFile(connection, self.found())
             if before is not None:
                 self._compare(opened.files, [before])
@@ -112,7 +112,7 @@ class DatabaseFile:
 
 
 def place_of(path: str) -> Place:
-    """Tell where a path leads. Takes some microseconds."""
+    """Return where a path leads. Takes some microseconds."""
     try:
         found = os.stat(path)  # noqa: PTH116 - called for each commit
     except OSError:

@@ -38,15 +38,15 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One endpoint's numbers. The first three are those of its queue, None when it has none yet.
 
     `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds: these are
-    None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
+    None where the store cannot be searched. The numbers behind the dead letters are left out where they do not exist:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
-    use it), and attempts at artifacts that are open. `more` names those that are more than they say: nobody counted further.
+    use it), and attempts at artifacts that are open. `more` names those that were not counted to the end.
     `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
     `superfluous` are subscriptions to types that it does not handle as events. RabbitMQ lists its subscriptions only with the
     option `management` in the URL.
     `problem` is what is wrong with its handlers, so that it does not start, or why its subscriptions are unknown.
     `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
-    `late_buckets` are buckets of claims that nobody rotates, and `janitor` is how the janitor is; where there is one.
+    `late_buckets` are buckets of claims that are not rotated, and `janitor` is how the janitor is; where there is one.
     `processes` are those that run it, where they report to the store.
     """
 

@@ -25,7 +25,7 @@ _log = EventLogger(logging.getLogger("onceonly.drops"))
 
 
 def dropped(report: BatchReport, *, in_store: bool) -> int:
-    """Tell how many messages came without a live token. One whose tokens are in the store is idle then, for its claim looks."""
+    """Return how many messages came without a live token. With tokens in the store, these are the idle ones."""
     return report.dropped + (report.idle if in_store else 0)
 
 

@@ -26,16 +26,16 @@ from onceonly.runtime.worker.backpressure import Backpressure
 from onceonly.runtime.worker.stoppable import run_until_stopped
 
 SHORTEST_INTERVAL_SECONDS = 1.0
-"""Seconds between two rounds, however often somebody asks for one."""
+"""Seconds between two rounds, however often one is requested."""
 
 _log = EventLogger(logging.getLogger("onceonly.janitor"))
 
 
 class MaintenanceLoop:
-    """Keeps what one endpoint leaves behind from growing, until it is told to stop.
+    """Keeps what one endpoint leaves behind from growing, until it is stopped.
 
     One of all processes does it at a time; every one looks, at moments spread by chance, and so another takes over when the
-    leader dies. An outage makes it wait and try again, for ever; nothing else waits for it.
+    leader dies. An outage makes it wait and try again, forever; nothing else waits for it.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MaintenanceLoop:
             await pause(seconds - SHORTEST_INTERVAL_SECONDS, timer, self._rung)
 
     async def _take_over(self) -> None:
-        """Note when this process began to look after what nobody had looked after for long: it is not overdue at once."""
+        """Note when this process took over after a long break, so that tasks are not overdue at once."""
         journals, now = self._maintenance.journals, self._surroundings.clock.now
         if journals is None or not self._maintenance.leads:
             return

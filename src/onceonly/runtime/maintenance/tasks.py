@@ -1,6 +1,6 @@
 """The janitor's chores: what is to be done from time to time, and how often. Each is done in portions.
 
-Every one is correct alone or beside itself in any number of processes: who leads saves work, and guards nothing.
+Every one is correct alone or next to itself in any number of processes: who leads saves work, and guards nothing.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -120,7 +120,7 @@ class BucketRotation:
     """The buckets of claims: rotates those that may be, and knows which are late."""
 
     def __init__(self, ring: Ring) -> None:
-        """Look after this ring."""
+        """Maintain this ring."""
         self._ring = ring
         self.late: tuple[LateBucket, ...] = ()
 

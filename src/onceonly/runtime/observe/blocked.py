@@ -56,7 +56,7 @@ class LoopMonitor:
             self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _loop_runs(self) -> bool:
-        """Return whether somebody runs the loop. Between two `run_until_complete` nothing is blocked."""
+        """Return whether the loop is running. Between two `run_until_complete` nothing is blocked."""
         return self._loop is not None and self._loop.is_running()
 
     def _watch(self, stopped: threading.Event) -> None:

@@ -61,7 +61,7 @@ class CallEndListener(Protocol):
 
 
 class NoLogs:
-    """Says nothing, where somebody else does."""
+    """Logs nothing, where another observer does."""
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Pass it over."""

@@ -48,7 +48,7 @@ Pages = Mapping[str, Callable[[], HealthReply | Awaitable[HealthReply]]]
 async def serving(address: Address, pages: Pages) -> AsyncIterator[Address]:
     """Answer at this address as long as the block lasts; gives the address, with the port that the system chose.
 
-    Raises SetupError when nobody can listen there.
+    Raises SetupError if the address cannot be used.
     """
     site = _Site(pages)
     try:
@@ -59,7 +59,7 @@ async def serving(address: Address, pages: Pages) -> AsyncIterator[Address]:
         ) from error
     try:
         yield Address(address.host, server.sockets[0].getsockname()[1])
-    finally:  # waits for nobody
+    finally:  # does not wait for open connections
         server.close()
         site.cut_off()
 
@@ -97,7 +97,7 @@ class _Site:
             method, reply = b"", _problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except asyncio.IncompleteReadError as error:
             if not error.partial:
-                return  # it said nothing: a look whether anybody listens
+                return  # it sent nothing: a check whether the port is open
             method, reply = b"", _problem(HTTPStatus.BAD_REQUEST)
         else:
             method, reply = await self._route(request)

@@ -115,7 +115,7 @@ class Logs:
         return _LoggedHandler(self._logger, call) if self._logger.isEnabledFor(logging.DEBUG) else _NOTHING
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
-        """Say what is to be said about a call that ended."""
+        """Log a call that ended."""
         key = (call.endpoint, call.point)
         if error is not None:
             self._failed(key, error)
@@ -264,7 +264,7 @@ def _reason(kind: type[BaseException], error: BaseException | None) -> str:
 
 
 def _left_behind(send: Send) -> bool:
-    """Tell whether a process died while it held this one: its start is counted, or it had company and starts at once."""
+    """Return whether a process died while it held this one: its start is counted, or it had company and starts at once."""
     if send.history:
         return send.history[-1].kind is FailureKind.KILLED
     return bool(send.alone or send.held) and not send.due

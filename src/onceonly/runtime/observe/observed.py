@@ -220,7 +220,7 @@ def _enclosed(called: tuple[Any, str], watched: ObservedCall, endpoint: str, obs
                 made.result = opened = await method(*arguments, **named)
         except BaseException:
             if hasattr(opened, "abandon"):
-                opened.abandon()  # the observer raised: nobody else knows this unit
+                opened.abandon()  # the observer raised, and only this function has the unit
             raise
         return ObservedPort(opened, opens, endpoint, observer) if hasattr(opened, "abandon") else opened
 
@@ -228,7 +228,7 @@ def _enclosed(called: tuple[Any, str], watched: ObservedCall, endpoint: str, obs
 
 
 def is_retry_copy(send: Send, endpoint: str) -> bool:
-    """Tell whether this send brings an incoming message back to its own endpoint.
+    """Return whether this send brings an incoming message back to its own endpoint.
 
     It carries what a copy must remember; one put off by its handler carries nothing, but comes from another source.
     """

@@ -22,7 +22,7 @@ class Place(NamedTuple):
 def place_of(thread: int) -> Place:
     """Find where a thread is now, by its identifier: in the innermost frame that is neither Python's nor a library's.
 
-    The innermost frame of all if there is no such frame. Empty for a thread that has ended.
+    The innermost frame of all if no frame is in the program. Empty for a thread that has ended.
     """
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented by Python under this name
     if frame is None:

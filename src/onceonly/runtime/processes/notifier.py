@@ -23,12 +23,12 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """Whether somebody listens, in a loop that is not closed."""
+        """Whether there is a listener in a loop that is not closed."""
         return any(not loop.is_closed() for loop, _ in self._listening)
 
     @property
     def is_expected(self) -> bool:
-        """Whether somebody will listen once the servers are back that it waits for."""
+        """Whether a listener will come once the servers are back that it waits for."""
         return self._expected > 0
 
     @contextmanager
@@ -51,7 +51,7 @@ class Notifier:
             self._listening.remove(entry)
 
     def notify(self, told: Sequence[CommittedRecord]) -> None:
-        """Tell one listener, the last that came; nobody, when nobody listens. Raises nothing, waits for nothing."""
+        """Call the last listener that was added, if there is one. Never raises or waits."""
         here = _loop_here()
         for loop, hear in reversed(tuple(self._listening)):
             try:

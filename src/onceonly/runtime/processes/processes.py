@@ -92,7 +92,7 @@ class Child:
         return code
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the process; tells whether there was one."""
+        """Send a signal to the process. Returns whether there was one."""
         alive = self.process is not None and not self.ended.is_set() and self.process.is_alive()
         if alive:
             os.kill(self.pid, number)
@@ -104,7 +104,7 @@ class Child:
         self.has_turned |= is_sure
 
     def pulse(self) -> Pulse:
-        """Tell how it is."""
+        """Return how it is."""
         runs, now = self.process is not None and not self.ended.is_set(), time.monotonic()
         starts, silent, still = runs and not self.has_turned, round(now - self.turned, 1), round(now - self.moved, 1)
         pid = self.pid if runs else 0
@@ -274,7 +274,7 @@ class Supervisor:
         return worst
 
     async def _kill_all(self) -> None:
-        """Leave nobody behind when the supervisor itself fails."""
+        """End all children when the supervisor itself fails."""
         for child in self._children:
             if child.process is not None:
                 child.signal(signal.SIGKILL)

@@ -39,10 +39,10 @@ _log = EventLogger(logging.getLogger("onceonly.relay"))
 
 
 class Relay:
-    """Dispatches the records of one endpoint that nobody else dispatches, until it is told to stop.
+    """Dispatches the records of one endpoint that no worker dispatches, until it is stopped.
 
-    Correct alone or beside any number of others, in this process or elsewhere, with which it shares the work. `after` is in
-    seconds; `grace` is how long a stop waits for what is in work. An outage of any port makes it wait and try again, for ever.
+    Correct alone or next to any number of others, in this process or elsewhere, with which it shares the work. `after` is in
+    seconds; `grace` is how long a stop waits for what is in work. An outage of any port makes it wait and try again, forever.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Relay:
             self._went_bad(None)
             return self._backpressure.after_outage()
         if self._trouble and self._told and relayed == RelayResult():
-            return self._backpressure.after_outage()  # nothing was sent, so nobody knows whether it is over
+            return self._backpressure.after_outage()  # nothing was sent, so whether it is over is unknown
         self._recovered()
         return 0.0 if self._told else max(0.0, self._to_wait())
 

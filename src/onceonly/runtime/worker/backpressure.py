@@ -27,7 +27,7 @@ class Backpressure:
     def after(self, report: BatchReport, taken: int, waited: float = 0.0, asked: int | None = None) -> float:
         """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next.
 
-        Its handlers `waited` so many seconds for something else than the store: batches of these stay small. At most `asked`
+        Its handlers `waited` this many seconds for something else than the store: batches of these stay small. At most `asked`
         deliveries were asked for; by default as many as the limit is. Of several batches that began with the same limit, only
         the first doubles it. Otherwise one moment without samples would make a full batch of twenty small ones.
         """
@@ -49,7 +49,7 @@ class Backpressure:
         return self._wait(self._conflicted, CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS) if report.conflicted else 0.0
 
     def after_outage(self) -> float:
-        """Give how long to wait when nobody knows what happened, or nothing could be taken."""
+        """Return how long to wait when the outcome is unknown or nothing could be taken."""
         self._unknown += 1
         return self._wait(self._unknown, UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS)
 

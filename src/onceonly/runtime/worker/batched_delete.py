@@ -1,10 +1,10 @@
 """Forgetting together: one statement drops the records of all batches that are done at about the same time.
 
-What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, but not once enough have
+Deleting a record late is harmless: its messages have been sent. So a call waits a little for others, but not once enough have
 come: the loops that wait here handle nothing. At low rates, when each batch is one message, most of the cost of forgetting is
 gone. While one statement is under way all later ones wait for one next.
 
-A relay has one loop, which has more to send: there nobody waits.
+A relay has one loop, which has more to send: it does not wait.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from onceonly.runtime.worker.pipeline import LoopTurn
 
 
 class ConcurrencyLimit:
-    """Does the works of one loop's batches side by side, at most so many of a worker at once."""
+    """Does the works of one loop's batches side by side, at most this many of a worker at once."""
 
     def __init__(self, room: asyncio.Semaphore, turn: LoopTurn) -> None:
         """Share the room with the worker's other loops."""

@@ -77,7 +77,7 @@ class HandlerThread:
     """The thread of one run of a handler; see the port. Everything about its end is decided in the event loop."""
 
     def __init__(self, name: str, *, seconds: float, leave: float = LEAVE_SECONDS) -> None:
-        """Prepare a thread for the handler of this name, which has so many `seconds`, and `leave` seconds more to return."""
+        """Prepare a thread for the handler of this name, which has this many `seconds`, and `leave` seconds more to return."""
         self.is_out = True
         self._name = name
         self._seconds = seconds
@@ -240,7 +240,7 @@ class ThreadResources:
 
 
 def too_many_left() -> bool:
-    """Return whether so many threads are left behind that their worker has to end."""
+    """Return whether this many threads are left behind that their worker has to end."""
     return len(_LEFT) > MOST_LEFT
 
 

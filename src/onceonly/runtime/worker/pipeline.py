@@ -1,6 +1,6 @@
 """Turns: batches are handled one after another, and dispatched and finished side by side.
 
-A batch is received, handled in a unit, dispatched and finished. Only so many loops of a worker may hold what is not handled
+A batch is received, handled in a unit, dispatched and finished. Only some loops of a worker may hold what is not handled
 yet; once a loop's unit is committed, the next loop receives and handles, while this one dispatches and finishes. So a slow
 broker or a slow disk delays messages and costs no throughput, and the batches of one worker do not fight for the same rows.
 """

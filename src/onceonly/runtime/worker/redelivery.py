@@ -11,7 +11,7 @@ class PatientTransport:
     """A transport that remembers what could not be settled, so that an outage of the broker suspects no message.
 
     A delivery whose ack or release failed would come again as a suspect when its lease ends. Here it is kept, and given
-    back as soon as the broker answers; giving back what was acknowledged after all does nothing. All other methods are the
+    back as soon as the broker answers; releasing what was acknowledged after all does nothing. All other methods are the
     transport's own.
     """
 
@@ -29,7 +29,7 @@ class PatientTransport:
 
     @property
     def left(self) -> tuple[Delivery, ...]:
-        """What is still to be given back."""
+        """What is still to be released."""
         return tuple(self._left.values())
 
     async def give_back(self) -> None:
@@ -50,7 +50,7 @@ class PatientTransport:
         mine = {each.receipt: each for each in deliveries if each.receipt not in self._returning}
         if not mine:
             return
-        self._returning |= mine.keys()  # somebody else may find them among what is left meanwhile
+        self._returning |= mine.keys()  # another task may find them among what is left meanwhile
         try:
             await self._transport.release(tuple(mine.values()))
         except RetryableError:

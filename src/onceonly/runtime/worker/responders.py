@@ -1,4 +1,4 @@
-"""Executions for other services beside messages that run alone: what a responder does is never counted for a message."""
+"""Executions for other services next to messages that run alone: what a responder does is never counted for a message."""
 
 import asyncio
 

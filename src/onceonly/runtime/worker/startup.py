@@ -1,4 +1,4 @@
-"""Starting while a server is away: tell it once and try again for ever; a wrong set-up ends it at once."""
+"""Starting while a server is away: tell it once and try again forever; a wrong set-up ends it at once."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _log = EventLogger(logging.getLogger("onceonly"))
 class StartupWait:
     """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away.
 
-    While it is, `notifier` knows that somebody will listen to it.
+    While it is, `notifier` knows that a listener will come.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StartupWait:
                         waiting.enter_context(self._notifier.expected())
                     self._tell(error)
                 except SetupError as error:
-                    if self._told:  # long after the start: nobody may be looking any more
+                    if self._told:  # long after the start, when the log may no longer be read
                         _log.error("endpoint start failed", extra={"endpoint": self._endpoint, "reason": str(error)})
                     raise
                 await pause(self._backpressure.after_outage(), self._timer, self._stop)

@@ -1,4 +1,4 @@
-"""Running what works turn by turn until it is told to stop, such as a relay or a janitor."""
+"""Running what works turn by turn until it is stopped, such as a relay or a janitor."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,8 +1,8 @@
 """The worker: takes what waits, lets the algorithm deliver it, and keeps the pace. It decides nothing about a message.
 
 turn      receive, deliver, and wait as long as the pace says; the next batch is handled while this one is dispatched
-extend    renew the leases of what is in work, and of what could not be given back yet
-stop      receive no more; finish what is in work within the grace time; give back the rest
+extend    renew the leases of what is in work, and of what could not be released yet
+stop      receive no more; finish what is in work within the grace time; release the rest
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from onceonly.runtime.worker.isolation import RecentFailures
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.redelivery import PatientTransport
 
-LAST_RELEASE_SECONDS = 2.0  # to give back what a stop cut off
+LAST_RELEASE_SECONDS = 2.0  # to release what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
 SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
@@ -52,16 +52,16 @@ class WorkerTrouble(Enum):
 
 
 class Runner(Protocol):
-    """Something that works beside others in one process until it is told to stop."""
+    """Something that works next to others in one process until it is stopped."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then end gracefully."""
 
 
 class Worker:
-    """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
+    """Runs the handlers of one endpoint on what its transport brings, until it is stopped.
 
-    Correct alone or beside any number of others, in this process or elsewhere. `counters` is the row where it counts; what it
+    Correct alone or next to any number of others, in this process or elsewhere. `counters` is the row where it counts; what it
     counts is for people. `ask` is called when messages wait for a bucket of claims that is not rotated yet. An outage of any
     port makes it wait and try again, without end. Pass `observer` here or wrap the
     ports with `observed` before, not both.
@@ -136,7 +136,7 @@ class Worker:
         _log.info("worker stopped", extra=self._extra())
 
     async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> bool:
-        """Wait for the stop, and then for the end of what is in work; tells whether the grace time was too short for it."""
+        """Wait for the stop, and then for the end of what is in work. Returns whether the grace time was too short for it."""
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
@@ -186,7 +186,7 @@ class Worker:
             self._backpressure.after_receiving()
         if not loop.batch or stop.is_set():
             self.turns.shrink()
-            return 0.0  # what came too late is given back by `run`
+            return 0.0  # what came too late is released by `run`
         return await self._work(loop, stop)
 
     async def _work(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
@@ -202,7 +202,7 @@ class Worker:
                 self._went_bad(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
             await loop.starts.close()  # before the message comes again: it died of nothing
-            with suppress(Exception):  # their leases end by themselves
+            with suppress(Exception):  # their leases end on their own
                 await self._transport.release(loop.batch)
         finally:
             self._count(held=-taken)
@@ -233,12 +233,12 @@ class Worker:
                     await self._transport.extend(deliveries)
 
     async def _give_back(self, level: int) -> None:
-        """Give back what was cut off, or came too late to begin with: a stop is no message's own failure."""
+        """Release what was cut off, or came too late to begin with: a stop is no message's own failure."""
         left = (*self.held, *self._transport.left)
         if not left:
             return
         _log.log(level, "worker releases deliveries", extra=self._extra(count=len(left)))
-        with suppress(Exception):  # their leases end by themselves
+        with suppress(Exception):  # their leases end on their own
             async with asyncio.timeout(LAST_RELEASE_SECONDS):
                 for loop in self._loops:
                     await loop.starts.close()

@@ -12,7 +12,7 @@ from onceonly.sql.database_clock import database_now
 from onceonly.sql.store.tables import THE_RING, Tables, tables
 
 NO_BODY = bytes(8)
-"""The fingerprint beside a label."""
+"""The fingerprint next to a label."""
 
 RETENTION_MS = 7 * 86_400_000
 """Milliseconds for which claims are kept unless the endpoint says otherwise."""
@@ -64,7 +64,7 @@ async def read_bucketing(database: Database, retention: int, *, clock: Clock | N
 
 
 async def find_bucketing(database: Database) -> Bucketing | None:
-    """Read how time is cut; None while nobody has decided it. Raises CommitFailed, OutcomeUnknown."""
+    """Read how time is cut. None if that is not decided yet. Raises CommitFailed, OutcomeUnknown."""
     async with database.reading() as connection:
         return await connection.run_sync(_read, tables(database.prefix, database.schema))
 
@@ -82,7 +82,7 @@ def _read(connection: Connection, tables: Tables) -> Bucketing | None:
 
 
 def _decide(connection: Connection, database: Database, bucketing: Bucketing, clock: Clock | None) -> None:
-    """Write it down, unless somebody has; and label the buckets, in the same database transaction: nothing is in them yet."""
+    """Store it unless it is stored, and label the empty buckets in the same database transaction."""
     own, dialect = tables(database.prefix, database.schema), database.dialect
     dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
     dialect.insert_absent(connection, own.ring, [{"number": THE_RING, "width": 0, "since": 0}], key=["number"])

@@ -77,7 +77,7 @@ class EnlistedSession:
             )
 
     def tell(self) -> None:
-        """Tell what may be committed: some may have gone with a savepoint, all may wait for an outer transaction."""
+        """Report what may be committed: some may have gone with a savepoint, all may wait for an outer transaction."""
         if self._written:
             self._committed(tuple(self._written))
 
@@ -85,7 +85,7 @@ class EnlistedSession:
 def enlist(session: object, home: RecordStore, committed: Committed) -> EnlistedSession:
     """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
 
-    Raises SetupError when this is no session, or one that would write them where nobody looks.
+    Raises SetupError when this is no session, or one whose tables no relay reads.
     """
     own = _session_of(session)
     _check_bind(_bind_of(own, home), home)
@@ -193,7 +193,7 @@ def _check_bind(bind: Engine | Connection, home: RecordStore) -> None:
         raise SetupError(
             "enlist: schema_translate_map would move the record to another schema: name the schema of the tables with ?schema="
         )
-    # private, but there is no other way to tell without a query: such a session commits each statement by itself
+    # private, but there is no other way to tell without a query: such a session commits each statement on its own
     level = options.get("isolation_level") or getattr(bind.dialect, "_on_connect_isolation_level", None)
     if level == "AUTOCOMMIT":
         raise SetupError(

@@ -15,7 +15,7 @@ _decode = msgspec.json.Decoder(Journal).decode
 
 
 class SqlJournals:
-    """The journal of one endpoint's janitor, in a row beside those of the others."""
+    """The journal of one endpoint's janitor, in a row next to those of the others."""
 
     def __init__(self, database: Database, endpoint: str) -> None:
         """Use the table of this database."""

@@ -19,13 +19,13 @@ from onceonly.sql.store.tables import Tables, tables
 
 BATCH, PORTION = 100, 1000
 MIXED = 1000
-"""So many claims that follow each other come in any order: workers overtake one another."""
+"""This many claims that follow each other come in any order: workers overtake one another."""
 _FINGERPRINT = bytes(8)
 _ENDPOINT, _SOURCE = "plan", "plan"
 
 
 class SampleSize(NamedTuple):
-    """How much is inserted: so many rows, as if `rate` came in a second from `now` on (milliseconds since 1970)."""
+    """How much is inserted: this many rows, as if `rate` came in a second from `now` on (milliseconds since 1970)."""
 
     rows: int
     rate: float

@@ -10,7 +10,7 @@ BYTES_AT_ONCE = 4 << 20
 """MariaDB takes packets of 16 MiB by default, and some bytes are written as two."""
 
 ROW_BYTES = 1024
-"""What a row is taken to have beside its great column."""
+"""What a row is taken to have next to its great column."""
 
 Key = TypeVar("Key")
 

@@ -154,7 +154,7 @@ class OpenSqlRequest:
         self.resources = self._unit.resources
 
     async def request(self) -> Request | None:
-        """Give what was read with the lock, which nobody has changed since; see the port."""
+        """Return what was read with the lock, unchanged since; see the port."""
         return self._request
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:

@@ -87,7 +87,7 @@ class SqlResources:
         raise LookupError(f"a SQL unit provides AsyncSession and AsyncConnection, not {kind!r}")
 
     def is_busy(self) -> bool:
-        """Tell whether the unit's connection waits for the database; see the port."""
+        """Return whether the unit's connection waits for the database; see the port."""
         connection = self._transaction.connection.sync_connection
         if connection is None or connection.closed or connection.invalidated:
             return False
@@ -238,7 +238,7 @@ class SqlResources:
             raise CommitFailed(LOST)
 
     def _graver(self, error: BaseException) -> OnceOnlyError | None:
-        """Tell what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
+        """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
         if not isinstance(error, Exception) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
         if self._transaction.state is State.ENDED:

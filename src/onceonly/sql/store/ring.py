@@ -76,7 +76,7 @@ class SqlRing:
         bucketing = await self.bucketing()
         try:
             async with self._database.reading() as connection:
-                await connection.run_sync(self._check, number, bucketing)  # before anybody is kept waiting
+                await connection.run_sync(self._check, number, bucketing)  # before it makes others wait
             async with self._database.writing() as connection:
                 await connection.run_sync(self._rotate, number, bucketing, by_rows)
         except _Left as left:

@@ -1,4 +1,4 @@
-"""The store in a SQL database: claims or tokens, records, entities, beside the business data (protocols, sections 3, 5)."""
+"""The store in a SQL database: claims or tokens, records, entities, next to the business data (protocols, sections 3, 5)."""
 
 from collections.abc import Sequence
 
@@ -135,7 +135,7 @@ class SqlStore:
         return claim(connection, scope, messages)
 
     def keeps(self, record: Record) -> bool:
-        """Tell whether there are effects to forget, or a claim that goes with them."""
+        """Return whether there are effects to forget, or a claim that goes with them."""
         if self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:
             return True
         return self._claim_mode is not ClaimMode.NOTHING and record.is_pending

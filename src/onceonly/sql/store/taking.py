@@ -1,8 +1,9 @@
 """How relays share the records that wait: each takes some, and the others pass over them for a while.
 
-A record is found by what it is: old, and taken by nobody within the lease. Rows that another relay is taking at this moment are
-skipped and not waited for, and the transaction ends before anything is sent: sends may take long, and an open transaction would
-keep the database from cleaning up. So a mark is all that is left. It is a courtesy: who ignores it sends the same ids again.
+A record is found by what it is: old, and not taken by a relay within the lease. Rows that another relay is taking at this
+moment are skipped and not waited for, and the transaction ends before anything is sent: sends may take long, and an open
+transaction would keep the database from cleaning up. So a mark is all that is left. It is a courtesy: who ignores it sends
+the same ids again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ class RecordTaking:
         }
 
     def is_waiting(self, connection: Connection, asked: Mapping[str, Any]) -> bool:
-        """Tell whether there is anything to take."""
+        """Return whether there is anything to take."""
         found = self._find(connection, asked)
         return found is None or bool(found)
 

@@ -25,7 +25,7 @@ def token_key(token: Token) -> bytes:
 def consume(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
     """Take the tokens of messages, in key order against deadlocks, then make a current read of those without a live one.
 
-    Of several messages with one token the first has it. Raises ConflictError when a token was given back meanwhile.
+    Of several messages with one token the first has it. Raises ConflictError when a token was released meanwhile.
     """
     database, tables, endpoint = scope[:3]
     by_key: dict[bytes, Message] = {}
@@ -101,7 +101,7 @@ def _read_records(
 ) -> dict[Identity, Record]:
     """Read the records of messages that have no live token, and look again for the tokens.
 
-    Who waited for another unit does not see what it gave back; without the second look its message would seem done, and be
+    Who waited for another unit does not see what it released; without the second look its message would seem done, and be
     lost. Both are read from one state: between two reads a third unit could handle it.
     """
     if not messages:

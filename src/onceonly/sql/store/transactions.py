@@ -1,4 +1,4 @@
-"""Transactions of a user's in a SQL database: a unit without messages, and a client's key beside its records."""
+"""Transactions of a user's in a SQL database: a unit without messages, and a client's key next to its records."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -68,7 +68,7 @@ class SqlTransactions:
             return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
 
     async def _begun(self, opening: TransactionAttempt) -> DatabaseTransaction:
-        """Begin; that a server is slow to reach is no waiting for anybody's key. Raises ConflictError, CommitFailed."""
+        """Begin. The time to reach a slow server does not count as waiting for a key. Raises ConflictError, CommitFailed."""
         with self._database.translate(locked=ConflictError, unknown=CommitFailed):
             await self._database.ready()
         async with waiting(opening) if self._database.dialect.single_writer else nullcontext():

@@ -1,4 +1,4 @@
-"""How many events an endpoint published that had no subscriber, in a table beside the records."""
+"""How many events an endpoint published that had no subscriber, in a table next to the records."""
 
 from collections.abc import Mapping
 
