@@ -5,10 +5,15 @@ module's page in `docs/reference/`. All other modules and names are private.
 """
 
 from collections.abc import Iterable, Iterator
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
 
 from griffe import Alias, Class, Expr, ExprName, Function, GriffeLoader, Module, Object, Parameter, ParameterKind, Parser
+from typer.core import TyperCommand, TyperGroup
 
+from onceonly.cli.app import application
+from onceonly.cli.commands import ListedCommand
 from onceonly.config.location import read_url
 from onceonly.model.durations import in_words
 from onceonly.ports.transport import Traits
@@ -120,8 +125,36 @@ INDEX_HEAD = """\
 # Reference
 
 The public modules. Each name on their pages is public. Other modules, and names that begin with an underscore, may change at
-any time. Written by `make docs`.
+any time. The [command line](command-line.md) has its own page. Written by `make docs`.
 """
+COMMAND_LINE_HEAD = """\
+# Command line
+
+Every command of `onceonly`, with its options. Answers go to standard output, everything else to standard error.
+Written by `make docs`.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | the command worked, and the answer is no, or an operation failed |
+| 2 | a person must change something: an option, a URL, the set-up |
+
+`onceonly run` and the other commands that run until a signal exit with code 0 after SIGTERM or Ctrl-C.
+
+## Environment variables
+
+| variable | meaning |
+|---|---|
+"""
+VARIABLES = {
+    "ONCEONLY_DASHBOARD_SECRET": "Secret of the dashboard's forms and logins, for several processes behind one address.",
+    "ONCEONLY_DASHBOARD_USERS": "Users of the dashboard, one `NAME:HASH` per line, instead of `--users`.",
+    "AZURE_COSMOS_KEY": "Key of an Azure Cosmos DB account, instead of the password in the URL.",
+    "AZURE_STORAGE_CONNECTION_STRING": "Connection string of an Azure storage account.",
+}
+"""Variables that are read and are no option's. A test compares them with those that the code reads."""
 MARKS = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 
 
@@ -132,8 +165,63 @@ def pages() -> dict[str, str]:
         "brokers.md": BROKERS_HEAD + "".join(_broker(*each) for each in BROKERS.items()) + BROKERS_FOOT,
         "crash-points.md": CRASH_POINTS_HEAD + "".join(rows),
         "reference/index.md": INDEX_HEAD + "".join(_group(title, modules) for title, modules in GROUPS.items()),
+        "reference/command-line.md": _command_line(),
         **{f"reference/{module}.md": page for module, page in _references()},
     }
+
+
+def commands() -> Iterator[tuple[str, TyperCommand]]:
+    """Give every command by its whole name, in the order of the help."""
+    for name, listed in application().commands.items():
+        command = listed.load() if isinstance(listed, ListedCommand) else listed
+        if isinstance(command, TyperGroup):
+            for own, each in command.commands.items():
+                assert isinstance(each, TyperCommand)  # noqa: S101 - for the type checker: Typer has made it
+                yield f"{name} {own}", each
+        else:
+            assert isinstance(command, TyperCommand)  # noqa: S101 - the same
+            yield name, command
+
+
+def _command_line() -> str:
+    found = dict(commands())
+    variables = {str(each.envvar): _words(each) for command in found.values() for each in command.params if each.envvar}
+    rows = (f"| `{name}` | {words} |\n" for name, words in sorted((variables | VARIABLES).items()))
+    return COMMAND_LINE_HEAD + "".join(rows) + "".join(_command(name, command) for name, command in found.items())
+
+
+def _command(name: str, command: TyperCommand) -> str:
+    usage = " ".join(_argument(each) for each in command.params if each.param_type_name == "argument")
+    rows = [f"| {_option(each)} | {_default_of(each)} | {_words(each)} |\n" for each in command.params if not each.is_eager]
+    table = ["| argument or option | default | meaning |\n|---|---|---|\n", *rows, "\n"] if rows else []
+    text = cleandoc(command.help or "").replace("\f", "")
+    line = f"onceonly {name} [OPTIONS] {usage}".rstrip()
+    return "\n".join([f"\n## onceonly {name}\n", "```text", line, "```\n", f"{text}\n", "".join(table).rstrip("\n"), ""])
+
+
+def _argument(parameter: Any) -> str:
+    metavar = str(parameter.metavar or parameter.name).upper()
+    several = "..." if parameter.nargs != 1 else ""
+    return f"{metavar}{several}" if parameter.required else f"[{metavar}]{several}"
+
+
+def _option(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{_argument(parameter)}`"
+    return ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
+
+
+def _default_of(parameter: Any) -> str:
+    value = getattr(parameter.default, "value", parameter.default)
+    if parameter.required:
+        return "required"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None or value in ("", [], ()) else f"`{value}`"
+
+
+def _words(parameter: Any) -> str:
+    return " ".join(str(parameter.help or "").split()).replace("|", "\\|")
 
 
 def _broker(label: str, url: str) -> str:

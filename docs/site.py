@@ -32,9 +32,9 @@ _FENCE = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the parts of the navigation that list a folder."""
     results = [each for path, each in _outside().items() if path.startswith(RESULTS)]
-    api = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "reference").glob("*.md"))
+    api = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "reference").glob("onceonly*.md"))
     _part(config.nav, "Results of measurements").extend(results)
-    _part(config.nav, "Python API").extend(sorted(api, key=lambda path: not path.endswith("index.md")))
+    _part(config.nav, "Python API").extend(["reference/index.md", *api])
     return config
 
 

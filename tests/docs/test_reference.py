@@ -27,8 +27,8 @@ FENCE = re.compile(r"^```(?:python|py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_no_page_is_left_over() -> None:
-    """Each page belongs to a public module."""
-    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", *PUBLIC}
+    """Each page belongs to a public module, or is the one of the command line."""
+    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", "command-line", *PUBLIC}
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -187,3 +187,31 @@ def is_public(module: str, name: str) -> bool:
     if f"{module}.{name}" in PUBLIC:
         return True
     return module in PUBLIC and (not name or name in importlib.import_module(module).__all__)
+
+
+def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
+    """With its default and its meaning; also those of groups and of the checker."""
+    page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    found = dict(GENERATE["commands"]())
+    assert {"run", "dead retry", "verify", "topology create"} <= found.keys()
+    for name, command in found.items():
+        section = page.partition(f"## onceonly {name}\n")[2].partition("\n## ")[0]
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.is_eager:
+                assert f"`{parameter.opts[0]}`" in section, f"onceonly {name}: {parameter.opts[0]}"
+                assert parameter.help, f"onceonly {name}: {parameter.opts[0]} has no help"
+
+
+def test_every_variable_that_the_code_reads_is_on_the_page_of_the_command_line() -> None:
+    """Those of options, and those that are read as they are."""
+    page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    read: set[str] = set()
+    for path in (ROOT / "src" / "onceonly").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"os\.environ\.get\((\w+)", text):
+            constants = dict(zip(("SECRET", "USERS"), re.findall(r'"(ONCEONLY_DASHBOARD_\w+)"', text), strict=False))
+            constants |= dict(re.findall(r'^(\w+) = "(\w+)"$', text, re.MULTILINE))
+            read.add(constants[name])
+    assert {"ONCEONLY_DASHBOARD_USERS", "AZURE_COSMOS_KEY"} <= read
+    assert read - {"PYTHONSAFEPATH"} == GENERATE["VARIABLES"].keys()
+    assert all(f"`{name}`" in page for name in GENERATE["VARIABLES"])
