@@ -3,15 +3,18 @@
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import SystemRandom
 from tempfile import TemporaryDirectory
 
-from tests.servers.available import REDIS, free_port, gone
+from tests.servers.available import REDIS, gone
 from tests.servers.emulators import Running, listens
 
-HIGHEST_PORT = 55_535  # a member of a cluster has another one 10,000 above
+PORTS, OTHER = range(11_000, 22_000), 10_000
+"""Of a server, and how far above it a member of a cluster has another one. Linux takes the ports of clients above 32,768."""
 _BINARIES = f"{os.environ.get('PATH', '')}:/opt/homebrew/bin:/usr/local/bin"
 
 
@@ -49,7 +52,7 @@ def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
     program = shutil.which("redis-server", path=_BINARIES)
     if program is None:
         raise gone(REDIS, "Redis's own program, redis-server, is not installed")
-    port = next(port for port in iter(free_port, None) if port <= HIGHEST_PORT)
+    port = next(port for port in iter(_port, None) if _is_free(port) and _is_free(port + OTHER))
     with TemporaryDirectory(prefix="onceonly-redis-", ignore_cleanup_errors=True) as name:
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", name, "--save", "", *settings]
         server = OwnRedis(Running(command, Path(name), {}), port)
@@ -58,3 +61,16 @@ def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
             yield server
         finally:
             server.stop()
+
+
+def _port() -> int:
+    return SystemRandom().choice(PORTS)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
