@@ -121,7 +121,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     Select them by key, or with --endpoint, --type, --reason or --all. A message that was handled before is not handled again;
     only its unsent messages are sent.
 
-    A message "behind the horizon" is older than the retention, so the store cannot tell whether it was handled. It is retried
+    A message "behind the horizon" is older than the retention, so the store cannot decide whether it was handled. It is retried
     with --anyway only. A message "from the future" is retried when its time has come, or with --anyway.
 
     Exits with code 1 if a dead letter could not be retried.

@@ -28,7 +28,7 @@ _log = EventLogger(logging.getLogger("onceonly"))
 
 
 class HealthSource:
-    """Knows how all processes are; `stopping` tells whether they are being stopped."""
+    """Knows how all processes are; `stopping` shows whether they are being stopped."""
 
     def __init__(
         self,

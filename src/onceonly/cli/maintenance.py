@@ -28,7 +28,7 @@ MOST = 1000
 class MaintenanceState(Struct, frozen=True, kw_only=True):
     """How an endpoint's janitor is. `state` is "ok", "failing", "overdue" or "never"; `age` is for how many seconds it rests.
 
-    `troubles` says what is wrong; `chores` how each of them went last.
+    `troubles` describes what is wrong; `chores` how each of them went last.
     """
 
     state: str

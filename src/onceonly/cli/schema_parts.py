@@ -49,7 +49,7 @@ def parts_of(asked: SchemaTarget) -> list[SchemaPart]:
     """Give the uses to maintain, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
 
     A URL may be used as anything that its scheme is good for, but for requests of other services only where that is asked
-    for; an endpoint says what it uses.
+    for; an endpoint describes what it uses.
     """
     place, components = asked.place, asked.components
     of_place = _of_url(place, components or ()) if is_url(place) else _of_endpoint(load(place), asked.instead)

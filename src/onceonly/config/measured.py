@@ -28,8 +28,8 @@ class Measurements(Struct, frozen=True, kw_only=True):
 class Estimate(Struct, frozen=True, kw_only=True):
     """What is kept of one kind at the most: rows, bytes, and how what is old goes.
 
-    `evicted` says how in words; it happens every `every` seconds and takes `seconds` then, which is this `share` of the time
-    of one connection.
+    `evicted` describes how in words. It happens every `every` seconds and takes `seconds`, which is this `share` of the time of
+    one connection.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 def estimate(found: Measurements, *, rate: float, retention: timedelta, in_flight: timedelta, whole: bool) -> list[Estimate]:
     """Compute size and cleanup cost for `rate` messages per second. A token lives as long as its message is `in_flight`.
 
-    `whole` says that a bucket is emptied in a time that hardly depends on how much is in it.
+    `whole` means that a bucket is emptied in a time that hardly depends on how much is in it.
     """
     kept, width = retention.total_seconds(), retention.total_seconds() / TIME_BUCKETS
     portion = min(1000.0, rate * 60)

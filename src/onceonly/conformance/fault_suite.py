@@ -32,7 +32,7 @@ class FaultySubject(TransportSubject, Protocol):
         """Open the endpoint's transport. Its connection breaks with this request to the broker, counted from 1.
 
         With `arrives` the request reaches the broker, and its answer is lost. Later connections do not break. The second
-        value tells whether the connection has broken.
+        value shows whether the connection has broken.
         """
 
     async def restart(self) -> None:

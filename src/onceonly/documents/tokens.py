@@ -1,4 +1,4 @@
-"""Tokens on documents: one small document for each token, which says whether it is prepared or live.
+"""Tokens on documents: one small document for each token, which states whether it is prepared or live.
 
 Every write names the version it expects, so states only move forward: prepared, live, gone. A token that was consumed cannot
 come back, however late a stalled worker's write lands, because ids and versions are never used twice.
@@ -34,7 +34,7 @@ class Body(Struct, frozen=True, omit_defaults=True):
 
 
 class TokenCounts(NamedTuple):
-    """How many tokens of each state there are; `more` says that not all were counted."""
+    """How many tokens of each state there are; `more` means that not all were counted."""
 
     prepared: int
     live: int

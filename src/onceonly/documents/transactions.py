@@ -12,7 +12,7 @@ attempts on two entities one finds its own write overtaken. Who binds a key that
 that it is not committed there, and, by a save without change, that no attempt which loaded that document before ever will be.
 
 No server's clock judges what is late. The tombstone is a change of the very document that the commit would save, so a commit
-that names a version from before it is refused for good. Where the commit names a later one, or says that there must be no
+that names a version from before it is refused for good. Where the commit names a later one, or means that there must be no
 document, the deadline is looked at after that is known and before the save: the tombstone outlives the deadline by far.
 """
 
@@ -40,7 +40,7 @@ from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.store import Resources
 
 _DISPATCHED = -1
-"""The instant up to which the record of an attempt with a key is kept once it is dispatched: its key says what it was."""
+"""The instant up to which the record of an attempt with a key is kept once it is dispatched. Its key has the outcome."""
 
 
 class DocumentTransactions:

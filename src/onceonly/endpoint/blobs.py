@@ -39,7 +39,7 @@ class Blobs:
     """The blobs of one handler's run. Valid until the handler ends."""
 
     def __init__(self, place: BlobPlace | None, attempt: str) -> None:
-        """Make blobs in the name of this attempt."""
+        """Make blobs on behalf of this attempt."""
         self._place = place
         self._attempt = attempt
         self._artifacts: dict[str, Artifact] = {}

@@ -1,4 +1,4 @@
-"""The Handlers port over users' functions: reads deliveries, runs handlers, and says what became of them."""
+"""The Handlers port over users' functions: reads deliveries, runs handlers, and describes what became of them."""
 
 import asyncio
 import inspect
@@ -54,8 +54,8 @@ _PASSES = (Exception, asyncio.CancelledError, ProcessCrash)
 class HandlerRules(NamedTuple):
     """What holds for all handlers of an endpoint. `timeout` is in seconds, `max_body` in bytes.
 
-    `subscribers` are those of `Tokens`, None for an endpoint without tokens. `repeats` says that one message may be handled and
-    committed more than once.
+    `subscribers` are those of `Tokens`, None for an endpoint without tokens. `repeats` means that one message may be handled
+    and committed more than once.
     """
 
     endpoint: str

@@ -115,7 +115,7 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
-        """Answer; whatever is no answer of the protocol's makes the caller ask again."""
+        """Answer; whatever is not an answer of the protocol's makes the caller ask again."""
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(PROTOCOL) != VERSION:
             return HttpAnswer.words(501, f"unsupported protocol: send the header {PROTOCOL}: {VERSION}")

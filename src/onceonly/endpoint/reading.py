@@ -1,4 +1,4 @@
-"""Reading a delivery: CloudEvents attributes, identity and type, or why it is no message."""
+"""Reading a delivery: CloudEvents attributes, identity and type, or why it is not a message."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -25,7 +25,7 @@ class Requests:
     def __init__(
         self, place: RequestPlace | None, attempt: str, response: Response | None, follow: Callable[[object, str], None]
     ) -> None:
-        """Ask in the name of this attempt; `follow` sends the endpoint a message that follows up the request at a URL."""
+        """Ask on behalf of this attempt; `follow` sends the endpoint a message that follows up the request at a URL."""
         self._place = place
         self._attempt = attempt
         self._response = response

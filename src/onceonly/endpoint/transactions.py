@@ -46,7 +46,7 @@ class TransactionRequest(NamedTuple):
 class TransactionContext(NamedTuple):
     """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent.
 
-    `max_commit` is the longest, in milliseconds, that an attempt may take where control messages look how it ended; else 0.
+    `max_commit` is the longest, in milliseconds, that an attempt may take where control messages decide its outcome; else 0.
     """
 
     endpoint: str

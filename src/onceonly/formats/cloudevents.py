@@ -129,7 +129,7 @@ def _count(text: str) -> int:
 def take_apart(headers: Headers, body: bytes) -> Event:
     """Separate CloudEvents attributes from other headers; in structured mode they are in the body.
 
-    Raises ValueError, saying why, when a structured body is no CloudEvent, when a transport could not read the headers, or
+    Raises ValueError, saying why, when a structured body is not a CloudEvent, when a transport could not read the headers, or
     when the headers give two ids, sources or types.
     """
     if headers and headers[0][0] == UNREADABLE:

@@ -27,7 +27,7 @@ _REASONS = 100
 class Head(Struct, frozen=True, omit_defaults=True):
     """A letter's document. `entry` is what the list calls it, on the page with this number.
 
-    `same` says that the message has the body of the delivery, which is kept once. `reason` is cut where it is very long.
+    `same` means that the message has the body of the delivery, which is kept once. `reason` is cut where it is very long.
     """
 
     onceonly: int

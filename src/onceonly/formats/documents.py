@@ -101,7 +101,7 @@ class ClientKey(Struct, frozen=True, omit_defaults=True):
 
 
 class EntityDocument(Struct, frozen=True):
-    """One document, taken apart. `state` is JSON text, None when there is no entity.
+    """One document, taken apart. `state` is JSON text, None if the entity does not exist.
 
     `leads_to` is empty but in the document of a client's key: the document in which the key is committed, if it is.
     """

@@ -44,7 +44,7 @@ def entity_name(cls: type) -> str:
 
 
 def is_entity_class(kind: object) -> bool:
-    """Return whether entities can be of this class: the same ones as messages, but those that are no class of one's own."""
+    """Return whether entities can be of this class: the same ones as messages, but those that are not classes of the user."""
     return isinstance(kind, type) and not is_anonymous(kind) and is_supported(kind)
 
 

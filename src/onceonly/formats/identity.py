@@ -48,7 +48,7 @@ IdentityRule = Header | Field | Callable[[Event], str]
 
 
 class NoIdentity(ValueError):
-    """The delivery has no identity; the message says what was looked for."""
+    """The delivery has no identity; the message describes what was looked for."""
 
 
 class TooLong(ValueError):

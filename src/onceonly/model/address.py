@@ -22,7 +22,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which says what to write."""
+    """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which describes what to write."""
     found = _FORM.fullmatch(text)
     if found is None or int(found["port"]) > _MOST:
         raise ValueError(f"{text!r:.100} is not an address: {FORM}")

@@ -161,7 +161,7 @@ class ResponseGone(OnceOnlyError):
 
 
 class HandlerFailed(OnceOnlyError):
-    """A handler failed; `failure` says how.
+    """A handler failed; `failure` describes how.
 
     `by_message` is for the handler of a batch: the failures of those of its messages that it knows to have failed. Their
     batch is undone as a whole. It is empty where any message of the batch may be the cause.

@@ -51,7 +51,7 @@ def claim_key(endpoint: str, identity: Identity) -> bytes:
 
 
 def fingerprint(body: bytes) -> bytes:
-    """Give the 8 bytes that tell whether two deliveries of one identity carry the same body."""
+    """Give the 8 bytes that show whether two deliveries of one identity carry the same body."""
     return _hash(FINGERPRINT_BYTES, body)
 
 

@@ -31,7 +31,7 @@ LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 
 
 class Undecidable(Enum):
-    """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
+    """Why a store cannot decide whether a message was handled before, and so does not have it handled now."""
 
     TOO_OLD = "behind the horizon: it is older than the stored history, so it may have been handled already"
     TOO_NEW = "from the future: its time is too far ahead of the database clock to store that it was handled"

@@ -17,7 +17,7 @@ NEWEST = 1000
 async def read_groups(letters: DeadLetters, endpoint: str = "") -> GroupCounts:
     """Count the dead letters of an endpoint, or of all, by failure group. Raises CommitFailed, OutcomeUnknown.
 
-    Documents cannot be searched: there the newest 1,000 letters are grouped, and the result says whether these are all.
+    Documents cannot be searched: there the newest 1,000 letters are grouped, and the result reports whether these are all.
     """
     if isinstance(letters, LetterIndex):
         return await letters.groups(endpoint)

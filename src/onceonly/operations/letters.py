@@ -21,7 +21,7 @@ from onceonly.ports.transport import Transport
 
 PAGE = 100
 UNDECIDABLE = (Undecidable.TOO_OLD, Undecidable.TOO_NEW)
-"""The reasons of letters whose store cannot tell whether they were handled."""
+"""The reasons of letters whose store cannot decide whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
 TOO_SLOW = "sent, but too slowly to delete its dead letter safely; retrying it again changes nothing"
 HEAD_START_SECONDS = 2.0
@@ -55,9 +55,9 @@ async def nobody_knows() -> BucketClock | None:
 class WayBack(Struct, frozen=True, kw_only=True):
     """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock.
 
-    With a `rate`, this number of messages is delivered per second. With `anyway` also when its store cannot tell whether it was
-    handled before: a person has decided that it was not. `cut` is asked, where it matters, how that store cuts time. `edited`
-    are messages to send in place of those of letters, by the keys of the letters.
+    With a `rate`, this number of messages is delivered per second. With `anyway` also when its store cannot decide whether it
+    was handled before: a person has decided that it was not. `cut` is asked, where it matters, how that store cuts time.
+    `edited` are messages to send in place of those of letters, by the keys of the letters.
     """
 
     transport: Transport

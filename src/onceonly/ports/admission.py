@@ -1,4 +1,4 @@
-"""Admission: the rule that says whether a message may be handled, beyond what the store itself knows."""
+"""Admission: the rule that decides whether a message may be handled, beyond what the store itself knows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -175,7 +175,7 @@ class PendingRecords(Protocol):
         """
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give the committed records of these, in the order asked; who has none is left out.
+        """Give the committed records of these, in the order asked; those without one are left out.
 
         Raises CommitFailed, OutcomeUnknown.
         """

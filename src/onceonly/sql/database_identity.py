@@ -1,4 +1,4 @@
-"""Where a database is: of its URL what tells whether two of them name the same one, and nothing secret."""
+"""Where a database is: of its URL what shows whether two of them name the same one, and nothing secret."""
 
 from pathlib import Path
 

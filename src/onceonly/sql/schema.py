@@ -53,7 +53,7 @@ class Names(NamedTuple):
 
 
 class TableNaming(Protocol):
-    """What says how the tables in a database are called: a `Database`, or the `DatabaseAddress` it is made from."""
+    """What describes how the tables in a database are called: a `Database`, or the `DatabaseAddress` it is made from."""
 
     @property
     def prefix(self) -> str:
@@ -92,7 +92,7 @@ async def is_there(database: Database, schema: Schema) -> bool:
 
 
 async def check(database: Database, schema: Schema) -> None:
-    """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
+    """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which name the fix."""
     _check_version(await _version(database, schema), schema)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for whoever has a client's key, and for no longer than was asked."""
+"""Waiting for the holder of a client's key, and for no longer than was asked."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -20,7 +20,7 @@ _SLASH, _DOT, _SPACE = b"/. "
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """Where a service is, and who asks.
+    """Address and credentials of a service.
 
     `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
     `timeout` is for how many seconds an answer is waited for.
@@ -49,7 +49,7 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
 
 
 def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
-    """Read who asks, and where, from what `split_url` gave. Raises SetupError."""
+    """Read address and credentials from the parts of a URL. Raises SetupError."""
     if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
         raise SetupError(f"{region!r} is not an AWS region: use a region such as eu-central-1")
     timeout = options.get("timeout", "10")

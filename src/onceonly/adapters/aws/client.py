@@ -1,4 +1,4 @@
-"""AWS: where a service is and who asks, a client that never sends anything twice, and what its errors mean.
+"""AWS: the address and credentials of a service, a client that never sends anything twice, and what its errors mean.
 
 The driver is aiobotocore. What is not on a service's list of definite errors is OutcomeUnknown; a list names only what a server
 says about a request that it did not carry out.
@@ -34,7 +34,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, Ou
 AT_ONCE = 32
 """Requests under way at the same time, for one client."""
 USER_AGENT = f"onceonly/{version('onceonly')}"
-"""Who asks, in the service's own logs."""
+"""The name of the client in the logs of the service."""
 NOT_ALLOWED = frozenset(
     {
         "AccessDenied",
@@ -51,7 +51,7 @@ NOT_ALLOWED = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""Said before anything is done, because of who asks or when."""
+"""Said before anything is done, because of credentials or rate."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
 _BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *DRIVER_FAULTS)
 _LARGE = 256 * 1024

@@ -18,7 +18,7 @@ DEFINITE = DefiniteError(
 )
 """ConditionalRequestConflict: another write of the key was under way; this one was not carried out, and may be tried again."""
 OTHER_VERSION = frozenset({"PreconditionFailed", "NoSuchKey"})
-"""What a conditional write is told when the object is another one, or none."""
+"""Errors of a conditional write if the object is another one or missing."""
 _MISSING = {"NoSuchBucket": "the bucket does not exist: run `onceonly schema create module:endpoint`"}
 
 

@@ -121,7 +121,7 @@ class ServiceBusTransport:
     async def declare(self, topologies: Sequence[Topology]) -> None:
         """Create queues, topics and subscriptions. Without the right Manage, check that the queues exist.
 
-        Raises SetupError, which says what an operator has to create.
+        Raises SetupError, which describes what an operator has to create.
         """
         try:
             await self._administration.declare(topologies)

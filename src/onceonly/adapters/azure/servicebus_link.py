@@ -220,7 +220,7 @@ def _hasten(owner: Any, *, receives: bool) -> None:
 
 
 def said(error: Exception, what: str, *, definite: bool = False) -> OnceOnlyError:
-    """Translate an error of the SDK. `definite` says that nothing can have happened that matters."""
+    """Translate an error of the SDK. `definite` means that nothing can have happened that matters."""
     if isinstance(error, OnceOnlyError):
         return error
     text = f"cannot {what}: {error}"

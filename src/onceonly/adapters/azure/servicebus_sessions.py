@@ -395,7 +395,7 @@ class HeldSession(Puller):
         await super().close()
 
     async def close(self) -> None:
-        """Close it in order, so that what is left is no suspect, unless something is in work."""
+        """Close it in order, so that what is left is not a suspect, unless something is in work."""
         if self.is_open and not self.is_lost and not self.out and self._written:
             left = self._suspects if self._highest < self._suspects else 0
             try:

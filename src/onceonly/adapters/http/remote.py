@@ -128,7 +128,7 @@ class HttpRemote:
     ) -> _ProtocolAnswer:
         """Ask once.
 
-        Raises OutcomeUnknown for everything that is no answer of the protocol, CommitRefused for a URL at no peer.
+        Raises OutcomeUnknown for everything that is not an answer of the protocol, CommitRefused for a URL at no peer.
         """
         peer = self._peers.get(url.rpartition("/")[0])
         if peer is None:

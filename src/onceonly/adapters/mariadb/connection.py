@@ -23,7 +23,7 @@ _ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
 _LOCK_TIMEOUT = 1205
 _READS = ("SELECT", "WITH", "(SELECT")
 QUIET = "onceonly_quiet"
-"""The execution option of statements whose duplicates are no news."""
+"""The execution option of statements whose duplicates are expected."""
 _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
 

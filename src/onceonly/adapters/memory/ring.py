@@ -179,7 +179,7 @@ def look(world: RingWorld, dial: RingSettings) -> Step:
 
 
 def lead(world: RingWorld, token: Hashable) -> Step:
-    """Become the leader if there is none; the outcome tells whether this is the one."""
+    """Become the leader if there is none; the outcome shows whether this is the one."""
     leader = token if world.leader is None else world.leader
     return replace(world, leader=leader), leader == token
 
@@ -236,7 +236,7 @@ def _without(world: RingWorld, token: Hashable) -> RingWorld:
 
 
 class MemoryRingStore(MemoryStore):
-    """One endpoint's store that forgets; `bucketing` says how time is cut. A blocking one waits in `begin`, like SQL."""
+    """One endpoint's store that forgets; `bucketing` describes how time is cut. A blocking one waits in `begin`, like SQL."""
 
     def __init__(
         self, driver: WorldDriver, endpoint: str, *, bucketing: Bucketing, clock: Clock | None = None, blocking: bool = True

@@ -383,7 +383,7 @@ class MemoryDeadLetters:
         await self._driver.perform(PortOperation("dead-letter", LETTERS, add, (stamped,)))
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
-        """List letters; see the port. Empty when `after` is no letter's key."""
+        """List letters; see the port. Empty when `after` is not the key of a dead letter."""
         letters = await self._all()
         keys = [letter.key for letter in letters]
         start = (keys.index(after) + 1 if after in keys else len(keys)) if after else 0

@@ -1,7 +1,7 @@
 """The census: RabbitMQ does not tell over AMQP what its consumers hold, so they are asked.
 
 Each process that receives answers, on its receiving connection, how many deliveries it has in work and how many wait with
-it. The queue tells how many consumers must answer; one that stays and is silent, stopped or busy, counts as holding a delivery.
+it. The queue reports how many consumers must answer. A silent one that stays counts as holding a delivery.
 """
 
 import asyncio

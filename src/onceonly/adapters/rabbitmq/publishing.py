@@ -143,7 +143,7 @@ class Confirmation:
         self._answer(PublishOutcome.CONFIRMED if isinstance(frame, spec.Basic.Ack) else PublishOutcome.UNKNOWN)
 
     def set_exception(self, error: BaseException) -> None:
-        """Take the broker's answer when it is no acknowledgement: a return is definite, a nack is not."""
+        """Take the broker's answer when it is not an acknowledgement: a return is definite, a nack is not."""
         self._answer(PublishOutcome.RETURNED if isinstance(error, PublishError) else PublishOutcome.UNKNOWN)
 
     def _answer(self, outcome: PublishOutcome) -> None:

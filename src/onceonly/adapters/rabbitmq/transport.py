@@ -135,7 +135,7 @@ class RabbitMQTransport:
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
         """Count a queue; see the port.
 
-        RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
+        RabbitMQ reports how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
         does not answer counts as holding a delivery. RabbitMQ counts a message nowhere, or in both places, while it moves from
         level to level or to its queue, some milliseconds. An empty queue is looked at twice, so that what moves for longer
         than that takes is all it misses.

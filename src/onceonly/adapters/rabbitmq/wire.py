@@ -3,8 +3,8 @@
 What this library publishes bears its name as `app_id`, and arrives exactly as it was sent. For other programs it also has the
 properties `message_id`, `type`, `timestamp` and `correlation_id`, made from its attributes. They are not read here. In a
 foreign message the properties are shown as headers: `message_id` as `message-id`, and so on, for
-`identity=Header("message-id")`; `type` as the CloudEvents type, unless the message has one. `message_id` is no identity by
-itself: most clients make up a new one each time.
+`identity=Header("message-id")`; `type` as the CloudEvents type, unless the message has one. `message_id` is not
+the identity by default: most clients make up a new one each time.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Redis: where it is, a client that sends nothing twice, and what its errors mean.
 
-The driver is redis-py. By itself it sends a command again when a connection breaks; here it never does.
+The driver is redis-py. By default it sends a command again when a connection breaks; here it never does.
 """
 
 import re
@@ -107,7 +107,7 @@ class LuaScript:
         self._hash = script_hash(text)
 
     async def run(self, keys: list[bytes], arguments: list[bytes]) -> Any:
-        """Run it once. "No such script" is said before anything runs, so sending it whole is no repetition."""
+        """Run it once. "No such script" is said before anything runs, so sending it whole is not a repetition."""
         try:
             return await self._client.evalsha(self._hash, len(keys), *keys, *arguments)
         except NoScriptError:

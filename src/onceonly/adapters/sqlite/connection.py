@@ -1,7 +1,7 @@
 """aiosqlite's connection, with one visit to its thread for each statement.
 
 The driver visits the thread to make a cursor, to execute, to fetch and to close; each visit wakes two threads. Here a statement
-executes, fetches and closes in one. A longer result is fetched part by part, as ever.
+executes, fetches and closes in one. A longer result is fetched part by part, as before.
 """
 
 import asyncio

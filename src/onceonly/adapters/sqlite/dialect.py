@@ -112,7 +112,7 @@ class SQLite(Dialect):
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """Switch the file to WAL, and see that commits are durable. Raises SetupError when not, or when it is no database."""
+        """Switch the file to WAL, and check that commits are durable. Raises SetupError, also if it is not a database."""
         try:
             async with engine.connect() as connection:
                 version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())
@@ -210,7 +210,7 @@ class SQLite(Dialect):
     def lock(
         self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
     ) -> Sequence[Row[Any]]:
-        """Read: who has the write lock has them all."""
+        """Read: the holder of the write lock has them all."""
         query = select(*(table.c[name] for name in returning)).where(self.among(table.c[key], "keys"))
         return connection.execute(query.order_by(table.c[key]), {"keys": keys}).all()
 
@@ -241,7 +241,7 @@ class SQLite(Dialect):
         return column.in_(bindparam(parameter, expanding=True))
 
     def current(self, query: Select[Any]) -> Select[Any]:
-        """Change nothing: who has the write lock sees everything."""
+        """Change nothing: the holder of the write lock sees everything."""
         return query
 
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
@@ -294,7 +294,7 @@ def _number_rows_in_order(engine: AsyncEngine) -> None:
 
 
 def _as_stored(column: Column[Any]) -> ColumnElement[Any]:
-    """Read a column as it is stored: SQLite keeps text in a column of bytes, and bytes that are no text in one of text."""
+    """Read a column as it is stored: SQLite keeps text in a column of bytes, and bytes that are not text in one of text."""
     is_plain = isinstance(column.type, String | LargeBinary)
     return cast(column, LargeBinary).label(column.name) if is_plain else column
 

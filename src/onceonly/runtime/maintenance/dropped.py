@@ -38,7 +38,7 @@ class DroppedCounter:
     def __init__(
         self, worker: Worker, counter: Counter, *, endpoint: str, in_store: bool, environment: Environment = LIVE
     ) -> None:
-        """Run this worker, and add to this counter; `in_store` tells whether the tokens are in the store's own database."""
+        """Run this worker, and add to this counter; `in_store` shows whether the tokens are in the store's own database."""
         self.worker = worker
         self._in_store = in_store
         self._counter = counter

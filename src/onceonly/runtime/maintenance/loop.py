@@ -150,7 +150,7 @@ class MaintenanceLoop:
         return Journal(at=now, interval=round(self._rest * 1000), retention=maintenance.retention)
 
     async def _once(self, chore: MaintenanceTask, before: TaskRun | None) -> TaskRun:
-        """Do one chore, portion by portion; tells how it went, and never raises."""
+        """Do one chore, portion by portion. Returns its outcome. Never raises."""
         timer, now = self._surroundings.timer, self._surroundings.clock.now
         began, count = timer.seconds(), 0
         try:

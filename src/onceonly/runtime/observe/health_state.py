@@ -86,7 +86,7 @@ class HealthObserver:
         """The endpoints whose store a relay searches all the time. Any other is called for messages only."""
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Watch this call; what handlers raise is no trouble of their endpoint."""
+        """Watch this call; what handlers raise is not a problem of the endpoint."""
         return _NOTHING if call.point is Point.HANDLE else _HealthCall(self, call)
 
     def endpoints(self) -> tuple[EndpointHealth, ...]:

@@ -1,7 +1,7 @@
 """A few lines of HTTP: short answers to GET and HEAD, for whoever watches a process. Strict, and never for long.
 
 One request a connection. What is not understood is refused, what takes too long or is too large is cut off, and so are
-connections beyond a number: this is no web server.
+connections beyond a number: this is not a web server.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ WINDOW_SECONDS = 0.03
 
 
 class DeleteBatch:
-    """What one statement forgets, for how many callers, and how it ended: `error` is None when all is forgotten."""
+    """What one statement forgets, for how many callers, and its outcome: `error` is None when all is forgotten."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -233,7 +233,7 @@ class Worker:
                     await self._transport.extend(deliveries)
 
     async def _give_back(self, level: int) -> None:
-        """Release what was cut off, or came too late to begin with: a stop is no message's own failure."""
+        """Release what was cut off, or came too late to begin with: a stop is not a failure of the message."""
         left = (*self.held, *self._transport.left)
         if not left:
             return

@@ -191,7 +191,7 @@ def _answer(change: Change, version: bytes) -> Version:
 
 
 def _stored(version: Version) -> bytes:
-    """Give a version as it is stored; what this adapter never gave out is no row's."""
+    """Give a version as it is stored; what this adapter never gave out belongs to no row."""
     try:
         stored = bytes.fromhex(version)
     except ValueError:

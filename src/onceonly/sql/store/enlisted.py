@@ -85,7 +85,7 @@ class EnlistedSession:
 def enlist(session: object, home: RecordStore, committed: Committed) -> EnlistedSession:
     """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
 
-    Raises SetupError when this is no session, or one whose tables no relay reads.
+    Raises SetupError when this is not a session, or one whose tables no relay reads.
     """
     own = _session_of(session)
     _check_bind(_bind_of(own, home), home)

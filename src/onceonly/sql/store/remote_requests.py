@@ -71,7 +71,7 @@ class SqlRemoteRequests:
             return await connection.run_sync(self._put, row, wanted)
 
     async def open(self, opening: TransactionAttempt) -> "OpenSqlRequest | IdempotencyEntry":
-        """Lock the row, after waiting for whoever has it; see the port."""
+        """Lock the row, after waiting for its holder; see the port."""
         with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:

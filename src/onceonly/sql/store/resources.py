@@ -238,7 +238,7 @@ class SqlResources:
             raise CommitFailed(LOST)
 
     def _graver(self, error: BaseException) -> OnceOnlyError | None:
-        """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
+        """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is not its fault."""
         if not isinstance(error, Exception) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
         if self._transaction.state is State.ENDED:

@@ -37,7 +37,7 @@ def row_of(endpoint: str, record: Record, now: int, claim: bytes | None = None) 
 
 
 def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes], *tables: Table) -> None:
-    """Delete claims, so that their messages are new again, or records, or both; one that is not there is no matter."""
+    """Delete claims, so that their messages are new again, or records, or both; one that is not there is ignored."""
     for some in chunks(keys):
         dialect.remove(connection, tables, some, key="key")
 

@@ -31,7 +31,7 @@ from onceonly.sql.store.unit import SqlUnit
 
 
 class SqlStore:
-    """The store of one endpoint. `claim_mode` says what it knows messages by.
+    """The store of one endpoint. `claim_mode` describes what it knows messages by.
 
     `isolation` is the level of its units; without it the URL's, without that the database's own, but with tokens one at which
     MariaDB does not lock what lies between them. Raises SetupError.
@@ -141,7 +141,7 @@ class SqlStore:
         return self._claim_mode is not ClaimMode.NOTHING and record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
-        """Drop records, and claims where they are no history; one statement for ten thousand.
+        """Drop records, and claims where they are not history; one statement for ten thousand.
 
         Raises CommitFailed, OutcomeUnknown.
         """

@@ -38,9 +38,9 @@ class SqlTransactions:
         self._scope = StoreScope(database, self._tables, endpoint, claim_mode)
 
     async def open(self, opening: TransactionAttempt) -> "SqlTransaction | IdempotencyEntry":
-        """Begin, and insert the key; who has it and is not done is waited for. See the port.
+        """Begin, and insert the key; an unfinished holder is waited for. See the port.
 
-        Where there is one writer at a time, whoever has the key has the write lock, so that is what is waited for.
+        Where there is one writer at a time, the holder of the key has the write lock, so that is what is waited for.
         """
         transaction = await self._begun(opening)
         try:
