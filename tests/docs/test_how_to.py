@@ -1,0 +1,95 @@
+"""The guides: what their files name exists, and their numbers fit the defaults."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onceonly import WorkerSettings
+from onceonly.cli.app import application
+from onceonly.cli.commands import ListedCommand
+from onceonly.cli.work.run import CLOSE_SECONDS
+from tests import ROOT
+
+CONTAINERS = ROOT / "docs" / "how-to" / "containers.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the blocks of a page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def entry_point() -> list[str]:
+    """Return the command of the image."""
+    (image,) = blocks(CONTAINERS, "dockerfile")
+    command: list[str] = json.loads(re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[0])
+    return command
+
+
+def manifests() -> dict[str, Any]:
+    """Return the files for Kubernetes by their kind."""
+    return {each["kind"]: each for each in map(yaml.safe_load, blocks(CONTAINERS, "yaml"))}
+
+
+def parsed(arguments: list[str]) -> dict[str, Any]:
+    """Parse arguments of `onceonly` as the program does. Returns the values of its command."""
+    group = application()
+    name, command, rest = group.resolve_command(group.make_context("onceonly", ["run"], resilient_parsing=True), arguments)
+    loaded = command.load() if isinstance(command, ListedCommand) else command
+    if hasattr(loaded, "commands"):
+        name, loaded, rest = loaded.resolve_command(loaded.make_context(name, rest, resilient_parsing=True), rest)
+    values: dict[str, Any] = loaded.make_context(name, list(rest)).params
+    return values
+
+
+def test_the_command_of_the_image_serves_the_probes_at_their_port() -> None:
+    """With the arguments of the deployment behind it."""
+    container = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    program, *arguments = [*entry_point(), *container["args"]]
+    values = parsed(arguments)
+    (port,) = container["ports"]
+    assert (program, values["endpoints"], values["processes"]) == ("onceonly", ["shop:shop"], 2)
+    assert values["health"] == f"0.0.0.0:{port['containerPort']}"
+    probes = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert [probe["path"] for probe in probes.values()] == ["/live", "/live", "/ready"]
+
+
+def test_a_container_has_more_time_to_stop_than_its_workers() -> None:
+    """The grace of the workers, and the time to close."""
+    seconds = manifests()["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert seconds > WorkerSettings().grace + CLOSE_SECONDS
+
+
+def test_what_scales_is_a_metric() -> None:
+    """With its labels."""
+    (trigger,) = manifests()["ScaledObject"]["spec"]["triggers"]
+    name, labels = re.findall(r"(onceonly_\w+)\{(.*)\}", trigger["metadata"]["query"])[0]
+    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{name}` \|.*$", metrics, re.MULTILINE)
+    assert set(re.findall(r"(\w+)=", labels)) <= set(re.findall(r"`(\w+)`", row))
+
+
+@pytest.mark.parametrize("line", [line for block in blocks(CONTAINERS, "sh") for line in block.splitlines()])
+def test_the_commands_of_a_release_exist(line: str) -> None:
+    """They take these arguments."""
+    program, *arguments = line.split()
+    assert program == "onceonly"
+    assert parsed(arguments)
+
+
+def test_an_option_that_does_not_exist_is_found() -> None:
+    """So these tests can fail."""
+    with pytest.raises(Exception, match="No such option"):
+        parsed(["run", "shop:shop", "--replicas", "2"])
+
+
+def test_the_environment_variables_are_those_of_the_command_line() -> None:
+    """The page names two."""
+    named = set(re.findall(r"`(ONCEONLY_\w+)`", CONTAINERS.read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert named == {"ONCEONLY_STORE", "ONCEONLY_TRANSPORT"}
+    assert all(f"| `{name}` |" in page for name in named)
