@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,25 @@ def test_the_environment_variables_are_those_of_the_command_line() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert named == {"ONCEONLY_STORE", "ONCEONLY_TRANSPORT"}
     assert all(f"| `{name}` |" in page for name in named)
+
+
+def test_old_and_new_messages_are_read_as_the_guide_promises(tmp_path: Path) -> None:
+    """Its program and its tests, as pytest runs them."""
+    page = ROOT / "docs" / "how-to" / "change-messages.md"
+    for text in blocks(page, "python"):
+        name = re.match(r"# (\w+\.py)\n", text)
+        assert name is not None
+        (tmp_path / name.group(1)).write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_changes.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_command_that_ends_a_subscription_takes_these_arguments() -> None:
+    """As the guide has it."""
+    text = (ROOT / "docs" / "how-to" / "change-messages.md").read_text(encoding="utf-8")
+    (arguments,) = re.findall(r"`onceonly (topology unsubscribe [^`]*)`", text)
+    values = parsed(arguments.split())
+    assert "shop:shop" in str(values.values())
+    assert "PlaceOrder" in str(values.values())
