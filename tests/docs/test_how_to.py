@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from onceonly import WorkerSettings
+from onceonly import Retry, WorkerSettings
 from onceonly.cli.app import application
 from onceonly.cli.commands import ListedCommand
 from onceonly.cli.work.run import CLOSE_SECONDS
@@ -117,3 +118,37 @@ def test_the_command_that_ends_a_subscription_takes_these_arguments() -> None:
     values = parsed(arguments.split())
     assert "shop:shop" in str(values.values())
     assert "PlaceOrder" in str(values.values())
+
+
+DEAD_LETTERS = ROOT / "docs" / "how-to" / "dead-letters.md"
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\$ onceonly (dead .*)$", DEAD_LETTERS.read_text(encoding="utf-8"), re.MULTILINE))
+def test_the_commands_for_dead_letters_exist(line: str) -> None:
+    """With their arguments and options."""
+    assert parsed(shlex.split(line))
+
+
+def test_the_reasons_are_those_of_the_code() -> None:
+    """The words before a colon, or all of them without what varies."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "onceonly").rglob("*.py"))
+    page = DEAD_LETTERS.read_text(encoding="utf-8")
+    for words in (
+        "no identity: ",
+        "endless chain: ",
+        "behind the horizon: ",
+        "from the future: ",
+        "response lost: ",
+        "too large: ",
+    ):
+        assert f"`{words}" in page
+        assert words in code, words
+    for words in ("took longer than", "the process ended while the handler of this message was running", "is not a valid"):
+        assert words in page
+        assert words in code, words
+
+
+def test_a_message_is_given_up_after_as_many_retries_as_the_page_says() -> None:
+    """The defaults."""
+    assert (Retry().immediate, Retry().delayed) == (2, 5)
+    assert "2 immediate and 5 delayed retries" in " ".join(DEAD_LETTERS.read_text(encoding="utf-8").split())
