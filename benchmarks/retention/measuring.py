@@ -20,7 +20,10 @@ _Item = TypeVar("_Item")
 
 
 class RetentionSizes(Struct, frozen=True, kw_only=True):
-    """How much: claims in a full table, for each round, in a bucket that is rotated, and in the other databases."""
+    """Counts of claims, and how often to measure.
+
+    Claims: in a full table, in each round, in a bucket that is rotated, in the other databases, and in one batch.
+    """
 
     claims: int
     each: int
@@ -28,12 +31,13 @@ class RetentionSizes(Struct, frozen=True, kw_only=True):
     others: int
     rounds: int
     emptied: int
+    deleted: int
     batch: int = 100
 
 
-FULL = RetentionSizes(claims=5_000_000, each=100_000, bucket=1_000_000, others=500_000, rounds=5, emptied=3)
-QUICK = RetentionSizes(claims=500_000, each=50_000, bucket=300_000, others=100_000, rounds=3, emptied=2)
-TINY = RetentionSizes(claims=12_000, each=1_000, bucket=3_000, others=6_000, rounds=2, emptied=1)
+FULL = RetentionSizes(claims=5_000_000, each=100_000, bucket=1_000_000, others=500_000, rounds=5, emptied=9, deleted=3)
+QUICK = RetentionSizes(claims=500_000, each=50_000, bucket=300_000, others=100_000, rounds=3, emptied=5, deleted=2)
+TINY = RetentionSizes(claims=12_000, each=1_000, bucket=3_000, others=6_000, rounds=2, emptied=1, deleted=1)
 
 
 def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
@@ -68,11 +72,14 @@ async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) ->
                 rate.wal.append(round(wal, 1))
                 say(f"PostgreSQL: round {number + 1}: {name}: {claims:,.0f} claims/s, {wal:.0f} bytes of log each")
         for _ in range(plan.emptied):
+            work = await ground.no_work()
+            found.control.append(await emptying(ground, ground.full, work, batch=plan.batch, ready=READY * plan.each))
+            say(f"PostgreSQL: control without a rotation: {found.control[-1].ratio:.2f} of the rate before and after")
             work = await ground.rotate_oldest(plan.bucket)
             found.emptied.append(await emptying(ground, ground.full, work, batch=plan.batch, ready=READY * plan.each))
-            say(f"PostgreSQL: rotated {plan.bucket:,} claims in {found.emptied[-1].seconds:g} s")
-        for _ in range(plan.emptied):
-            work = await ground.delete_oldest(min(plan.bucket, plan.claims // (plan.emptied + 1)))
+            say(f"PostgreSQL: rotated {plan.bucket:,} claims in {found.emptied[-1].seconds:g} s, {found.emptied[-1].ratio:.2f}")
+        for _ in range(plan.deleted):
+            work = await ground.delete_oldest(min(plan.bucket, plan.claims // (plan.deleted + 1)))
             found.deleted.append(await emptying(ground, ground.classic, work, batch=plan.batch, ready=READY * plan.each))
             say(f"PostgreSQL: deleted from the classic table in {found.deleted[-1].seconds:g} s")
         return found, await ground.version()

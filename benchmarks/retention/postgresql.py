@@ -178,6 +178,15 @@ class RetentionDatabase:
 
         return BackgroundWork(work, table)
 
+    async def no_work(self) -> "BackgroundWork":
+        """Prepare a control: the same preparation as for a rotation, then nothing."""
+        await self.settle()
+
+        async def work() -> None:
+            pass
+
+        return BackgroundWork(work, self.full.table)
+
     async def delete_oldest(self, claims: int) -> "BackgroundWork":
         """Prepare the deletion of the oldest rows of the classic table, ten thousand at a time."""
         await self.settle()

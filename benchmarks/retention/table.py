@@ -1,10 +1,12 @@
 """The findings, for a terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import WIDE
-from benchmarks.retention.findings import DatabaseFindings, Rate, RetentionFindings, middle, paired
+from benchmarks.retention.findings import DatabaseFindings, Emptying, Rate, RetentionFindings, middle, paired
 
 
 def show(findings: RetentionFindings, console: Console | None = None) -> None:
@@ -39,7 +41,14 @@ def _database(name: str, found: DatabaseFindings) -> Table:
         cells = [", ".join(f"{getattr(each, what) or 0:,g}" for each in side) for side in (found.emptied, found.deleted)]
         if any(cell.strip("0, ") for cell in cells):
             table.add_row(f"forgetting: {what.replace('_', ' ')}", *cells)
+    if found.control:
+        table.add_row("rate during over before and after", *(_ratios(side) for side in (found.emptied, found.deleted)))
+        table.add_row("the same without any work", _ratios(found.control), "")
     return table
+
+
+def _ratios(side: Sequence[Emptying]) -> str:
+    return ", ".join(f"{each.ratio:.2f}" for each in side)
 
 
 def _rate(rate: Rate) -> str:

@@ -20,7 +20,8 @@ GOOD = DatabaseFindings(
     bare=Rate(claims=[100], wal=[200]),
     classic=Rate(claims=[20], wal=[2000]),
     classic_empty=Rate(claims=[80], wal=[400]),
-    emptied=[Emptying(seconds=0.1, undisturbed=100, beside=95, longest=0.1, dead_rows=0)],
+    emptied=[Emptying(seconds=0.1, undisturbed=100, beside=86, longest=0.1, dead_rows=0)],
+    control=[Emptying(seconds=0, undisturbed=100, beside=90, longest=0.1, dead_rows=0)],
 )
 BAD = {
     "bytes a claim, with index and fingerprint": {"sizes": Sizes(in_order=80, shuffled=96, classic=170)},
@@ -29,8 +30,8 @@ BAD = {
     "rate when full over its own when empty": {"empty": Rate(claims=[110], wal=[200]), "bare": Rate(claims=[110], wal=[0])},
     "rate with the label over without": {"bare": Rate(claims=[110], wal=[200])},
     "seconds to rotate a bucket": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
-    "rate beside it over the undisturbed": {
-        "emptied": [Emptying(seconds=0.1, undisturbed=100, beside=89, longest=0.1, dead_rows=0)]
+    "rate during a rotation over the rate without one": {
+        "control": [Emptying(seconds=0, undisturbed=100, beside=91, longest=0.1, dead_rows=0)]
     },
     "dead rows afterwards": {"emptied": [Emptying(seconds=0.1, undisturbed=100, beside=95, longest=0.1, dead_rows=1)]},
 }
@@ -91,5 +92,6 @@ async def test_postgresql_is_measured_with_the_statement_that_is_shipped() -> No
     found, version = await measure_postgresql(url, replace(TINY, bucket=1200, claims=2400, each=200, rounds=1), lambda _: None)
     assert version
     assert [each.dead_rows for each in found.emptied] == [0]
+    assert len(found.control) == len(found.emptied)
     assert all(each.dead_rows for each in found.deleted)
     assert min(*found.full.claims, *found.bare.claims, *found.classic.claims) > 0
