@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from onceonly.algorithms.relay import RelayResult
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 from onceonly.model.identity import Identity
+from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly_verify import CHECKS
 from onceonly_verify.generated.generator import generated_mutants
+from onceonly_verify.invariants.logged import LoggedMessage
 from onceonly_verify.invariants.reports import WrongReportError, with_each_record
+from onceonly_verify.invariants.reruns import Reruns
 from onceonly_verify.programs import changed
 from onceonly_verify.running import explore
 
@@ -125,3 +129,28 @@ def test_each_relayed_record_is_reported_once() -> None:
     for wrong in (RelayResult(finished=(ONE,)), RelayResult(finished=(ONE, OTHER), refused=(ONE,))):
         with pytest.raises(WrongReportError, match="2 records were relayed"):
             asyncio.run(with_each_record(returned(wrong), [ONE, OTHER]))
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "is_wrong"),
+    [pytest.param("a", False, id="in the other half"), pytest.param("d", True, id="in its own half")],
+)
+def test_an_outage_counts_for_the_half_of_a_unit_that_met_it(unanswered: str, is_wrong: bool) -> None:  # noqa: FBT001
+    """The halves of a refused unit do not wait for each other. A message runs behind those of its own half."""
+    logged = {name: LoggedMessage(Message(id=name, source="shop", type="T", body=b"")) for name in "abcd"}
+    reruns = Reruns(lambda _: "")
+    reruns.begins([*logged.values()])
+    reruns.ended([*logged.values()], CommitRefused("a constraint"), None, isolated=True)
+    for unit in ([logged["a"], logged["b"]], [logged["c"], logged["d"]]):
+        reruns.begins(unit)
+        if logged["c"] in unit:
+            reruns.ended(unit, OutcomeUnknown("the commit is not answered"), logged["c"], isolated=True)
+            reruns.begins([logged["d"]])
+        if logged[unanswered] in unit:
+            left = [each for each in unit if each is not logged["c"]]
+            reruns.ended(left, CommitFailed("the broker does not answer"), None, isolated=True)
+    if is_wrong:
+        with pytest.raises(WrongReportError, match="'c' runs by itself, and an earlier unit shows an outage"):
+            reruns.begins([logged["c"]])
+    else:
+        reruns.begins([logged["c"]])

@@ -56,6 +56,11 @@ def test_the_shipping_code_stands_random_schedules() -> None:
         pytest.param(
             "large, a handler that kills", "1:193403", id="the unit of one that is given up fails, and a doubted one follows"
         ),
+        pytest.param(
+            "large, two effects, refused commits, another body",
+            "1:877394",
+            id="one half of a refused unit meets an outage, and a message of the other half runs by itself",
+        ),
     ],
 )
 def test_a_schedule_on_which_the_log_of_a_batch_was_wrong(name: str, schedule: str) -> None:

@@ -41,6 +41,8 @@ class Reruns:
         """What the next unit must contain, because a handler or a commit of several failed."""
         self._away: dict[Identity, str] = {}
         """The keys of the messages that are not known to be committed, because a system did not answer."""
+        self._half: dict[Identity, str] = {}
+        """The halves that a message was in, "0" or "1" for each time that its unit was halved."""
         self._unjudged: LoggedMessage | None = None
         """The message whose unit of one failed, if the same unit must be tried without its handler."""
         self._judgeable: Message | None = None
@@ -73,7 +75,7 @@ class Reruns:
             if step is Next.ALONE and len(unit) > 1:
                 raise WrongReportError(f"wrong unit: one of {names} failed the last one, and is in one of several again")
             is_behind = step is Next.ALONE or logged.doubted
-            if is_behind and not logged.is_started and self._key(logged.message) in self._away.values():
+            if is_behind and not logged.is_started and self._shows_outage(logged):
                 raise WrongReportError(f"wrong unit: {logged.message.id!r} runs by itself, and an earlier unit shows an outage")
         self._is_behind = any(each.doubted or self._next.get(each.message.identity) is Next.ALONE for each in unit)
         self._judgeable = None
@@ -93,7 +95,8 @@ class Reruns:
         elif isinstance(error, HandlerFailed | CommitRefused) or (isinstance(error, LockTimeout) and not isolated):
             steps = dict.fromkeys(steps, Next.ANY)
             self._same = [] if isolated else [*unit]
-            self._has_halved |= isolated
+            if isolated:
+                self._halved(unit)
         elif logged and not isinstance(error, LockTimeout | VersionConflict | UpgradeRequired):
             others = Next.NONE if isinstance(error, ConflictError) else Next.ANY
             steps = dict.fromkeys(steps, others)
@@ -103,6 +106,18 @@ class Reruns:
             # one that is given up goes through a unit of its own, which no other message of the batch waits for
             none = [each for each in unit if steps[each.message.identity] is Next.NONE and each.decision is None]
             self._away |= {each.message.identity: self._key(each.message) for each in none}
+
+    def _halved(self, unit: Sequence[LoggedMessage]) -> None:
+        self._has_halved = True
+        for number, each in enumerate(unit):
+            identity = each.message.identity
+            self._half[identity] = self._half.get(identity, "") + ("0" if number < len(unit) // 2 else "1")
+
+    def _shows_outage(self, logged: LoggedMessage) -> bool:
+        """Report whether an earlier unit met an outage that matters to a message. One that failed before runs behind all."""
+        half = "" if logged.doubted else self._half.get(logged.message.identity, "")
+        away = {self._half.get(identity, "") for identity, key in self._away.items() if key == self._key(logged.message)}
+        return any(half.startswith(other) or other.startswith(half) for other in away)
 
     def _must_judge(self, error: Exception, logged: LoggedMessage | None) -> None:
         self._judgeable = self._unjudged = None  # a second error, of what cleans up after the first, takes its place
