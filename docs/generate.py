@@ -7,6 +7,7 @@ module's page in `docs/reference/`. All other modules and names are private.
 from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from griffe import Alias, Class, Expr, ExprName, Function, GriffeLoader, Module, Object, Parameter, ParameterKind, Parser
@@ -125,7 +126,10 @@ INDEX_HEAD = """\
 # Reference
 
 The public modules. Each name on their pages is public. Other modules, and names that begin with an underscore, may change at
-any time. The [command line](command-line.md) has its own page. Written by `make docs`.
+any time. Written by `make docs`.
+
+Other pages list the [settings](settings.md), the [command line](command-line.md), the [log events](log-events.md) and the
+[metrics](../metrics.md).
 """
 COMMAND_LINE_HEAD = """\
 # Command line
@@ -166,6 +170,7 @@ def pages() -> dict[str, str]:
         "crash-points.md": CRASH_POINTS_HEAD + "".join(rows),
         "reference/index.md": INDEX_HEAD + "".join(_group(title, modules) for title, modules in GROUPS.items()),
         "reference/command-line.md": _command_line(),
+        "reference/settings.md": run_path(str(HERE / "settings.py"))["page"](),
         **{f"reference/{module}.md": page for module, page in _references()},
     }
 

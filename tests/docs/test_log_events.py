@@ -1,4 +1,4 @@
-"""Log events: each has a constant message, and `docs/operations.md` lists it with its level and its fields."""
+"""Log events: each has a constant message, and `docs/reference/log-events.md` lists it with its level and its fields."""
 
 import ast
 import re
@@ -121,9 +121,8 @@ def logged() -> list[Event]:
 
 def described() -> list[Event]:
     """Read the table of the page; an event with several levels has none here."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = page.partition("\n### Log events\n")[2].partition("\n#")[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    page = (ROOT / "docs" / "reference" / "log-events.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
     found = []
     for message, levels, fields, _ in rows:
         named = [level.strip() for level in levels.split(",")]

@@ -2,19 +2,22 @@
 
 import ast
 import importlib
+import inspect
 import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from onceonly import Endpoint, Field, Header, Off
 from tests import ROOT
 
 DOCS = ROOT / "docs"
 GENERATE = runpy.run_path(str(DOCS / "generate.py"))
 PUBLIC: dict[str, str] = GENERATE["PUBLIC"]
+LISTS = ("command-line", "log-events", "settings")
 READ_BY_USERS = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
@@ -27,8 +30,8 @@ FENCE = re.compile(r"^```(?:python|py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_no_page_is_left_over() -> None:
-    """Each page belongs to a public module, or is the one of the command line."""
-    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", "command-line", *PUBLIC}
+    """Each page belongs to a public module, or is one of the lists."""
+    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", *LISTS, *PUBLIC}
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -215,3 +218,36 @@ def test_every_variable_that_the_code_reads_is_on_the_page_of_the_command_line()
     assert {"ONCEONLY_DASHBOARD_USERS", "AZURE_COSMOS_KEY"} <= read
     assert read - {"PYTHONSAFEPATH"} == GENERATE["VARIABLES"].keys()
     assert all(f"`{name}`" in page for name in GENERATE["VARIABLES"])
+
+
+SETTINGS: dict[str, Any] = runpy.run_path(str(DOCS / "settings.py"))
+
+
+@pytest.mark.parametrize("owner", SETTINGS["SETTINGS"], ids=lambda owner: str(owner.__name__))
+def test_every_setting_has_a_row_with_its_default_and_meaning(owner: type) -> None:
+    """In the order of the arguments, and no other row."""
+    page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {owner.__name__}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")]
+    assert {name.strip("`"): default for name, default, _ in rows} == SETTINGS["defaults"](owner)
+    assert [name.strip("`") for name, _, _ in rows] == list(SETTINGS["SETTINGS"][owner][1])
+    assert all(meaning.endswith(".") for _, _, meaning in rows)
+
+
+def test_every_class_of_settings_is_on_the_page() -> None:
+    """Those that an argument of `Endpoint` takes, by its annotation or its default."""
+    arguments = inspect.signature(Endpoint).parameters.values()
+    classes = {kind for each in arguments for kind in (type(each.default), *parts(each.annotation))}
+    own = {kind for kind in classes if inspect.isclass(kind) and kind.__module__.startswith("onceonly.")}
+    without_arguments = {Off}
+    identities = {Header, Field}
+    assert own - without_arguments - identities == SETTINGS["SETTINGS"].keys() - {Endpoint}
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    """Give the classes in an annotation, without those of a function's arguments."""
+    inner = [each for each in get_args(annotation) if not isinstance(each, list)]
+    if not inner:
+        yield annotation
+    for each in inner:
+        yield from parts(each)
