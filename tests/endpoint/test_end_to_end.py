@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from sqlalchemy import String, func, select, text
+from sqlalchemy import Connection, String, event, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -333,7 +333,22 @@ def ask_slowly_sync(order: PlaceOrder, session: Session) -> None:
     session.execute(SLOW)
 
 
-@pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync])
+def _ask_until_refused(_mapper: object, connection: Connection, _line: Line) -> None:
+    while True:
+        connection.execute(text("SELECT 1"))
+
+
+def write_slowly_sync(order: PlaceOrder, session: Session) -> None:
+    """Be in a flush when the time is over: the row is inserted, and the flush goes on."""
+    event.listen(Line, "after_insert", _ask_until_refused)
+    try:
+        session.add(Line(endpoint="shop", what=order.order_id))
+        session.flush()
+    finally:
+        event.remove(Line, "after_insert", _ask_until_refused)
+
+
+@pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync, write_slowly_sync])
 async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alone(
     databases: TwoDatabases, handler: Any
 ) -> None:

@@ -61,6 +61,7 @@ class SqlResources:
         self._is_sure = True  # it has just begun
         self._got: dict[type, object] = {}
         self._thread: SyncThread | None = None
+        self._is_expired = False
         self._used: tuple[Connection | None, Session | None] = (None, None)
         transaction.closing = self._close
 
@@ -112,6 +113,7 @@ class SqlResources:
 
     def _refuse_uses(self, error: HandlerExpired) -> None:
         """Refuse the thread, whose time is over, what it has of the unit. Its SQL is refused where it would be awaited."""
+        self._is_expired = True
         session = None if self._session is None else self._session.sync_session
         self._used = (self._transaction.connection.sync_connection, session)
         refuse_uses(*self._used, error)
@@ -124,7 +126,7 @@ class SqlResources:
         """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
         if not self._is_sure:
             self.check()
-        self._is_sure = False
+        self._is_sure = self._is_expired = False
         if not self._isolated:
             return None
         self._mark = self._entities.mark()
@@ -221,6 +223,11 @@ class SqlResources:
         """Undo one handler's work, in the database and in the session; when that fails nothing of the unit is committed."""
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
         if self._transaction.state in (State.ENDED, State.LOST):
+            return
+        if self._is_expired and not savepoint.is_active:
+            # 1 a flush in the thread inserts rows, 2 the time is over, 3 the flush fails and rolls back to the savepoint,
+            # 4 that statement is refused like all others of the thread, but SQLAlchemy regards the savepoint as rolled back.
+            # The rows are still there, so nothing of the unit may be committed. Its other messages run again.
             return
         try:
             await self._opened().run_sync(lambda _: savepoint.rollback())
