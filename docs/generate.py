@@ -158,7 +158,7 @@ VARIABLES = {
     "AZURE_COSMOS_KEY": "Key of an Azure Cosmos DB account, instead of the password in the URL.",
     "AZURE_STORAGE_CONNECTION_STRING": "Connection string of an Azure storage account.",
 }
-"""Variables that are read and are no option's. A test compares them with those that the code reads."""
+"""Variables that are read and do not belong to an option. A test compares them with those that the code reads."""
 MARKS = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 
 

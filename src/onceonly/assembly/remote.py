@@ -1,4 +1,4 @@
-"""What endpoints have executed at each other: the peers that one may ask, and what it keeps of what it is asked."""
+"""What endpoints have executed at each other: its peers, and the store of the requests that it receives."""
 
 import logging
 from contextlib import AsyncExitStack
@@ -47,7 +47,7 @@ async def open_peers(
 
 
 async def open_remote_requests(stack: AsyncExitStack, settings: Settings, environment: Environment) -> RemoteRequests:
-    """Open what an endpoint keeps of what it is asked, in its store. Raises SetupError where that has no place for it."""
+    """Open the requests that an endpoint receives, in its store. Raises SetupError where that has no place for it."""
     store = settings.places.store
     if store.in_process and settings.plan.history is not None and not settings.makes_things:
         from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named

@@ -96,7 +96,7 @@ async def _until_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, ro
 
 
 async def _together(opened: Sequence[tuple[DrainedQueue, Transport]]) -> Depth | None:
-    """Add the depths up; None while one cannot be told."""
+    """Add the depths up. None if one is not known."""
     try:
         depths = [await transport.depth(queue.settings.name, queue.events) for queue, transport in opened]
     except RetryableError:

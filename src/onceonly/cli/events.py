@@ -39,7 +39,7 @@ _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
     """Give the JSON objects of a file, one for each line, or the elements when the file is one array or one document.
 
-    Reads line by line, unless the file is a single document over many lines. Raises BadItem at the first that is no JSON.
+    Reads line by line, unless the file is a single document over many lines. Raises BadItem at the first that is not JSON.
     """
     numbered = ((number, line.strip()) for number, line in enumerate(lines, 1))
     filled = ((number, line) for number, line in numbered if line)

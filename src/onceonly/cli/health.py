@@ -20,9 +20,9 @@ from onceonly.runtime.observe.health_state import read_health
 from onceonly.runtime.observe.http import HealthReply, Pages, serving
 
 Pulses: TypeAlias = Callable[[], Sequence[Pulse]]
-"""Tells of each process whether it runs."""
+"""Returns for each process whether it runs."""
 VitalsOf: TypeAlias = Callable[[int], Sequence[EndpointHealth]]
-"""Tells how a process, by its number, finds its endpoints."""
+"""Returns how a process, by its number, finds its endpoints."""
 
 _log = EventLogger(logging.getLogger("onceonly"))
 

@@ -44,7 +44,7 @@ def pasteable(text: str, arguments: Sequence[str]) -> str:
 
 
 def _chosen(names: Sequence[str], text: str) -> str:
-    """Choose the one of several endpoints that a text is about; the first when that cannot be told."""
+    """Choose the one of several endpoints that a text is about; the first if that is not known."""
     for name in names if len(names) > 1 else ():
         with suppress(SetupError):
             endpoint = load(name)
@@ -72,7 +72,7 @@ def _given(option: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _urls(arguments: Sequence[str]) -> Iterator[str]:
-    """Give the URLs that are no options' values."""
+    """Return the URLs that are not values of options."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         if "://" in argument and not argument.startswith("-") and before not in _OPTIONS["schema"]:
             yield _harmless(argument)

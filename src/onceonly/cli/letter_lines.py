@@ -63,7 +63,7 @@ async def read_lines(
 ) -> None:
     """Add the letters that are not there yet, in their order; `tally` is kept up to date, also when this raises.
 
-    Raises BadItem at the first line that is no letter, when all before it are added; CommitFailed, OutcomeUnknown.
+    Raises BadItem at the first line that is not a dead letter, after all before it are added; CommitFailed, OutcomeUnknown.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():

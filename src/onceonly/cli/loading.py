@@ -52,7 +52,7 @@ def _import(name: str) -> object:
 
 
 def _place(error: BaseException) -> str:
-    """Name the line of the user's file that raised; empty when it cannot be told."""
+    """Name the line of the user's file that raised; empty if it is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its own text names the line
     trace, place = error.__traceback__, ""

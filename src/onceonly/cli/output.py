@@ -35,7 +35,7 @@ def notices() -> "Console":
 
 
 def say(text: str) -> None:
-    """Tell something that is no answer, in one line."""
+    """Print one line that is not an answer."""
     from rich.text import Text  # noqa: PLC0415 - see above
 
     notices().print(Text(escape(text)), soft_wrap=True)

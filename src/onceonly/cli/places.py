@@ -17,7 +17,7 @@ class UrlOverrides(NamedTuple):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The options that say so."""
+        """The options that name it."""
         given = (("--store", self.store), ("--transport", self.transport))
         return tuple(part for option, url in given if url for part in (option, url))
 

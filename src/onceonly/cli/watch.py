@@ -59,7 +59,7 @@ async def watch_as_json(look: Look[_Looked], every: float, *, looks: int | None 
 async def watch_on_screen(
     look: Look[_Looked], draw: Callable[[_Looked], list[RenderableType]], every: float, *, looks: int | None = None
 ) -> None:
-    """Draw what each look gives; one that fails is told below what was seen last. As `watch_as_json`."""
+    """Draw what each look gives; an error is shown below the last result. As `watch_as_json`."""
     last: list[RenderableType] = []
     with WatchScreen() as screen:
         async for seen in _looking(look, every, looks):

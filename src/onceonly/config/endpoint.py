@@ -59,7 +59,7 @@ class Settings:
     `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
     seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
-    `max_hops` is the longest chain of handlers that each send the next message; None is no limit. `carry_headers` are the names
+    `max_hops` is the longest chain of handlers that each send the next message; None: no limit. `carry_headers` are the names
     of headers that handlers pass on from their message to what they send.
     `control` is how transactions are finished on a store that cannot be searched.
     `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what

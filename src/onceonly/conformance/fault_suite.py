@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 
 class FaultySubject(TransportSubject, Protocol):
-    """A transport under test whose broker fails when a rule says so."""
+    """A transport under test whose broker fails where a rule applies."""
 
     async def breaking(self, request: int, *, arrives: bool) -> tuple[Transport, Callable[[], bool]]:
         """Open the endpoint's transport. Its connection breaks with this request to the broker, counted from 1.

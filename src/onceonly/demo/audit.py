@@ -122,7 +122,7 @@ def differences(expected: Mapping[str, int], counted: Mapping[str, int]) -> dict
 
 
 def _missing(flights: Sequence[Flight], remains: RunRemains) -> int:
-    """Count the announced receipts that are not there, and the flights whose wanted receipt nobody announced."""
+    """Count the announced receipts that are not there, and the flights whose receipt was not announced."""
     announced = {(message.identity[1], message.said.receipt) for message in remains.sunk if message.said.receipt}
     unsaid = {flight.announced_as for flight in flights if flight.body.receipt} - {id_ for id_, _ in announced}
     return len({name for _, name in announced} - set(remains.blobs)) + len(unsaid)

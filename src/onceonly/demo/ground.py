@@ -1,4 +1,4 @@
-"""The store of a run, seen past the library: what the endpoints wrote, and what deduplication left beside it."""
+"""The store of a run, seen past the library: what the endpoints wrote, and what deduplication left next to it."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -146,7 +146,7 @@ async def open_dedup(stack: AsyncExitStack, place: DemoUrls) -> Documents | None
 
 
 async def open_emptied(stack: AsyncExitStack, url: str, *, is_shared: bool = False) -> Documents:
-    """Open a place for documents, emptied at the end of `stack`. Raises SetupError where somebody else's may be."""
+    """Open a place for documents, emptied at the end of `stack`. Raises SetupError where other data may be."""
     documents = await stack.enter_async_context(open_documents(url, clock=LIVE.clock))
     if not has_prefix(url) and not is_shared and await documents.keys("", limit=1):
         raise SetupError(f"{shown(url)} is not empty, and the demo empties it: give it a place of its own")

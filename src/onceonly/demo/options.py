@@ -1,4 +1,4 @@
-"""What a run of the demo may be told."""
+"""The options of a run of the demo."""
 
 from enum import StrEnum
 
@@ -32,5 +32,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deduplicates(self) -> bool:
-        """Tell whether this is no control run."""
+        """Return whether this is not a control run."""
         return self.deduplication is not Deduplication.OFF

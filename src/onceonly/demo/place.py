@@ -27,12 +27,12 @@ class DemoUrls(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def works_on_entities(self) -> bool:
-        """Tell whether the store has no tables, so that handlers work on entities."""
+        """Return whether the store has no tables, so that handlers work on entities."""
         return read_url(self.store).keeps_documents
 
     @property
     def setting(self) -> History | DedupStore | Tokens | Off:
-        """Give what the endpoints are told about deduplication."""
+        """Return the endpoints' setting of deduplication."""
         match self.deduplication:
             case Deduplication.HISTORY:
                 return History()
@@ -66,7 +66,7 @@ def place_of(options: Options, folder: Path) -> DemoUrls:
 
 
 def has_prefix(url: str) -> bool:
-    """Tell whether what a run keeps there lies behind its own prefix; a place that has none must be the run's alone."""
+    """Return whether the data of a run has a prefix of its own. Otherwise only this run may use the place."""
     system = read_url(url).system
     return not system.keeps_documents or system.parts != ""
 

@@ -130,7 +130,7 @@ class Killer:
 
 
 async def _until_done(stage: DemoSession, killer: Killer, counters: SharedCounters, show: Callable[[ViewState], None]) -> None:
-    """Return when every queue is empty, or nothing has happened for long: the audit says what is missing then."""
+    """Return when every queue is empty, or nothing has happened for long. Then the audit reports what is missing."""
     seen, end = (0, 0), time.monotonic() + QUIET_SECONDS
     while time.monotonic() < end:
         try:

@@ -52,7 +52,7 @@ class DemoResources(Struct, frozen=True, kw_only=True):
 
 
 class DemoSession:
-    """One run's queues and places, seen from the parent process, which nobody kills."""
+    """One run's queues and places, seen from the parent process, which is not killed."""
 
     def __init__(self, place: DemoUrls, scenery: DemoResources) -> None:
         """Stand on what `staged` opened."""
@@ -75,7 +75,7 @@ class DemoSession:
                 raise RuntimeError("the queue did not take every message")
 
     async def drain_sink(self) -> None:
-        """Take what came on the wire and remember all of it: the sink is no endpoint and knows no duplicates."""
+        """Take what came on the wire and remember all of it: the sink is not an endpoint and does not deduplicate."""
         while deliveries := await self._sink.receive(CHUNK, 0):
             self.sunk += [_sunk(delivery) for delivery in deliveries]
             await self._sink.ack(deliveries)
@@ -85,7 +85,7 @@ class DemoSession:
         return {name: await self._sink.depth(name) for name in (LEDGER, LOYALTY, SINK)}
 
     async def remains(self) -> RunRemains:
-        """Sweep, then collect what the run left; connections that a server ended while nobody used them show only now."""
+        """Sweep, then collect what the run left; unused connections that a server ended fail only now."""
         for _ in range(LOOKS - 1):
             with suppress(RetryableError):
                 return await self._remains()

@@ -27,10 +27,10 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """A live picture of the run; quiet when standard error is no terminal."""
+    """A live picture of the run; quiet when standard error is not a terminal."""
 
     def __init__(self, console: Console, options: Options, *, deliveries: int) -> None:
-        """Say what is run, and in how many deliveries the flights are sent."""
+        """Print the run's settings, and in how many deliveries the flights are sent."""
         self._kills = options.kills
         flights = options.flights
         self._bars = Progress(
@@ -61,7 +61,7 @@ class View:
 
 
 def miles_table(expected: Mapping[str, int], counted: Mapping[str, Mapping[str, int]]) -> Table:
-    """Set each airline's miles beside the sum straight from the file."""
+    """Compare each airline's miles with the sum from the file."""
     table = Table(title="Miles by airline", title_justify="left")
     table.add_column("airline")
     for name in ("from the file", LEDGER, LOYALTY):

@@ -19,7 +19,7 @@ Before = Callable[[Sequence[Change]], Awaitable[None]]
 
 Said = TypeVar("Said")
 Read = Callable[[str, Document], Said | None]
-"""What a document says; None when it is not one of those wanted. Raises SchemaTooNew when that cannot be told."""
+"""The content of a document. None if it is not wanted. Raises SchemaTooNew if it cannot be read."""
 
 TRIES = 20
 """How often a document is written at most while other workers keep changing it."""

@@ -45,10 +45,10 @@ class EntityPlan(NamedTuple):
     rule: KeyRule
     field: ClassField | None
     is_optional: bool
-    """Whether the handler is told, by None, that there is none yet."""
+    """Whether the handler receives None while there is none yet."""
 
     def place(self, message: Message) -> Message | Unreadable:
-        """Give the message with its unit, and its body next to it, or say why there is no telling."""
+        """Give the message with its unit, and its body next to it, or the reason why there is none."""
         try:
             body = self.body.decode(message.body)
             unit = unit_of(self.name, self.key_of(body))
@@ -130,7 +130,7 @@ class EntityWork(NamedTuple):
             self.entities.write(self.unit, state)
 
     def _state(self, left: object) -> bytes | None:
-        """Give the state to keep, None for what it is."""
+        """Return the state to store. None: unchanged."""
         if type(left) is self.plan.kind:
             return self.plan.encoded(left)
         if left is not None:

@@ -47,7 +47,7 @@ def _trace(function: Function, error: BaseException) -> str:
 
 
 def text(error: BaseException) -> str:
-    """Give an exception's text; one that cannot even say that must not end the worker."""
+    """Give an exception's text; an exception that has none must not end the worker."""
     try:
         return str(error)
     except Exception as broken:  # noqa: BLE001 - a user's own `__str__`

@@ -78,7 +78,7 @@ class Origin(NamedTuple):
 
 
 class MessageBuilder:
-    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued.
+    """Makes messages on behalf of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued.
 
     `carry_headers` are the names, in lower case, of the headers that handlers pass on. `by_token` means that copies are
     recognized by their token. `transport` is where messages go, as it may be shown. `orders_keys` is that of its `Traits`.

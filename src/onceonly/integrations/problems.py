@@ -1,4 +1,4 @@
-"""What a client is told when its request is refused: problem details (RFC 9457), with a word in `code` for programs."""
+"""The response to a client whose request is refused: problem details (RFC 9457), with a word in `code` for programs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -45,7 +45,7 @@ class RequestProblem(Exception):
     """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon."""
 
     def __init__(self, code: str, detail: str, *, retry: bool = False) -> None:
-        """Keep what the client is told. The status follows from the code."""
+        """Keep the text for the client. The status follows from the code."""
         super().__init__(detail)
         self.status, self.code, self.detail, self.retry = STATUSES[code], code, detail, retry
 

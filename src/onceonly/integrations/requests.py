@@ -63,7 +63,7 @@ class RequestTerms:
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
     `principal` is the caller: the same key from another caller is refused. `scope` gives each client keys of its own: the same
-    key in another scope is another key; None is no scope. A body may have `max_body` bytes. A request whose
+    key in another scope is another key; None: no scope. A body may have `max_body` bytes. A request whose
     key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its transaction's beginning, or
     not at all; the endpoint's own unless given. Raises TransactionMisused for times that no transaction may have.
     """
@@ -205,7 +205,7 @@ class RequestAttempt:
         return RequestProblem("unknown", f"the outcome is unknown: repeat it with the same {NAME}", retry=True)
 
     def _refused(self, error: CommitRefused) -> RequestProblem:
-        """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
+        """Report changes that the database rejected. A retry cannot help."""
         cause = error.__cause__ or error  # no line of the application is in its traceback: it had returned
         told = "".join(traceback.format_exception_only(cause))
         _log.error("request commit refused", extra=self._told(error) | {"traceback": told})

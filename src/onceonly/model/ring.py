@@ -22,7 +22,7 @@ ANYWAY = "onceonlyanyway"
 It changes where a message is claimed only when its store would refuse it.
 """
 TIME_BUCKETS = 12
-"""Into how many time buckets (slices) a retention is divided: the only constant that says so."""
+"""Into how many time buckets (slices) a retention is divided: the only constant for it."""
 BUCKETS = TIME_BUCKETS + 4
 """The buckets of the retention in full, one that is under way, one for clocks that differ, and two to spare."""
 

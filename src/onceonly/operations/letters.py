@@ -48,7 +48,7 @@ class RetryTally(Struct):
 
 
 async def nobody_knows() -> BucketClock | None:
-    """Tell that it is not known how the store of the letters' endpoint cuts time."""
+    """Report that the time buckets of the letters' endpoint are not known."""
     return None
 
 

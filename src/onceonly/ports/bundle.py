@@ -64,7 +64,7 @@ class FinishingPorts(Protocol):
 
     @property
     def admission(self) -> Admission:
-        """What is told of dispatched records."""
+        """Receives dispatched records."""
 
     @property
     def effects(self) -> Effects:

@@ -175,7 +175,7 @@ class Database:
         return found
 
     def is_refused(self, error: OnceOnlyError) -> bool:
-        """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
+        """Return whether a retry cannot help after a translated error: the user may not do it, or the statement cannot work."""
         cause = error.__cause__
         return isinstance(cause, DBAPIError) and self.dialect.classify(cause) in {
             DatabaseFailure.FORBIDDEN,
@@ -183,7 +183,7 @@ class Database:
         }
 
     def is_locked(self, error: OnceOnlyError) -> bool:
-        """Tell of a translated error whether another transaction was in the way."""
+        """Return whether a translated error means that another transaction was in the way."""
         cause = error.__cause__
         return isinstance(cause, TurnNotHad) or (
             isinstance(cause, DBAPIError) and self.dialect.classify(cause) in {DatabaseFailure.LOCKED, DatabaseFailure.HELD}

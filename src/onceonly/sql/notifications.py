@@ -22,7 +22,7 @@ __all__ = ["Listening", "Notifications", "NotifyingDialect"]
 FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.5
 """Seconds between two notifications of one process for one name: the interval grows while the name is told all the time.
 
-A receiver that is told all the time does not sleep: it has been busy just before, and looks on its own after 5 to 100 ms.
+A receiver with many notifications does not sleep: it has been busy just before, and looks on its own after 5 to 100 ms.
 """
 GROWTH = 4
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0

@@ -165,7 +165,7 @@ def translated(what: str, definite: DefiniteError) -> Iterator[None]:
 
 @contextmanager
 def told_at_start(what: str, missing: Mapping[str, str], definite: DefiniteError) -> Iterator[None]:
-    """Turn errors at start into SetupError where a person must act; `missing` tells what to do about some of them, by name."""
+    """Turn errors at start into SetupError where a person must act; `missing` has advice for some of them, by name."""
     try:
         yield
     except ClientError as error:

@@ -21,7 +21,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, Ou
 LARGEST = 64 * 1024 * 1024
 """Bytes of a blob. One request could hold more, but it is in memory, and has to be through before a time-out."""
 LONGEST = DOCUMENT_LIMITS["Azure Blob"].key
-"""Letters in the name of a blob."""
+"""Limit for the characters of a blob's name."""
 _CONTAINER = re.compile(r"[a-z0-9](-?[a-z0-9]){2,62}")
 _FOLDER = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")
 _REFUSED = {"BlobAlreadyExists", "ConditionNotMet", "BlobNotFound"}

@@ -21,7 +21,7 @@ PREFIX = "cloudEvents_"
 OWN = "onceonly-"
 """How the message id of a message begins that this library has sent."""
 MORE = "onceonly-headers"
-"""The property with the headers for which there are no properties: a list of pairs, in JSON."""
+"""The property with the headers that have no property of their own: a list of pairs, in JSON."""
 MOST_PROPERTY_BYTES = 32_000
 MOST_HEADER_BYTES = HEADER_BYTES - 2_000
 MOST_CONTENT_TYPE = 200

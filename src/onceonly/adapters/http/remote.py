@@ -176,7 +176,7 @@ async def _read(answer: httpx.Response) -> bytes:
 
 
 def _own_headers(peer: Peer) -> Mapping[str, str]:
-    """Give what the user wants sent. Raises OutcomeUnknown when that cannot be told now."""
+    """Return the headers that the user wants sent. Raises OutcomeUnknown if they are not known now."""
     try:
         headers = peer.current_headers()
     except Exception as error:

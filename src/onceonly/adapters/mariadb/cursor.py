@@ -1,6 +1,6 @@
 """The cursor of this library's own connections: a statement whose task is cancelled is interrupted, and its answer read.
 
-asyncmy would close the connection: the unit would be lost with it, and the server would wait on for a lock that nobody wants
+asyncmy would close the connection: the unit would be lost with it, and the server would wait on for an unused lock
 any more, holding others.
 """
 

@@ -230,7 +230,7 @@ class MariaDB(Dialect):
         """Say INSERT IGNORE ... RETURNING, which returns what it inserted and not what it found.
 
         IGNORE would also cut what is too long, so that is looked at before. ON DUPLICATE KEY UPDATE returns both, and it locks
-        rows that were there exclusively. The server has a warning for each duplicate, which a cursor is told to leave there.
+        rows that were there exclusively. The server has a warning for each duplicate, which the cursor does not fetch.
         """
         if not rows:
             return []

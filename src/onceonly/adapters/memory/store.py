@@ -26,7 +26,7 @@ from onceonly.ports.store import BeginResult, Resources, SyncThread
 
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
-"""Who was handled, and the fingerprint of the body."""
+"""Handled messages, and the fingerprints of their bodies."""
 
 
 class OpenUnit(Struct, frozen=True):

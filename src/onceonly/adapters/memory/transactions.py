@@ -127,7 +127,7 @@ class MemoryTransaction:
         self._since = transactions.clock.now()
 
     async def load(self, unit: str) -> None:
-        """Load nothing: here are no entities. Raises SetupError."""
+        """Raise SetupError: this store has no entities."""
         raise SetupError(f"cannot store {unit!r}: this endpoint has no handler with entity=, and its memory store needs one")
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:

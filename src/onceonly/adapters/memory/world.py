@@ -16,7 +16,7 @@ Step = tuple[Any, Hashable]
 
 
 class WorldPart(NamedTuple):
-    """One part of the world: its name, and what it is before anything happened."""
+    """One part of the world: its name, and its initial value."""
 
     name: str
     empty: Hashable

@@ -63,7 +63,7 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
         """Finish each new connection of an engine of this library's own."""
 
     looks: tuple[Look, ...]
-    """What is to be told of statements that did not fail."""
+    """Called after each statement that did not fail."""
     savepoints: Execute | None
     """How to execute statements about savepoints faster than SQLAlchemy does; None if SQLAlchemy has to do it."""
 

@@ -16,7 +16,7 @@ TICK_MS = 1000
 LONGEST = 80
 """Characters of a written name: an exchange's name may have 127 bytes."""
 LONGEST_OWNER = 60
-"""Characters of the words in the name of a level."""
+"""Limit for the characters of an owner in the level's name."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _WITH_DOTS = _PLAIN | {"."}
 _ESCAPED = re.compile(r"(?::[0-9a-f]{2})+")

@@ -2,7 +2,7 @@
 
 The driver spends several awaits, a queue and a task on each delivery, a third of a worker's time. Its connection takes a
 factory of streams, so the reader it gets here is asyncio's own that keeps back the frames of deliveries, for channels whose
-deliveries somebody takes. All other frames, and what is not a delivery as AMQP has it, go to the driver as they came.
+deliveries a receiver takes. All other frames, and what is not a delivery as AMQP has it, go to the driver as they came.
 Properties that cannot be decoded are part of a delivery: the driver would end the connection over them.
 """
 

@@ -186,7 +186,7 @@ def _retry_until(watched: WatchedEndpoint, letter: DeadLetter) -> int:
 
 
 async def letter(ask: Ask) -> Page:
-    """Show one letter: what it is, what the store knows about its message, its attempts, and its content."""
+    """Show one dead letter: its fields, what the store knows about its message, its attempts, and its content."""
     watched, found, known = await _find(ask)
     view = redacted(found, ask.dashboard.redact)
     trail = await _trail(ask, watched, found)

@@ -47,14 +47,14 @@ _PARTS = {
 }
 _STOPS_NOTHING = frozenset({"janitor", "dead letters", "blobs or other services"})  # of those, only what needs them waits
 PART_OF = {point: part for part, points in _PARTS.items() for point in points}
-"""Which calls tell of what."""
+"""Which calls show the state of which system."""
 _SEARCHES = frozenset({Point.TAKE, Point.FIND, Point.UNDISPATCHED})
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 
 
 class CallEndListener(Protocol):
-    """What is told how each call ended, such as `Logs`."""
+    """Receives how each call ended, such as `Logs`."""
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take it in."""

@@ -65,7 +65,7 @@ class Point(StrEnum):
 
 
 class PortCall(Struct):
-    """One port call: what it is, whose, and about which items (messages, records, sends, deliveries, letters).
+    """One port call: its name, whose it is, and about which items (messages, records, sends, deliveries, letters).
 
     `result` is what the call returned, there once it has returned. `port` is the object that is called. `by_relay` is true for
     what a relay sends.

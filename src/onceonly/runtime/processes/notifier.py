@@ -42,7 +42,7 @@ class Notifier:
 
     @contextmanager
     def listen(self, hear: NotifierListener) -> Iterator[None]:
-        """Let `hear` be called in this event loop, with what is told."""
+        """Have `hear` called in this event loop with each notification."""
         entry = (asyncio.get_running_loop(), hear)
         self._listening.append(entry)
         try:

@@ -170,11 +170,11 @@ class Supervisor:
         return {child.index: child.pid for child in self._children if child.process is not None and not child.ended.is_set()}
 
     def pulses(self) -> tuple[Pulse, ...]:
-        """Tell of each place whether a process fills it, and since when its event loop has not turned."""
+        """Return for each place whether a process fills it, and since when its event loop has not turned."""
         return tuple(child.pulse() for child in self._children)
 
     def kill(self, index: int) -> bool:
-        """Kill one child with SIGKILL; it is replaced at once. Tells whether there was one that was not killed before."""
+        """Kill one child with SIGKILL; it is replaced at once. Returns whether there was one that was not killed before."""
         child = self._children[index]
         if child.on_purpose or not child.signal(signal.SIGKILL):
             return False

@@ -106,7 +106,7 @@ class Relay:
             await (self._turn() if self._told else self._later.settle())
 
     async def _turn(self) -> float:
-        """Relay what was told, or one page of what waits for too long, by turns; gives how long to rest."""
+        """Relay the notified records, or one page of those that are due, by turns. Returns how long to rest."""
         told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
         self._was_told = bool(told)
         try:

@@ -1,4 +1,4 @@
-"""The store, what it is asked by other services, its register and tokens, the dead letters and documents in a SQL database."""
+"""The store, requests of other services, its register and tokens, the dead letters and documents in a SQL database."""
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.sql.store.actions import SqlActionLog

@@ -1,7 +1,7 @@
 """Claiming: each message where its claim belongs, in the bucket for its instant or among those that have none.
 
 A bucket's label is offered with its claims, as the first key. Only a bucket that has it already holds the slice it stands for.
-Nobody takes it away before this unit ends. A bucket without it took the label: then nothing of the unit may be committed.
+It is not deleted before this unit ends. A bucket without it took the label: then nothing of the unit may be committed.
 
 The instant is in the message's id. Older versions read it from a header and claimed in the bucket for that instant. So a
 message whose id contains no instant is claimed without one, and where it has such a header in that bucket as well.
