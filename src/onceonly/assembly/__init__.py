@@ -104,7 +104,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` means that some handlers
+    `make_handlers` receives the transport and the place for blobs, if there is one; `entities` means that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
     only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its handlers, in
     seconds, where one has a longer one than the endpoint. `at_once` is how many batches it handles at once, if not as many as

@@ -125,7 +125,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
 
 
 async def look_at_ring(database: Database) -> BucketClock | None:
-    """Return how time is cut in a database. None if that is not decided or there are no tables.
+    """Return how time is cut in a database. None if that is not decided or the tables are missing.
 
     Raises SchemaMissing for those of an older version, SchemaTooNew.
     """

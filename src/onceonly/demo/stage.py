@@ -117,7 +117,7 @@ class DemoSession:
         )
 
     async def _sweep(self) -> None:
-        """Do now what the endpoints' sweepers would do when ten minutes have passed: nobody is at work any more."""
+        """Do now what the endpoints' sweepers would do when ten minutes have passed. No endpoint runs any more."""
         for ports in self._scenery.ports.values():
             tokens, artifacts = ports.maintenance.tokens, ports.maintenance.artifacts
             while tokens is not None and (swept := await sweep(tokens, FOR_EVER, CHUNK, ports)):

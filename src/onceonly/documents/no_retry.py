@@ -1,7 +1,7 @@
 """Keeping aiohttp from sending a write again.
 
 When a connection is closed before an answer came, aiohttp sends PUT and DELETE again on its own, below every retry setting of
-the libraries that use it, and there is no setting of its own. A write with a condition that was applied the first time then
+the libraries that use it, and without a setting of its own. A write with a condition that was applied the first time then
 answers "another version" to itself.
 """
 

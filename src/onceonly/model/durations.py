@@ -25,7 +25,7 @@ def in_words(duration: timedelta | float) -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a duration such as `7d`, `90min` or `1h 30m`; units are w, d, h, min or m, s. Raises ValueError, which says so."""
+    """Read a duration such as `7d`, `90min` or `1h 30m`; units are w, d, h, min or m, s. Raises ValueError with these units."""
     place, seconds = 0, 0.0
     while found := _PART.match(text, place):
         place, seconds = found.end(), seconds + float(found[1]) * _SECONDS[found[2]]

@@ -1,4 +1,4 @@
-"""A transaction: what it is opened with, what its block decides, and what is kept for a client that asks again."""
+"""A transaction: its options, the decision of its block, and the stored answer for a client that repeats its request."""
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ class TransactionAttempt(Struct, frozen=True, kw_only=True):
     """One attempt at a transaction of an endpoint.
 
     `attempt` is a fresh id, and the whole identity of this attempt. `key` is the client's, or empty; `fingerprint` are 16 bytes
-    that tell what was asked under it. The commit must come within `max_commit` milliseconds of the opening. Another attempt
+    that identify the request under it. The commit must come within `max_commit` milliseconds of the opening. Another attempt
     that has taken the key is waited for `wait` milliseconds, None for as long as any lock.
     """
 

@@ -136,7 +136,7 @@ class Maintenance(NamedTuple):
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
     In `letters` those of an earlier version are grouped. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
-    is no `leader`, several may be at it, which is harmless. `presence` has the processes that run the endpoint.
+    is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint.
     """
 
     after: float = 600.0

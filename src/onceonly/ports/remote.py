@@ -1,4 +1,4 @@
-"""Requests that are executed once: what a caller asks of other services, and where a service keeps what it is asked.
+"""Requests that are executed once: the requests to other services, and the store of the requests that a service receives.
 
 The wire between the two is HTTP (docs/http.md). Outcomes as in `ports.store`.
 """

@@ -96,7 +96,7 @@ class Ring(Protocol):
 
         It waits a tenth of a second for those who use the bucket (a second in MariaDB), and units that want to use it wait
         behind it. With `by_rows` it does not wait for those who only read, such as a backup, and leaves dead rows behind: for
-        a bucket that stays BUSY. Where there is no difference it makes none.
+        a bucket that stays BUSY. Some databases ignore it.
         """
 
     async def remove_expired(self, limit: int = 1000) -> int:

@@ -11,7 +11,7 @@ FILE_URI = "file:"
 
 
 class DatabaseIdentity(Struct, frozen=True):
-    """A database on a server, or in a file; what is only in memory is equal to nothing that can be told by a name."""
+    """A database on a server, or in a file; a database in memory is not equal to any other."""
 
     system: str
     host: str

@@ -8,7 +8,7 @@ What is released is not settled. When nothing of its session is in work, the ses
 left again, in the old order.
 
 The service counts no delivery of a session that was closed, and the connection of a dead process closes its sessions. So the
-count does not tell that a message was held by a process that died. The state of the session does: before messages are handed
+count does not show that a message was held by a process that died. The state of the session does: before messages are handed
 out, it is set to the highest of their sequence numbers, and it is cleared when the session is closed in order. Crash between
 the two: 1 state set, 2 process dies, 3 another accepts the session, 4 messages up to that number are suspects.
 """

@@ -6,7 +6,7 @@ from sqlalchemy import ARRAY, Connection, Table, Text, bindparam, func, select, 
 from sqlalchemy.exc import DBAPIError
 
 TABLE_LOCK_MS = 100
-"""Milliseconds for which a table that shall be emptied is waited for, and who wants to use it waits behind."""
+"""Milliseconds to wait for the lock of a table that is to be emptied. Units that need the table wait behind it."""
 LEAD_MINUTES = 30
 """Minutes after which another janitor may lead although this one is not done, or its host has vanished. It guards nothing."""
 _NOT_HAD = "55P03"

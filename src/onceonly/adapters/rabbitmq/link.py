@@ -275,7 +275,7 @@ async def translated(what: str, *, definite: bool = False, within: float = ANSWE
 
     They become SetupError for what a person must change; else OutcomeUnknown, or CommitFailed where `definite`, as when the
     time is over. `definite` means that nothing can have happened that matters. The driver reports a lost connection also by
-    cancelling whoever waits, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
+    cancelling the waiting task, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
     """
     try:
         async with asyncio.timeout(within):

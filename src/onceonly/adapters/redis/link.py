@@ -68,7 +68,7 @@ class Link:
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands on one connection, in order, not as one step. An error of a command is its result.
 
-        Raises CommitFailed if there is no connection, and the driver's errors if it is lost: any of the commands may have run.
+        Raises CommitFailed without a connection, and the driver's errors if it is lost: any of the commands may have run.
         """
         for _ in range(MOST_MOVES):
             await self.connect()

@@ -1,7 +1,7 @@
-"""The janitor: when to clean up, and who does. What is done is in `chores`; it decides nothing about a message.
+"""The janitor: when to clean up, and in which process. What is done is in `chores`; it decides nothing about a message.
 
 look      read the journal, which all processes share: is anything due?
-lead      become the one leader, or leave it to whoever is
+lead      become the one leader, or leave it to the leader
 do        the chores that are due, one after the other; one that fails keeps no other from being done
 note      write down what was done, how long it took, and what fails
 """
@@ -66,7 +66,7 @@ class MaintenanceLoop:
         await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
 
     async def clean_up(self) -> Journal | None:
-        """Do all chores now, due or not; gives the journal of it, None when another process is at it.
+        """Do all chores now, due or not; returns the journal of it, None if another process does them.
 
         Raises CommitFailed, OutcomeUnknown when it could not be written down.
         """

@@ -23,7 +23,7 @@ _ONE: Callable[..., Sequence[Any]] = lambda item, *_, **__: () if item is None e
 class ObservedCall(NamedTuple):
     """How one call of a port is observed.
 
-    `items` selects, from the call's arguments, what it is about. `when` is false for calls that do nothing. `opens` is the
+    `items` selects, from the call's arguments, its subject. `when` is false for calls that do nothing. `opens` is the
     table of what the call returns, where that is observed as well; it has `abandon()`.
     """
 

@@ -83,7 +83,7 @@ class EnlistedSession:
 
 
 def enlist(session: object, home: RecordStore, committed: Committed) -> EnlistedSession:
-    """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
+    """Write records through this session from now on, until its transaction ends; `committed` is called after its commit.
 
     Raises SetupError when this is not a session, or one whose tables no relay reads.
     """

@@ -193,7 +193,7 @@ class SqlStore:
         """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
 
         A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
-        message the store cannot tell what to wait for, and raises ConflictError.
+        message the store does not know what to wait for, and raises ConflictError.
         """
         if self._claim_mode is ClaimMode.NOTHING:
             return None  # nothing is claimed or recorded, so there is nothing to find or to wait for

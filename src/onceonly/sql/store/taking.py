@@ -1,6 +1,6 @@
 """How relays share the records that wait: each takes some, and the others pass over them for a while.
 
-A record is found by what it is: old, and not taken by a relay within the lease. Rows that another relay is taking at this
+A record is found by its state: old, and not taken by a relay within the lease. Rows that another relay is taking at this
 moment are skipped and not waited for, and the transaction ends before anything is sent: sends may take long, and an open
 transaction would keep the database from cleaning up. So a mark is all that is left. It is a courtesy: who ignores it sends
 the same ids again.
