@@ -104,7 +104,7 @@ class TokenAdmission:
             await self._tokens.activate(issued)
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Remove this attempt's tokens, which nobody can confirm any more."""
+        """Remove this attempt's tokens, which cannot be confirmed any more."""
         if issued := _issued(records):
             await self._tokens.discard(issued)
 

@@ -8,9 +8,9 @@
                 neither                not yet: a copy, with a longer delay, ack
     bury      neither at the last look: the tombstone, which no commit of this attempt survives; then ack
 
-The order is the promise. Announced after the commit, a crash between the two leaves a record that nobody ever finds. The
+The order is the promise. Announced after the commit, a crash between the two leaves a record that is never found. The
 record read first: it is not there yet, then it is committed, and the key that is read next speaks of a transaction whose
-messages nobody has sent. The tombstone is the attempt's and not the key's: the client may try again. It is inserted, never
+messages that are not sent. The tombstone is the attempt's and not the key's: the client may try again. It is inserted, never
 written over a record that came meanwhile; where that is not certain, the message comes again and looks again.
 """
 

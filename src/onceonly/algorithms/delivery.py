@@ -98,7 +98,7 @@ _NOTHING = BatchReport()
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """What became of some items: unit by unit, and those whose unit as a whole did not come about."""
+    """What became of some items: unit by unit, and those whose unit as a whole failed."""
 
     processed: tuple[UnitResult, ...] = ()
     conflicted: tuple[PendingMessage, ...] = ()
@@ -138,7 +138,7 @@ async def deliver(
     *,
     isolated: bool = False,
 ) -> BatchReport:
-    """Take a batch through. Returns when every delivery is settled or given back.
+    """Take a batch through. Returns when every delivery is settled or released.
 
     Its units have nothing to do with each other: `do` may do them side by side. `isolated` is for a batch in which a handler
     is likely to fail: it is undone alone, and the others run once. So is a batch with a message that failed before.
@@ -584,7 +584,7 @@ async def _retry_or_give_up(failed: Sequence[tuple[PendingMessage, Failure]], po
 
 
 async def _undecidable(undecidable: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
-    """Have those wait whose bucket can be rotated; the others are for a person, who may know whether they were handled."""
+    """Have those wait whose bucket can be rotated; the others are dead letters, for a person to decide."""
     waiting = [item for item, reason in undecidable if reason is Undecidable.SLOT_NOT_READY]
     later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=ROTATION_SECONDS)
     decided = [(item, _decide(item, later, ports)) for item in waiting]

@@ -6,7 +6,7 @@
     clean     cancel the row; no row any more: stop, its artifacts were published; else delete them
     sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
-So nobody has to know which attempt was the committed one: whoever cancels a row has proof that it never will be.
+So it does not matter which attempt was the committed one: cancelling a row proves that it never will be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class NoArtifacts:
         """Clean nothing."""
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
-        """Call nobody: calls that an earlier setting left wait for it to come back."""
+        """Call no service: calls that an earlier setting left wait for it to come back."""
         return dict.fromkeys((record.identity for record in records if record.requests), Answer.UNKNOWN)
 
     async def response(self, message: Message) -> Response | None:
@@ -92,7 +92,7 @@ class RegisteredEffects:
         return {row.identity: row.attempt for row in rows}
 
     async def create(self, records: Sequence[Record]) -> None:
-        """Make the artifacts one by one; until the commit nobody knows their names."""
+        """Make the artifacts one by one; until the commit their names are not known elsewhere."""
         for record in records:
             for artifact in record.artifacts:
                 if not artifact.name.startswith(f"{record.attempt}/"):

@@ -1,4 +1,4 @@
-"""Sorting a batch: what can be read, which deliveries are copies of one message, and who is in its unit. Pure."""
+"""Sorting a batch: what can be read, which deliveries are copies of one message, and which messages are in its unit. Pure."""
 
 from collections.abc import Sequence
 
@@ -26,12 +26,12 @@ class PendingMessage(Struct, frozen=True):
 
     @property
     def suspect(self) -> bool:
-        """Tell whether any of its deliveries came again although nobody released it."""
+        """Return whether any of its deliveries came again without a release."""
         return True in [delivery.suspect for delivery in self.deliveries]
 
     @property
     def alone(self) -> bool:
-        """Tell whether it must run in a unit of one: a process died while it held this message, perhaps because of it."""
+        """Return whether it must run in a unit of one: a process died while it held this message, perhaps because of it."""
         return True in [delivery.alone for delivery in self.deliveries]
 
     @property
@@ -72,7 +72,7 @@ class Intake(Struct, frozen=True):
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's.
 
-    Another body is given back, for the store to judge when it comes alone: this may be the one that was handled before, and
+    Another body is released, for the store to judge when it comes alone: this may be the one that was handled before, and
     its effects may still be pending.
     """
     copies: dict[Identity, list[Delivery]] = {}

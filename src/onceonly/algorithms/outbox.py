@@ -43,7 +43,7 @@ class UnitResult(Struct, frozen=True, kw_only=True):
     mismatched_elsewhere: tuple[Identity, ...] = ()
     """The same, as admission knows: an earlier attempt at this body may still be under way."""
     undecidable: tuple[UndecidableMessage, ...] = ()
-    """The store cannot tell whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
+    """The store does not know whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
     handled: frozenset[Identity] = frozenset()
     """Those whose handler ran in this very unit and was committed."""
 
@@ -117,7 +117,7 @@ async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], por
 async def drop(dropped: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
     """Settle messages that were not admitted and of which the unit had nothing: they are done elsewhere.
 
-    Whoever did them may have committed after this unit was loaded, and died before it forgot: then nobody else will.
+    Their process may have committed after this unit was loaded, and died before it forgot. Then no other process will.
     """
     await ports.effects.clean(dropped)
     await _forget_and_ack(dropped, deliveries, ports)

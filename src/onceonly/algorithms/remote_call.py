@@ -52,7 +52,7 @@ def forgetting(message: Message) -> tuple[RemoteRequest, ...]:
 
 
 async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
-    """Look again at a message whose response was not there: whoever handled it has deleted that; if nobody did, it is lost.
+    """Look again at a message whose response was not there: whoever handled it has deleted that; otherwise it is lost.
 
     Gives what to raise: ConflictError, uncounted, or HandlerFailed for the dead letters.
     """

@@ -32,7 +32,7 @@ async def keep(key: str, request: Request, requests: RemoteRequests, *, deadline
 
 
 async def execute(opening: TransactionAttempt, execution: Execution, requests: RemoteRequests, ports: Ports) -> bytes | None:
-    """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
+    """Do what a POST asks for; gives the response, whose messages are dispatched, or None if the request does not exist.
 
     Raises what the execution raises, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: the caller is to ask again.
     """
@@ -73,7 +73,7 @@ async def bury(key: str, requests: RemoteRequests, *, until: int) -> None:
 
 
 async def _dispatch(records: Sequence[Record], ports: FinishingPorts) -> None:
-    """Dispatch what was committed with a response, before anybody gets it: nobody asks again then.
+    """Dispatch what was committed with a response, before it is returned: no caller asks again then.
 
     Raises CommitFailed, OutcomeUnknown.
     """

@@ -19,7 +19,7 @@ Left = TypeVar("Left")
 async def sweep_each(
     page: Callable[[int], Awaitable[Sequence[Left]]], sweep_one: Callable[[Left], Awaitable[bool]], limit: int
 ) -> int:
-    """Sweep what a page lists, each by itself; gives how many that were. `sweep_one` tells whether one was its to sweep.
+    """Sweep what a page lists, one by one; returns how many that were. `sweep_one` returns whether it swept.
 
     It looks at `limit` of them, and at more when none of those could be swept: what stands in the way of some must not stand
     before all others. Raises CommitFailed, OutcomeUnknown when something is away and nothing was swept: what is left is found
@@ -60,6 +60,6 @@ async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -
 
 
 async def _is_hopeless(prepared: PreparedToken, ports: Ports) -> bool:
-    """Tell whether no attempt that knows this token was or ever will be committed."""
+    """Return whether no attempt that knows this token was or ever will be committed."""
     record = await ports.fence.fence(prepared.owner.unit, prepared.owner.identity)
     return record is None or prepared.token not in record.issued

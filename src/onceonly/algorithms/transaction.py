@@ -2,17 +2,17 @@
 
     begin     take the client's key; who finds it committed has the answer already, and runs nothing
     block     the user's own work; nothing is visible yet
-    announce  where the store cannot be searched: a control message, so that somebody looks how this ended
+    announce  where the store cannot be searched: a control message, so that a worker checks how this ended
     complete  business state + record + key with its answer, in one atomic step, before the deadline
-    then      dispatch and forget the record: `algorithms/relay`, at once or by whoever finds it
+    then      dispatch and forget the record: `algorithms/relay`, at once or by the process that finds it
 
 The key is taken first, so that a second attempt waits for the first one instead of doing its work for nothing; stores that do
 not wait say ConflictError, here or at the commit. A ConflictError is no answer: only the key's row is, read again. There: it is
-the answer of who won. Not there: nobody has done it, and the client may try again.
+the answer of who won. Not there: it was not done, and the client may try again.
 
 Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it, or else the control
 message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After OutcomeUnknown
-nothing else is done: the client's next attempt finds out. Without a key nobody can tell one attempt from the next, so a client
+nothing else is done: the client's next attempt finds out. Without a key attempts cannot be told apart, so a client
 that repeats such a request has it done twice. What comes before the commit is never OutcomeUnknown, but for the read of who
 won.
 """
@@ -129,7 +129,7 @@ async def complete(
 
 
 async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:
-    """Give what the attempt that won has committed under the key. Raises ConflictError when nobody did, KeyReused."""
+    """Give what the attempt that won has committed under the key. Raises ConflictError if none was committed, KeyReused."""
     entry = await ways.transactions.entry(opening.key) if opening.key else None
     if entry is None:
         raise ConflictError(f"nothing was committed, so the call can be repeated: {lost}") from lost
