@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Connection, String, event, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.util import await_only
 
 from onceonly import Context, Endpoint, Field, Off, Reject, Retry, RetryLater, WorkerSettings
 from onceonly.assembly import open_database, open_dead_letters, open_transport
@@ -348,7 +349,28 @@ def write_slowly_sync(order: PlaceOrder, session: Session) -> None:
         event.remove(Line, "after_insert", _ask_until_refused)
 
 
-@pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync, write_slowly_sync])
+def _fail(_mapper: object, _connection: Connection, _line: Line) -> None:
+    raise ValueError("not this line")
+
+
+def _wait_forever(*_: object) -> None:
+    await_only(asyncio.Event().wait())
+
+
+async def undo_slowly(order: PlaceOrder, session: AsyncSession) -> None:
+    """Be in the rollback to the savepoint, which a failed flush asks for, when the time is over."""
+    connection = (await session.connection()).sync_connection
+    event.listen(Line, "after_insert", _fail)
+    event.listen(connection, "rollback_savepoint", _wait_forever)
+    try:
+        session.add(Line(endpoint="shop", what=order.order_id))
+        await session.flush()
+    finally:
+        event.remove(Line, "after_insert", _fail)
+        event.remove(connection, "rollback_savepoint", _wait_forever)
+
+
+@pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync, write_slowly_sync, undo_slowly])
 async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alone(
     databases: TwoDatabases, handler: Any
 ) -> None:

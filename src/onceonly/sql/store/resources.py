@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
@@ -61,7 +61,7 @@ class SqlResources:
         self._is_sure = True  # it has just begun
         self._got: dict[type, object] = {}
         self._thread: SyncThread | None = None
-        self._is_expired = False
+        self._savepoint_name = ""
         self._used: tuple[Connection | None, Session | None] = (None, None)
         transaction.closing = self._close
 
@@ -113,7 +113,6 @@ class SqlResources:
 
     def _refuse_uses(self, error: HandlerExpired) -> None:
         """Refuse the thread, whose time is over, what it has of the unit. Its SQL is refused where it would be awaited."""
-        self._is_expired = True
         session = None if self._session is None else self._session.sync_session
         self._used = (self._transaction.connection.sync_connection, session)
         refuse_uses(*self._used, error)
@@ -126,7 +125,7 @@ class SqlResources:
         """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
         if not self._is_sure:
             self.check()
-        self._is_sure = self._is_expired = False
+        self._is_sure = False
         if not self._isolated:
             return None
         self._mark = self._entities.mark()
@@ -208,7 +207,8 @@ class SqlResources:
     async def _begin_savepoint(self) -> SessionTransaction:
         def begin(session: Session) -> SessionTransaction:
             savepoint = session.begin_nested()
-            session.connection()  # only now is SAVEPOINT said, which encloses what goes around the session as well
+            nested = session.connection().get_nested_transaction()  # only now is SAVEPOINT said, for what goes around as well
+            self._savepoint_name = cast("NestedTransaction", nested)._savepoint  # noqa: SLF001 - there is no public name
             return savepoint
 
         with self._database.translate(locked=ConflictError):
@@ -224,13 +224,18 @@ class SqlResources:
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
         if self._transaction.state in (State.ENDED, State.LOST):
             return
-        if self._is_expired and not savepoint.is_active:
-            # 1 a flush in the thread inserts rows, 2 the time is over, 3 the flush fails and rolls back to the savepoint,
-            # 4 that statement is refused like all others of the thread, but SQLAlchemy regards the savepoint as rolled back.
-            # The rows are still there, so nothing of the unit may be committed. Its other messages run again.
-            return
+        # SQLAlchemy regards a savepoint as rolled back as soon as it asks for that: 1 a flush inserts rows, 2 it fails and
+        # asks for the rollback, 3 the handler's time ends before the database does it. So the statement is said again.
+        is_repeated = not savepoint.is_active
+
+        def undo(session: Session) -> None:
+            savepoint.rollback()
+            if is_repeated:
+                connection = session.connection()
+                connection.dialect.do_rollback_to_savepoint(connection, self._savepoint_name)
+
         try:
-            await self._opened().run_sync(lambda _: savepoint.rollback())
+            await self._opened().run_sync(undo)
         except SQLAlchemyError:  # it is closed already: the handler reached for it
             return
         self._is_spoilt = spoilt_before
