@@ -128,8 +128,8 @@ INDEX_HEAD = """\
 The public modules. Each name on their pages is public. Other modules, and names that begin with an underscore, may change at
 any time. Written by `make docs`.
 
-Other pages list the [settings](settings.md), the [command line](command-line.md), the [log events](log-events.md) and the
-[metrics](../metrics.md).
+Other pages list the [settings](settings.md), the [URLs and their options](urls.md), the [command line](command-line.md), the
+[log events](log-events.md), the [tables](tables.md) and the [metrics](../metrics.md).
 """
 COMMAND_LINE_HEAD = """\
 # Command line
@@ -171,6 +171,8 @@ def pages() -> dict[str, str]:
         "reference/index.md": INDEX_HEAD + "".join(_group(title, modules) for title, modules in GROUPS.items()),
         "reference/command-line.md": _command_line(),
         "reference/settings.md": run_path(str(HERE / "settings.py"))["page"](),
+        "reference/tables.md": run_path(str(HERE / "tables.py"))["page"](),
+        "reference/urls.md": run_path(str(HERE / "urls.py"))["page"](),
         **{f"reference/{module}.md": page for module, page in _references()},
     }
 

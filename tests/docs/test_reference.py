@@ -6,18 +6,22 @@ import inspect
 import re
 import runpy
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from onceonly import Endpoint, Field, Header, Off
+from onceonly.assembly.sql import SCHEMAS
+from onceonly.errors import SetupError
+from onceonly.systems import GROUP, system_of
 from tests import ROOT
 
 DOCS = ROOT / "docs"
 GENERATE = runpy.run_path(str(DOCS / "generate.py"))
 PUBLIC: dict[str, str] = GENERATE["PUBLIC"]
-LISTS = ("command-line", "log-events", "settings")
+LISTS = ("command-line", "log-events", "settings", "tables", "urls")
 READ_BY_USERS = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
@@ -251,3 +255,68 @@ def parts(annotation: Any) -> Iterator[Any]:
         yield annotation
     for each in inner:
         yield from parts(each)
+
+
+URLS: dict[str, Any] = runpy.run_path(str(DOCS / "urls.py"))["URLS"]
+OPTIONS = [(name, option) for name, family in URLS.items() for option in family.options]
+"""Each option of each kind of URL."""
+
+
+def with_options(family: Any, *options: str) -> object:
+    """Read the example of some URLs with further options."""
+    system = system_of(family.schemes[0])
+    assert system is not None
+    assert system.address is not None
+    return system.address("&".join([f"{family.example}?", *filter(None, options)]).replace("?&", "?").rstrip("?"))
+
+
+def test_every_scheme_of_the_package_is_on_the_page_of_urls() -> None:
+    """Those of its entry points."""
+    found = [each.name for each in entry_points(group=GROUP) if each.value.startswith("onceonly.")]
+    assert sorted(scheme for family in URLS.values() for scheme in family.schemes) == sorted(found)
+
+
+@pytest.mark.parametrize("name", [name for name, family in URLS.items() if family.options and name != "MongoDB"])
+def test_the_options_of_a_url_are_those_that_the_code_accepts(name: str) -> None:
+    """The error about an unknown option names them."""
+    family = URLS[name]
+    with pytest.raises(SetupError) as caught:
+        with_options(family, "unknown=1")
+    supported = re.split(r"[ ,]+", str(caught.value).partition("Supported")[2].partition(":")[2].strip(" ."))
+    only_for_postgresql = {"schema", "pgbouncer"} if name in {"SQLite", "MariaDB"} else set[str]()
+    assert set(supported) - only_for_postgresql == family.options.keys()
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_the_default_of_an_option_is_what_a_url_without_it_means(name: str, option: str) -> None:
+    """One without a default changes the address, or what is refused."""
+    family = URLS[name]
+    default, _, needs = family.options[option]
+    if default is not None:
+        assert with_options(family, needs, f"{option}={default}") == with_options(family, needs)
+
+
+def test_a_wrong_default_is_found() -> None:
+    """So the test above can fail."""
+    rabbitmq = URLS["RabbitMQ"]
+    assert with_options(rabbitmq, "lease=31") != with_options(rabbitmq)
+
+
+def test_a_folder_has_no_options() -> None:
+    """As the page has it."""
+    with pytest.raises(SetupError):
+        with_options(URLS["folder"], "unknown=1")
+
+
+TABLES: dict[str, Any] = runpy.run_path(str(DOCS / "tables.py"))
+
+
+def test_every_column_of_every_table_is_described() -> None:
+    """And no other one."""
+    found = {TABLES["short"](table): set(table.columns.keys()) for _, tables in TABLES["components"]() for table in tables}
+    assert {name: set(rows.columns) for name, rows in TABLES["TABLES"].items()} == found
+
+
+def test_the_components_are_those_of_the_commands() -> None:
+    """`onceonly schema` creates each of them."""
+    assert {schema.component for schema, _ in TABLES["COMPONENTS"]} == {schema.component for schema in SCHEMAS.values()}
