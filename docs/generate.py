@@ -129,7 +129,7 @@ The public modules. Each name on their pages is public. Other modules, and names
 any time. Written by `make docs`.
 
 Other pages list the [settings](settings.md), the [URLs and their options](urls.md), the [command line](command-line.md), the
-[log events](log-events.md), the [tables](tables.md) and the [metrics](../metrics.md).
+[log events](log-events.md), the [tables](tables.md), the [wire format](wire-format.md) and the [metrics](../metrics.md).
 """
 COMMAND_LINE_HEAD = """\
 # Command line
