@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from onceonly.adapters.nats.delays import CHUNK
+from onceonly.adapters.nats.delays import CHUNK, DelayedMessages
 from onceonly.adapters.nats.inbox import deliveries_of
 from onceonly.adapters.nats.link import Arrival
 from onceonly.adapters.nats.names import TopologyNames, due_of, kind_of, last_token
 from onceonly.adapters.nats.transport import NatsTransport
 from onceonly.conformance.clock import ManualClock
-from onceonly.model.errors import QueueMissing, SetupError
+from onceonly.model.errors import CommitFailed, QueueMissing, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
@@ -180,6 +180,21 @@ async def test_a_delay_to_the_own_endpoint_ends_while_a_receiver_waits(broker: B
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
     await transport.send(commands("m1", due=SystemClock().now() + 300))
     assert ids(await waiting) == ["m1"]
+
+
+async def test_a_receiver_that_waits_goes_on_moving_after_an_outage(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt to move what is due fails; nobody begins another receive."""
+    transport, moved, calls = await broker.transport(), DelayedMessages.move, list[int]()
+
+    async def fail_first(self: DelayedMessages) -> None:
+        calls.append(len(calls))
+        if calls == [0]:
+            raise CommitFailed("the connection was lost")
+        await moved(self)
+
+    monkeypatch.setattr(DelayedMessages, "move", fail_first)
+    await (await broker.transport()).send(commands("m1", due=SystemClock().now() + 100))
+    assert ids(await transport.receive(1, PATIENCE)) == ["m1"]
 
 
 async def test_a_delayed_event_goes_to_those_who_subscribed_when_it_was_sent(broker: Broker) -> None:

@@ -164,12 +164,12 @@ class NatsTransport:
         """Move what is due, as long as a receiver runs."""
         try:
             while self._receivers:
-                if self._clock.now() >= self._delays.next_look:
-                    await self._delays.move()
-                pause = min(LONGEST_PAUSE_SECONDS, max(0.0, (self._delays.next_look - self._clock.now()) / 1000))
+                pause = LONGEST_PAUSE_SECONDS
+                with suppress(RetryableError, SetupError):  # receiving fails as well, and reports it
+                    if self._clock.now() >= self._delays.next_look:
+                        await self._delays.move()
+                    pause = min(pause, max(0.0, (self._delays.next_look - self._clock.now()) / 1000))
                 await asyncio.sleep(pause)
-        except (RetryableError, SetupError):
-            await asyncio.sleep(LONGEST_PAUSE_SECONDS)  # receiving fails as well, and reports it
         finally:
             self._moving = None
 
