@@ -177,16 +177,23 @@ class EarlyStore(EntityStores):
 
     def __init__(self, inner: StoreSubject) -> None:
         super().__init__(inner)
-        self._early: dict[str, bytes | None] = {}
+        self._looking = 0
+        self._have_looked = asyncio.Event()
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Look, then wait."""
+        """Look, then wait until all who begin meanwhile have looked."""
         asked = [replace(each, id=f"{each.id}?") for each in messages]
-        early = await store.begin(asked)
-        states = {each.unit: entities_in(early).read(each.unit) for each in asked}
-        early.abandon()
-        for _ in range(20):
-            await asyncio.sleep(0)
+        self._looking += 1
+        self._have_looked.clear()
+        try:
+            early = await store.begin(asked)
+            states = {each.unit: entities_in(early).read(each.unit) for each in asked}
+            early.abandon()
+        finally:
+            self._looking -= 1
+            if not self._looking:
+                self._have_looked.set()
+        await self._have_looked.wait()
         unit = await super().begin(store, messages, isolated=isolated)
         unit.resources = _EarlyResources(unit.resources, states)
         return unit

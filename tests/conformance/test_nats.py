@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-import pytest
-
 from onceonly.conformance.broker_suite import BrokerSuite
 from onceonly.conformance.fault_suite import FaultSuite
 from onceonly.conformance.transport_suite import TransportSuite

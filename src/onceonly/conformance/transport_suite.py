@@ -111,7 +111,7 @@ class TransportSuite(Suite):
             is_late = (await subject.transport()).traits.late_subscribers
             for name, expected in ((ENDPOINT, ["m1"]), (OTHER, ["m1"] if is_late else [])):
                 got = await self._drained(await subject.transport(name), len(expected))
-                assert ids_of(got + await self._take_all(subject, name)) == expected
+                assert ids_of(got + await self._take_all(subject, name, least=0)) == expected
 
     # What arrives
 
@@ -131,7 +131,7 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m1")
             await _put(subject, "m1")
-            assert ids_of(await self._take_all(subject)) == ["m1", "m1", "m1"]
+            assert ids_of(await self._take_all(subject, least=3)) == ["m1", "m1", "m1"]
 
     async def test_a_message_arrives_as_it_was_sent(self) -> None:
         """The transport preserves every attribute, extension and header, in any script, and every byte of the body."""
@@ -162,7 +162,7 @@ class TransportSuite(Suite):
             await _declare(subject)
             copy = Send(message=large, to=ENDPOINT, attempts=MOST_HISTORY, history=failures() * (MOST_HISTORY // 2))
             assert await _send(subject, Send(message=large, to=ENDPOINT), copy) == (Answer.TAKEN, Answer.TAKEN)
-            got = await self._take_all(subject)
+            got = await self._take_all(subject, least=2)
             assert [(_message(each), len(each.history)) for each in got] == [(large, 0), (large, MOST_HISTORY)]
 
     async def test_a_delayed_message_arrives_as_it_was_sent(self) -> None:
@@ -198,7 +198,7 @@ class TransportSuite(Suite):
             sends = [Send(message=replace(message(each), extensions=((EXPIRES, each),)), to=ENDPOINT) for each in (past, soon)]
             assert await _send(subject, *sends) == (Answer.TAKEN, Answer.TAKEN)
             await subject.pass_time(2)
-            got = [_message(each) for each in await self._take_all(subject)]
+            got = [_message(each) for each in await self._take_all(subject, least=2)]
             assert sorted(expiry_text(each.expires) for each in got) == [past, soon]
 
     async def test_an_empty_body_arrives_empty(self) -> None:
@@ -240,7 +240,7 @@ class TransportSuite(Suite):
             first = await self._take(receiver, limit=2)
             assert 1 <= len(first) <= 2
             await receiver.ack(first)
-            assert sorted(ids_of(first) + ids_of(await self._take_all(subject))) == ["m1", "m2", "m3"]
+            assert sorted(ids_of(first) + ids_of(await self._take_all(subject, least=3 - len(first)))) == ["m1", "m2", "m3"]
 
     async def test_receive_does_not_wait_to_fill(self) -> None:
         """`receive` returns a single available message at once, whatever `limit` and `wait` are."""
@@ -293,8 +293,10 @@ class TransportSuite(Suite):
         sent = [f"m{number}" for number in range(40)]
         async with self.open_transport() as subject:
             await _put(subject, *sent)
-            got = await asyncio.gather(*(self._drain(subject, limit) for limit in (1, 3, 5, 7)))
-            assert sorted(name for names in got for name in names) == sorted(sent)
+            got: list[str] = []
+            await asyncio.gather(*(self._compete(subject, limit, got, len(sent)) for limit in (1, 3, 5, 7)))
+            assert sorted(got) == sorted(sent)
+            assert await self._take_none(subject)
 
     async def test_a_held_delivery_is_not_given_to_another(self) -> None:
         """A held delivery is not delivered to another receiver before its lease ends."""
@@ -596,7 +598,7 @@ class TransportSuite(Suite):
             await _declare(subject)
             answers = await _send(subject, *sends)
             assert [answer is Answer.REFUSED for answer in answers] == [True, False, False, True, False]
-            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2", "m4"]
+            assert sorted(ids_of(await self._take_all(subject, least=3))) == ["m1", "m2", "m4"]
 
     async def test_very_many_messages_are_sent_received_and_settled_at_once(self) -> None:
         """Each call accepts more messages than one request of the system. An ack settles exactly those that it names."""
@@ -610,7 +612,7 @@ class TransportSuite(Suite):
             await receiver.ack(held[1:-1])
             await receiver.release([held[0], held[-1]])
             await subject.lapse()
-            assert sorted(ids_of(await self._take_all(subject))) == sorted(ids_of([held[0], held[-1]]))
+            assert sorted(ids_of(await self._take_all(subject, least=2))) == sorted(ids_of([held[0], held[-1]]))
 
     async def test_very_many_deliveries_are_released_at_once(self) -> None:
         """`release` accepts more deliveries than one request of the system. Each comes again, and none is a suspect.
@@ -637,7 +639,7 @@ class TransportSuite(Suite):
             assert await _send(subject, *commands, *events) == (Answer.TAKEN,) * (len(names) + len(kinds))
             for number, name in ((0, names[0]), (1, names[1])):
                 assert ids_of(await self._take_all(subject, name)) == [f"c{number}"]
-            last = ids_of(await self._take_all(subject, names[-1]))
+            last = ids_of(await self._take_all(subject, names[-1], least=1 + len(kinds)))
             assert sorted(last) == sorted([f"c{len(names) - 1}", *kinds])
 
     async def test_sending_nothing_answers_nothing(self) -> None:
@@ -656,8 +658,9 @@ class TransportSuite(Suite):
             topologies = [Topology(endpoint=name, events=events) for name, events in _SUBSCRIBED.items()]
             await _declare(subject, *topologies)
             assert await _send(subject, Send(message=message())) == (Answer.TAKEN,)
-            got = {name: ids_of(await self._take_all(subject, name)) for name in _SUBSCRIBED}
-            assert got == {name: ["m1"] if EVENT in events else [] for name, events in _SUBSCRIBED.items()}
+            expected = {name: ["m1"] if EVENT in events else [] for name, events in _SUBSCRIBED.items()}
+            got = {name: ids_of(await self._take_all(subject, name, least=len(ids))) for name, ids in expected.items()}
+            assert got == expected
 
     async def test_long_types_and_types_in_any_script_are_told_apart(self) -> None:
         """An event has exactly the subscribers of its type, whatever its name is, with and without a delay."""
@@ -675,7 +678,7 @@ class TransportSuite(Suite):
             await subject.pass_time(1_000)
             expected = [f"{number} at {when}" for number in (0, 1, 3) for when in (0, due)]
             got = await self._drained(await subject.transport(), len(expected))
-            assert sorted(ids_of(got + await self._take_all(subject))) == expected
+            assert sorted(ids_of(got + await self._take_all(subject, least=0))) == expected
 
     async def test_an_event_is_matched_by_its_exact_type(self) -> None:
         """Subscriptions match the exact type. They are case-sensitive, and support no prefixes and no wildcards."""
@@ -740,7 +743,7 @@ class TransportSuite(Suite):
             await _send(subject, Send(message=message("late"), to=ENDPOINT, due=subject.now() + 5_000))
             await subject.pass_time(4_999)
             await _put(subject, "m1", "m2")
-            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2"]
+            assert sorted(ids_of(await self._take_all(subject, least=2))) == ["m1", "m2"]
             await subject.pass_time(1)
             assert ids_of(await self._take_all(subject)) == ["late"]
             await _send(subject, Send(message=message("soon"), to=ENDPOINT, due=subject.now() + 200))
@@ -758,7 +761,7 @@ class TransportSuite(Suite):
             for name, events in _SUBSCRIBED.items():
                 expected = ["m1"] if EVENT in events else []
                 got = await self._drained(await subject.transport(name), len(expected))
-                assert ids_of(got + await self._take_all(subject, name)) == expected
+                assert ids_of(got + await self._take_all(subject, name, least=0)) == expected
 
     async def test_a_delayed_message_does_not_hold_up_others(self) -> None:
         """Messages that are due are delivered before a delayed message that was sent earlier."""
@@ -785,7 +788,7 @@ class TransportSuite(Suite):
             await _put(subject, "m1", declare=False)
             await _declare(subject, topology)
             await _send(subject, Send(message=message("m2")))
-            assert sorted(ids_of(await self._take_all(subject))) == ["m1", "m2"]
+            assert sorted(ids_of(await self._take_all(subject, least=2))) == ["m1", "m2"]
 
     async def test_declaring_adds_subscriptions(self) -> None:
         """`declare` adds subscriptions to those of earlier calls. A new version of an endpoint may need more events."""
@@ -827,7 +830,7 @@ class TransportSuite(Suite):
             await subject.pass_time(1_000)
             for name, expected in ((OTHER, ["m1", "m2", "m4"]), (ENDPOINT, ["m1", "m3", "m5"])):
                 got = await self._drained(await subject.transport(name), len(expected))
-                assert sorted(ids_of(got + await self._take_all(subject, name))) == expected
+                assert sorted(ids_of(got + await self._take_all(subject, name, least=0))) == expected
 
     async def test_depth_counts_what_waits_is_held_and_is_delayed(self) -> None:
         """`depth` does not count acked messages, nor those of other endpoints."""
@@ -902,23 +905,23 @@ class TransportSuite(Suite):
         assert len(got) == 1
         return got[0]
 
-    async def _drained(self, receiver: Transport, count: int) -> tuple[Delivery, ...]:
-        """Receive this many deliveries, in as many calls as necessary."""
+    async def _drained(self, receiver: Transport, count: int, limit: int = 0) -> tuple[Delivery, ...]:
+        """Receive this many deliveries, in as many calls as necessary. One call takes no more than that, or than `limit`."""
         got: tuple[Delivery, ...] = ()
-        while len(got) < count and (more := await self._take(receiver, count - len(got))):
+        while len(got) < count and (more := await self._take(receiver, limit or count - len(got))):
             got += more
         return got
 
-    async def _take_all(self, subject: TransportSubject, endpoint: str = ENDPOINT) -> tuple[Delivery, ...]:
-        """Receive as a new process until the queue is empty."""
+    async def _take_all(self, subject: TransportSubject, endpoint: str = ENDPOINT, *, least: int = 1) -> tuple[Delivery, ...]:
+        """Receive as a new process until the queue is empty. Wait for the first `least` deliveries: they must come."""
         receiver = await subject.transport(endpoint)
-        got: tuple[Delivery, ...] = ()
+        got = await self._drained(receiver, least, limit=MANY)
         while more := await receiver.receive(MANY, self.quiet):
             got += more
         return got
 
     async def _take_none(self, subject: TransportSubject, endpoint: str = ENDPOINT) -> bool:
-        return await self._take_all(subject, endpoint) == ()
+        return await self._take_all(subject, endpoint, least=0) == ()
 
     async def _handle_twice(self, transport: Transport, limit: int, released: set[str], left: set[str]) -> list[str]:
         """Receive until nothing is `left`. Release each message the first time, and ack it the second time."""
@@ -935,14 +938,15 @@ class TransportSuite(Suite):
                 await asyncio.sleep(0)  # adapters in memory never wait
         return got
 
-    async def _drain(self, subject: TransportSubject, limit: int) -> list[str]:
-        """Receive and ack until the queue is empty."""
+    async def _compete(self, subject: TransportSubject, limit: int, got: list[str], count: int) -> None:
+        """Receive and ack until all receivers together have `got` this many."""
         receiver = await subject.transport()
-        got: list[str] = []
-        while more := await receiver.receive(limit, self.quiet):
-            got += ids_of(more)
-            await receiver.ack(more)
-        return got
+        async with asyncio.timeout(self.patience):
+            while len(got) < count:
+                more = await receiver.receive(limit, self.quiet)
+                got += ids_of(more)
+                await receiver.ack(more)
+                await asyncio.sleep(0)  # adapters in memory never wait
 
 
 def _impossible(traits: Traits) -> list[str]:
