@@ -1,4 +1,4 @@
-"""The journal works with the rights that docs/operations.md names, and each of them is needed."""
+"""The journal works with the rights that docs/how-to/maintenance.md names, and each of them is needed."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,7 +29,7 @@ EVENTS, SETTINGS = "`journal_0` to `journal_3`", "`journal_settings`"
 
 def documented(system: str) -> dict[str, tuple[str, ...]]:
     """Read the table of rights: by tables, those of a worker on this system."""
-    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/maintenance.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `journal_")
     ]
