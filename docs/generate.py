@@ -451,3 +451,4 @@ if __name__ == "__main__":
         (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(text, encoding="utf-8")
         print(f"docs/{name}")
+    run_path(str(HERE / "diagrams.py"), run_name="__main__")
