@@ -31,7 +31,7 @@ from onceonly.sql.store.tables import SCHEMA as STORE
 
 __all__ = ["Use", "ignore", "include_name", "tables", "upgrade", "with_tables"]
 
-Use: TypeAlias = Literal["store", "transport", "documents", "http"]
+Use: TypeAlias = Literal["store", "transport", "documents", "http", "journal"]
 """What a database is used as; the components of `onceonly schema`."""
 
 try:
