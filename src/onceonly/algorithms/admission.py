@@ -43,7 +43,6 @@ class DedupStoreAdmission:
     """A dedup store elsewhere knows what is done, so that the store forgets everything (protocols, section 4)."""
 
     def __init__(self, endpoint: str, dedup_store: MarkStore) -> None:
-        """Ask this dedup store."""
         self._endpoint = endpoint
         self._done = dedup_store
 
@@ -119,7 +118,6 @@ class TokensInStore:
     """The tokens are in the store's own database: its claim consumes them, and its commit makes them live."""
 
     def __init__(self, subscribers: Subscribers, ids: IdGenerator) -> None:
-        """Issue tokens for these."""
         self._subscribers = subscribers
         self._ids = ids
 

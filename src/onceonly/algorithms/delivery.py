@@ -88,7 +88,6 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     """Errors of units that were not committed."""
 
     def __add__(self, other: "BatchReport") -> "BatchReport":
-        """Add two reports up."""
         if _NOTHING in (self, other):
             return self if other == _NOTHING else other
         return BatchReport(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
@@ -108,7 +107,6 @@ class RunResult(Struct, frozen=True, kw_only=True):
     trouble: tuple[str, ...] = ()
 
     def __add__(self, other: "RunResult") -> "RunResult":
-        """Join two results."""
         return RunResult(
             processed=self.processed + other.processed,
             conflicted=self.conflicted + other.conflicted,
@@ -367,7 +365,6 @@ async def _is_committed_without(message: Message, ports: Ports) -> bool:
 
 
 def _nobodys(items: Sequence[PendingMessage], error: ConflictError | RetryableError) -> RunResult:
-    """Count nothing."""
     trouble, them = (_words(error),), tuple(items)
     if isinstance(error, ConflictError):
         return RunResult(conflicted=them, lost_race=them if isinstance(error, VersionConflict) else (), trouble=trouble)

@@ -125,7 +125,6 @@ class Settings:
         return max(handling, self.max_commit.total_seconds()) + MARGIN_SECONDS
 
     def __post_init__(self) -> None:
-        """Check everything."""
         if problems := tuple(dict.fromkeys(self._problems())):
             lines = "".join(f"\n  * {problem}" for problem in problems)
             raise SetupError(f"endpoint {self.name!r} has invalid settings:{lines}")

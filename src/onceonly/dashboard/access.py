@@ -211,7 +211,6 @@ class _Basic:
         self._verifier = _Verifier(seconds)
 
     async def identify(self, scope: Mapping[str, Any]) -> User | None:
-        """Check name and password."""
         name, colon, password = _decoded(_authorization(scope, "basic")).partition(":")
         if not colon:
             return None
@@ -259,7 +258,6 @@ class _Application:
         self._hook = hook
 
     async def identify(self, scope: Mapping[str, Any]) -> User | None:
-        """Ask the application."""
         found = self._hook(scope)
         user = await found if isawaitable(found) else found
         if user is not None and not isinstance(user, User):

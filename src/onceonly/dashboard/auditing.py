@@ -124,7 +124,6 @@ class _Collected:
         self._family = family
 
     def collect(self) -> list[Any]:
-        """Return the counter."""
         return [self._family]
 
 

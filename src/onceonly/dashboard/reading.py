@@ -52,7 +52,6 @@ class _Holder(Generic[_Opened]):
             self.ready.set_exception(error)
 
     def enter(self) -> None:
-        """Note a reader."""
         self._readers += 1
         if self._idle is not None:
             self._idle.cancel()

@@ -90,7 +90,6 @@ class DocumentsDemoStore:
     """A service that keeps documents."""
 
     def __init__(self, documents: Documents, place: DemoUrls) -> None:
-        """Look into these documents."""
         self._documents = documents
         self._keeps_records = place.deduplication is Deduplication.HISTORY
 

@@ -263,7 +263,6 @@ class DocumentResources:
     """The resources of one unit: the entities it loaded."""
 
     def __init__(self, entities: Entities, *, isolated: bool) -> None:
-        """Offer these."""
         self._entities = entities
         self._isolated = isolated
 

@@ -142,7 +142,6 @@ class DocumentTransaction:
     """One open transaction; nothing is held, and nothing but where its key leads is written before its commit."""
 
     def __init__(self, transactions: DocumentTransactions, opening: TransactionAttempt) -> None:
-        """Begin without an entity."""
         store = transactions.store
         self.unit = transactions.unit_of(opening.key) if opening.key else f"{ATTEMPT}{opening.endpoint}/{opening.attempt}"
         self._entities = Entities({})

@@ -19,7 +19,6 @@ class HeldEntities:
     """What a transaction works on, by the entities' keys."""
 
     def __init__(self, opened: OpenTransaction) -> None:
-        """Hold nothing yet."""
         self._opened = opened
         self._works: dict[str, EntityWork] = {}
         self._deleted: set[str] = set()

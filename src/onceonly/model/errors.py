@@ -155,7 +155,6 @@ class ResponseGone(OnceOnlyError):
     """The response that a message follows up is not there, as far as one read says."""
 
     def __init__(self, message: Message) -> None:
-        """Keep the message."""
         super().__init__(f"message {message.id!r} has no response")
         self.message = message
 
@@ -168,7 +167,6 @@ class HandlerFailed(OnceOnlyError):
     """
 
     def __init__(self, failure: Failure, *, by_message: Mapping[Identity, Failure] = MappingProxyType({})) -> None:
-        """Keep the failures."""
         super().__init__(failure.reason)
         self.failure = failure
         self.by_message = by_message

@@ -84,7 +84,6 @@ class TextKey(TextAsBytes):
     cache_ok = True
 
     def __init__(self, length: int) -> None:
-        """Take the greatest length."""
         super().__init__(length)
         self.length = length
 

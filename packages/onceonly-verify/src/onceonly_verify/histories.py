@@ -147,7 +147,6 @@ class HandlerScript:
     """How the handlers of one step ended, according to its line."""
 
     def __init__(self, line: TraceStep, at: int) -> None:
-        """Read the line."""
         self._at = at
         self._ends = [_end(text) for text in line.what.split(_HANDLER)[1:]]
 

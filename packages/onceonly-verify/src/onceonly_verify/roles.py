@@ -192,7 +192,6 @@ class Cast:
     """The roles of one world, and the start of their programs. Number n of a worker is: idle, in the n-th role."""
 
     def __init__(self, workload: Workload, programs: Programs, roles: tuple[Role, ...]) -> None:
-        """Play these roles."""
         self._workload = workload
         self._programs = programs
         self._older = {role.queue: older(programs, role.older) for role in roles if role.older}

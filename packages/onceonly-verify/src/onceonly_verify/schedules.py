@@ -104,7 +104,6 @@ class Walk:
     """One schedule. With `record`, its steps can be told afterwards."""
 
     def __init__(self, opening: InitialState, seed: str, *, record: bool = False) -> None:
-        """Choose by this seed."""
         self.steps = 0
         self.told: list[Step] = []
         self._simulation = Simulation(opening)

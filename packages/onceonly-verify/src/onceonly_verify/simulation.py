@@ -38,7 +38,6 @@ class SteppedRun:
     """A run stepped by hand: nothing but its coroutine is at work."""
 
     def __init__(self, opening: InitialState, batch: tuple[Delivery, ...]) -> None:
-        """Begin a batch."""
         self.batch = batch
         self.call: Call | None = None
         self.escaped: BaseException | None = None
@@ -78,7 +77,6 @@ class Simulation:
     def __init__(
         self, opening: InitialState, run: Callable[[InitialState, tuple[Delivery, ...]], ProgramRun] = SteppedRun
     ) -> None:
-        """Begin with idle workers."""
         self.player = WorldPlayer(opening)
         self.workers: list[ProgramRun | None] = [None] * len(self.player.roles)
         self.parts = self.player.parts

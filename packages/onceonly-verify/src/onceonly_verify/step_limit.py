@@ -21,7 +21,6 @@ class StepLimit:
     """Encloses each step, and interrupts one that takes too long, while `watching` is entered."""
 
     def __init__(self) -> None:
-        """Begin with no step."""
         self._number = 0
         self._seen = 0
         self._seconds = 0
@@ -46,7 +45,6 @@ class StepLimit:
             signal.signal(signal.SIGVTALRM, before)
 
     def __enter__(self) -> None:
-        """Begin a step."""
         self._number += 1
         self._is_exceeded = False
         self._is_running = True

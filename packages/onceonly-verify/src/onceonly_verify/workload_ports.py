@@ -66,7 +66,6 @@ class CheckedIdGenerator:
     """Ids for tokens and attempts: fresh for each run of a program, and the same in every replay."""
 
     def __init__(self, driver: CheckerDriver) -> None:
-        """Count with this driver."""
         self._driver = driver
 
     def new_id(self) -> str:

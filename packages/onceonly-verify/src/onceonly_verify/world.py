@@ -25,7 +25,6 @@ class Numbering(Generic[Part]):
     """Numbers for values: equal values have one number."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.values: list[Part] = []
         self._numbers: dict[Part, int] = {}
 

@@ -133,7 +133,6 @@ class _Session:
         self._session = session
 
     async def request(self, method: str, **options: Any) -> aiohttp.ClientResponse:
-        """Send a request."""
         return await self._session.request(method, middlewares=(refuse_second,), **options)
 
 

@@ -41,7 +41,6 @@ class QueueLink:
     """One connection to the queues of an account, for all that a process has behind one URL."""
 
     def __init__(self, address: AzureQueueAddress) -> None:
-        """Prepare; opens nothing."""
         self.address = address
         self.wakes = Wakes()
         self._stack = AsyncExitStack()

@@ -55,7 +55,6 @@ class Link:
     """Clients of one namespace. They connect when they are used."""
 
     def __init__(self, address: ServiceBusAddress) -> None:
-        """Prepare; connects to nothing."""
         self.address = address
         self._client: ServiceBusClient | None = None
         self._senders: OrderedDict[str, _Sender] = OrderedDict()

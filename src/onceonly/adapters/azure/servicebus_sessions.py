@@ -258,7 +258,6 @@ class SessionInbox:
         return session
 
     async def _tend(self) -> None:
-        """Close unused sessions."""
         clock = asyncio.get_running_loop().time
         while self._sessions or self._accepting:
             await asyncio.sleep(IDLE_SECONDS / 2)

@@ -45,7 +45,6 @@ class Account:
     """A client that connects at its first use, and again when that failed."""
 
     def __init__(self, address: CosmosAddress) -> None:
-        """Prepare; connects to nothing."""
         self.address = address
         self._client: CosmosClient | None = None
         self._connecting = asyncio.Lock()

@@ -102,7 +102,6 @@ class WatchedConnection(Connection):
     _doubting: asyncio.Future[None] | None = None
 
     def __init__(self, side: SideConnections, parameters: dict[str, Any]) -> None:
-        """Prepare; `parameters` are asyncmy's."""
         self._side = side
         self._plain = {name: value for name, value in parameters.items() if name != "init_command"}
         super().__init__(cursor_cls=interruptible(self._interrupt), **parameters)  # type: ignore[no-untyped-call]  # the same

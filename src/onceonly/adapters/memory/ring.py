@@ -274,7 +274,6 @@ class MemoryRing:
     """The upkeep of one endpoint's ring."""
 
     def __init__(self, driver: WorldDriver, store: MemoryRingStore) -> None:
-        """Maintain this store."""
         self._driver = driver
         self._store = store
 

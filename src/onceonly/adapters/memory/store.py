@@ -182,7 +182,6 @@ class Notebook:
     """What a unit of the memory store offers to handlers: rows written here are committed with the unit, or never were."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._rows: list[Note] = []
         self._refusal = ""
 
@@ -215,7 +214,6 @@ class MemoryResources:
     """The resources of one unit: its notebook."""
 
     def __init__(self, notebook: Notebook, *, isolated: bool) -> None:
-        """Offer this notebook."""
         self._notebook = notebook
         self._isolated = isolated
 
@@ -254,7 +252,6 @@ class MemoryUnit:
     """One unit of work against the memory store."""
 
     def __init__(self, store: "MemoryStore", token: Hashable, found: BeginResult, *, isolated: bool) -> None:
-        """Wrap what `begin` found."""
         self.key = ""
         self.found = found
         self._notebook = Notebook()

@@ -72,7 +72,6 @@ class Live:
     """One world, in this process and for one event loop at a time; operations apply at once, one after another."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._world: dict[str, Any] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._tokens = count(1)

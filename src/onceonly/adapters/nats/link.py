@@ -110,7 +110,6 @@ class Link:
     """
 
     def __init__(self, address: NatsAddress, chance: RandomSource) -> None:
-        """Prepare; connects to nothing."""
         self.address = address
         self._chance = chance
         self._connection: Connection | None = None
@@ -411,7 +410,6 @@ class _Client(Client):
         return self._sid
 
     async def send(self, data: bytes) -> None:
-        """Write commands."""
         await self._send_command(data)
         await self._flush_pending()
 

@@ -178,7 +178,6 @@ class _Answers:
 
     @classmethod
     async def listening(cls, channel: Channel) -> "_Answers":
-        """Listen on a channel."""
         answers = cls()
         await shielded(channel.basic_consume(REPLIES, answers.hear, no_ack=True))
         return answers

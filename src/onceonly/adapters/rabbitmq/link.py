@@ -72,7 +72,6 @@ class Link:
     """
 
     def __init__(self, address: RabbitMQAddress, chance: RandomSource) -> None:
-        """Prepare; connects to nothing."""
         self.address = address
         self._chance = chance
         self._connection: _Connection | None = None
@@ -264,7 +263,6 @@ class _Heard:
         self.last: object = None
 
     async def get_frame(self) -> Any:
-        """Give the next frame."""
         weight, channel, self.last = await self._receiver.get_frame()
         return weight, channel, self.last
 

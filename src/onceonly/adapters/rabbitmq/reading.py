@@ -137,7 +137,6 @@ class ReadingStreams(TransportFactory):
     """Opens the driver's streams; `reader` and `writer` are those opened last."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self.reader: FrameReader | None = None
         self.writer: asyncio.StreamWriter | None = None
 

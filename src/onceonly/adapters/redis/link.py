@@ -49,7 +49,6 @@ class Link:
     """Clients of one server: one for calls, and one for calls that wait for messages."""
 
     def __init__(self, address: RedisAddress) -> None:
-        """Prepare; connects to nothing."""
         self.address = address
         self._node = address
         self._client = new_client(address)

@@ -66,7 +66,6 @@ class Cursor(aiosqlite.Cursor):
     """A cursor that has its rows, up to `AHEAD` of them, when its statement was executed."""
 
     def __init__(self, connection: SQLiteConnection) -> None:
-        """Begin with nothing executed."""
         self.iter_chunk_size = _ITERATED
         self._conn = self._own = connection
         self._open: sqlite3.Cursor | None = None

@@ -120,7 +120,6 @@ class BucketRotation:
     """The buckets of claims: rotates those that may be, and knows which are late."""
 
     def __init__(self, ring: Ring) -> None:
-        """Maintain this ring."""
         self._ring = ring
         self.late: tuple[LateBucket, ...] = ()
 

@@ -75,7 +75,6 @@ class _Rounds:
         self._fails_to_collect = self._has_collected = False
 
     async def store(self) -> None:
-        """Store what was counted."""
         counts = self._events.take()
         if not counts or self._stored is None:
             return

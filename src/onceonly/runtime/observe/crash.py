@@ -60,7 +60,6 @@ class CrashAt:
     """
 
     def __init__(self, point: str, after_times: int = 1) -> None:
-        """Set the trap."""
         if point not in _KNOWN:
             raise SetupError(f"unknown crash point {point!r}: use one of {', '.join(CRASH_POINTS)}")
         self._point = point

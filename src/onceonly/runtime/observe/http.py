@@ -86,7 +86,6 @@ class _Site:
             writer.transport.abort()  # what was to be flushed is
 
     def cut_off(self) -> None:
-        """Close whatever is open."""
         for writer in self._open:
             writer.transport.abort()
 

@@ -42,7 +42,6 @@ class Instant(int):
     __slots__ = ()
 
     def __str__(self) -> str:
-        """Spell it out."""
         return _iso(self / 1000) if self else "now"
 
 

@@ -108,7 +108,6 @@ class Observers:
     """Several observers as one; the first is outermost."""
 
     def __init__(self, *observers: Observer) -> None:
-        """Keep them in order."""
         self.flat: tuple[Observer, ...] = tuple(
             one for each in observers for one in (each.flat if isinstance(each, Observers) else (each,))
         )
@@ -178,7 +177,6 @@ class CallTally:
     """Counts port calls by name, and how many raised; for status pages and tests."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.calls: dict[Point, int] = {}
         self.failures: dict[Point, int] = {}
 

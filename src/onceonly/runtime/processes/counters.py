@@ -148,7 +148,6 @@ class SharedCounters:
     """A file of 64-bit counters, mapped into every process that opens it; one row for each child."""
 
     def __init__(self, path: Path) -> None:
-        """Map the file."""
         self.path = path
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)

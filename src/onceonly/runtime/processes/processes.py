@@ -58,7 +58,6 @@ class Child:
     """One place among the processes, and whoever fills it just now."""
 
     def __init__(self, index: int, row: CounterRow) -> None:
-        """Leave the place empty."""
         self.index = index
         self.row = row
         self.process: SpawnProcess | None = None

@@ -58,7 +58,6 @@ class StartingProcess:
     """
 
     def __init__(self, index: int) -> None:
-        """Start it."""
         orders, self._orders = _spawn.Pipe(duplex=False)
         self.process: SpawnProcess = _spawn.Process(target=_await_work, args=(orders,), name=f"onceonly-{index}")
         try:
@@ -96,7 +95,6 @@ class EarlyStart:
     """Children that were started before it was known what they run, by index. Each is taken once."""
 
     def __init__(self, processes: dict[int, StartingProcess]) -> None:
-        """Hold these."""
         self._processes = processes
 
     def import_modules(self, names: Sequence[str]) -> None:

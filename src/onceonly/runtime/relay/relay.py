@@ -232,7 +232,6 @@ class RelayScan:
     """One pass over all old records, page by page: how far it is, and what it found."""
 
     def __init__(self) -> None:
-        """Begin at the first."""
         self.behind: Identity | None = None
         self.refused: list[Identity] = []
         self.words: set[str] = set()

@@ -40,7 +40,6 @@ class ThreadPool:
     """Daemon threads, so that none keeps the process from ending. There are as many as handlers run at once."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.forget()
 
     def forget(self) -> None:
@@ -216,7 +215,6 @@ class ThreadResources:
     """The resources of a unit, for a handler that runs in a thread."""
 
     def __init__(self, resources: Resources, thread: HandlerThread) -> None:
-        """Offer these resources."""
         self._resources = resources
         self._thread = thread
         self.get = resources.get

@@ -18,7 +18,6 @@ class RecentFailures:
     """Whether a handler of this worker failed within the last ten full batches."""
 
     def __init__(self, batch_size: int) -> None:
-        """Begin with none."""
         self._span = BATCHES * batch_size
         self._left = 0
 

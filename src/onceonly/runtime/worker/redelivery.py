@@ -16,7 +16,6 @@ class PatientTransport:
     """
 
     def __init__(self, transport: Transport) -> None:
-        """Enclose this transport."""
         self._transport = transport
         self._left: dict[Hashable, Delivery] = {}
         self._returning: set[Hashable] = set()

@@ -24,7 +24,6 @@ class GatedRequests:
     """
 
     def __init__(self, requests: RemoteRequests) -> None:
-        """Enclose these."""
         self._requests = requests
 
     async def put(self, key: str, request: Request, until: int) -> bool:

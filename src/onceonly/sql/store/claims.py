@@ -35,7 +35,6 @@ class OtherSlice(Exception):
     """The bucket for these messages does not hold their slice, which begins at `start`; the transaction must be rolled back."""
 
     def __init__(self, bucket: Table, start: int, messages: Sequence[Message]) -> None:
-        """Keep them."""
         super().__init__(bucket.name)
         self.bucket = bucket
         self.start = start

@@ -22,7 +22,6 @@ class _Left(Exception):
     """A bucket is left as it was."""
 
     def __init__(self, why: Rotation) -> None:
-        """Say why."""
         super().__init__(why.value)
         self.why = why
 

@@ -31,7 +31,6 @@ class RecordTaking:
     """
 
     def __init__(self, scope: StoreScope) -> None:
-        """Build the statements."""
         records, dialect = scope.tables.records, scope.database.dialect
         self._now: ColumnElement[int] = StatementNow() if scope.clock is None else bindparam("now", type_=BigInteger())
         old = select(records.c.key).where(*self._conditions(records.c))

@@ -146,7 +146,6 @@ class WatchedTransactions:
     """
 
     def __init__(self, transactions: Any) -> None:
-        """Watch these."""
         self.committing = self.committed = self.is_open = False
         self.is_unread = True
         self._transactions = transactions

@@ -161,7 +161,6 @@ class WatchedTokens:
     """The token store, as a sweeper sees it: what it removes is noted with the instant."""
 
     def __init__(self, tokens: Any, driver: Any) -> None:
-        """Watch this store."""
         self._tokens = tokens
         self._driver = driver
 

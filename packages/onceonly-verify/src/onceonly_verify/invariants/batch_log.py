@@ -593,7 +593,6 @@ class _Unit:
         self._unit, self._note = unit, note
 
     def abandon(self) -> None:
-        """Give it up."""
         self.is_over = True
         self._unit.abandon()
 

@@ -108,7 +108,6 @@ class WatchedRegister:
     """A register whose calls are noted."""
 
     def __init__(self, register: Any, log: CleanupLog) -> None:
-        """Watch this one."""
         self._register, self._log = register, log
 
     def __getattr__(self, name: str) -> Any:
@@ -153,7 +152,6 @@ class WatchedArtifacts:
     """A place of artifacts whose deletions are noted."""
 
     def __init__(self, artifacts: Any, log: CleanupLog) -> None:
-        """Watch this one."""
         self._artifacts, self._log = artifacts, log
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,6 @@ class OpenedUnit:
     """A unit of one attempt, and whether it has ended."""
 
     def __init__(self, opened: Any) -> None:
-        """Watch this one."""
         self.is_over = self.is_committed = False
         self._opened = opened
 
@@ -38,7 +37,6 @@ class ExecutionLog:
     """Notes the calls of one execution. It stands for the requests that it is about; `ports` are what the execution uses."""
 
     def __init__(self, key: str, requests: Any, ports: Ports) -> None:
-        """Watch these."""
         self._key, self._requests = key, requests
         self._opened: OpenedUnit | None = None
         self._sent: list[Answer] = []

@@ -17,7 +17,6 @@ class LoggedMessage:
     """One message of a batch: its deliveries, and what became of it so far."""
 
     def __init__(self, message: Message) -> None:
-        """Begin without deliveries."""
         self.message = message
         self.deliveries: list[Delivery] = []
         self.units = 0

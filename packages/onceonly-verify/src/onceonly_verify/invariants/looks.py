@@ -98,7 +98,6 @@ class LookLog:
     """
 
     def __init__(self, batch: Sequence[Delivery], ports: Ports, controls: Controls) -> None:
-        """Watch these ports."""
         mine = [each for each in batch if take_apart(each.headers, each.body).attributes.get("type") == CONTROL]
         self._left = {each.receipt: _Look(each, controls) for each in mine}
         self._controls = controls

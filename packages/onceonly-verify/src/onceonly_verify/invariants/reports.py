@@ -64,7 +64,6 @@ class RelayLog:
     """Notes what a relay does with records: one that is forgotten is found by no other relay. `ports` are what it uses."""
 
     def __init__(self, ports: Ports) -> None:
-        """Watch these."""
         self._done: dict[str, set[Identity]] = {"clean": set(), "retire": set()}
         self.ports = ports._replace(
             store=Observed(ports.store, self._call, {"forget": "forget"}),
@@ -133,7 +132,6 @@ class WatchedSweep:
     """
 
     def __init__(self, tokens: Any, fence: Any, endpoint: str) -> None:
-        """Watch these."""
         self._tokens, self._fence, self._endpoint = tokens, fence, endpoint
         self._left: list[Any] = []
         self._listed = self._limit = 0
