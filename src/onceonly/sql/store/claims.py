@@ -5,6 +5,35 @@ It is not deleted before this unit ends. A bucket without it took the label: the
 
 The instant is in the message's id. Older versions read it from a header and claimed in the bucket for that instant. So a
 message whose id contains no instant is claimed without one, and where it has such a header in that bucket as well.
+
+Two messages without an instant, as each database gets them. In a bucket the label is one more row of the INSERT, and the
+records are joined by their column `claim`.
+
+PostgreSQL, one text for any number of messages:
+
+    INSERT INTO onceonly_claims (key, fingerprint) SELECT anon_1.key, anon_1.fingerprint
+        FROM unnest($1::UUID[], $2::BIGINT[]) AS anon_1(key, fingerprint)
+        ON CONFLICT (key) DO NOTHING RETURNING onceonly_claims.key
+    SELECT onceonly_claims.key, onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+        LEFT OUTER JOIN onceonly_records ON onceonly_claims.key = onceonly_records.key
+        WHERE onceonly_claims.key = ANY ($1::UUID[])
+
+MariaDB:
+
+    INSERT IGNORE INTO onceonly_claims (`key`, fingerprint) VALUES (%s, %s), (%s, %s) RETURNING onceonly_claims.`key`
+    SELECT onceonly_claims.`key`, onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+        LEFT OUTER JOIN onceonly_records ON onceonly_claims.`key` = onceonly_records.`key`
+        WHERE onceonly_claims.`key` IN (%s, %s)
+
+SQLite:
+
+    INSERT INTO onceonly_claims ("key", fingerprint) VALUES (?, ?), (?, ?) ON CONFLICT ("key") DO NOTHING RETURNING "key"
+    SELECT onceonly_claims."key", onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+        LEFT OUTER JOIN onceonly_records ON onceonly_claims."key" = onceonly_records."key"
+        WHERE onceonly_claims."key" IN (?, ?)
+
+The SELECT runs only if the INSERT did not return all keys. It must come after it: an INSERT waits for an earlier claim of the
+same key, and a SELECT before it would not see what that transaction committed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
