@@ -20,6 +20,8 @@ Written by `make docs`.
 | scheme | system | driver | extra | settings that take it |
 |---|---|---|---|---|
 """
+NO_DRIVERS = {"sqlalchemy", "aiohttp"}
+"""Packages that drivers need."""
 ROLES: Mapping[Role, str] = {
     "store": "`store`",
     "transport": "`transport`",
@@ -233,18 +235,20 @@ URLS = {
 
 def page() -> str:
     """Give the whole page."""
-    rows = (_row(scheme) for family in URLS.values() for scheme in family.schemes)
+    rows = (_row(family) for family in URLS.values())
     return HEAD + "".join(rows) + "".join(_section(name, family) for name, family in URLS.items())
 
 
-def _row(scheme: str) -> str:
+def _row(family: Family) -> str:
+    scheme = family.schemes[0]
     system = system_of(scheme)
     assert isinstance(system, System), scheme  # noqa: S101 - for the type checker
     drivers = [each for each in map(driver_of, [scheme, *(f"{scheme}+{name}" for name in system.drivers if name)]) if each]
-    packages = dict.fromkeys(".".join(package.split("_")) for each in drivers for package in each.packages[:1])
+    packages = dict.fromkeys(package for each in drivers for package in each.packages if package not in NO_DRIVERS)
     extras = dict.fromkeys(_extra(each) for each in drivers if _extra(each))
     roles = ", ".join(words for role, words in ROLES.items() if system.serves(role))
-    cells = (f"`{scheme}://`", system.name, ", ".join(packages), ", ".join(f"`{each}`" for each in extras), roles)
+    schemes = ", ".join(f"`{each}`" for each in family.schemes)
+    cells = (schemes, system.name, ", ".join(packages), ", ".join(f"`{each}`" for each in extras), roles)
     return f"| {' | '.join(cells)} |\n"
 
 
