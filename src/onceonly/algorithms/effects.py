@@ -4,6 +4,7 @@
     create    create the artifacts, under names of that attempt alone
     commit    the store takes the row away in the same write; one that is cancelled or gone is a ConflictError
     clean     cancel the row; no row any more: stop, its artifacts were published; else delete them
+    discard   the same for the own attempt, which has lost
     sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
 So it does not matter which attempt was the committed one: cancelling a row proves that it never will be.
@@ -102,13 +103,16 @@ class RegisteredEffects:
                 await self._artifacts[artifact.kind].create(artifact)
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work."""
+        """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work.
+
+        The rows stay cancelled: a proxy may have repeated the request that made an artifact, and it lands after the deletion.
+        The sweeper looks again when nothing can be under way any more.
+        """
         for record in records:
             if record.attempt:
                 row = Reservation(identity=record.identity, unit=record.unit, attempt=record.attempt)
                 await self._register.cancel(row)
                 await self._delete(row)
-                await self._register.remove(row)
 
     async def clean(self, records: Sequence[Record]) -> None:
         """Clean up after whatever else tried to handle these messages.

@@ -209,3 +209,19 @@ async def test_a_stop_during_its_rest_ends_it_at_once() -> None:
 async def forever(_seconds: float) -> None:
     """Sleep for ever."""
     await asyncio.Event().wait()
+
+
+async def test_an_artifact_that_lands_after_its_attempt_has_lost_is_deleted() -> None:
+    """A proxy repeats the request that makes it. The attempt loses and cleans up, then the repetition arrives."""
+    attic = Attic()
+    attempt = (await attic.effects.register([message()]))[ORDER]
+    artifact = Artifact(kind="blob", name=f"{attempt}/0", data=b"data")
+    lost = Record(ORDER, unit=attic.unit, attempt=attempt, artifacts=(artifact,))
+    await attic.effects.create([lost])
+    await attic.effects.discard([lost])
+    assert await attic.artifacts.names("") == ()
+    await attic.artifacts.create(artifact)
+    attic.clock.advance(OLD)
+    await attic.run(attic.looks(2))
+    assert await attic.artifacts.names("") == ()
+    assert await attic.documents.keys("register/") == ()

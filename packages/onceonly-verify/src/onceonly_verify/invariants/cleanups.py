@@ -80,10 +80,12 @@ class CleanupLog:
             raise WrongReportError(f"unmade: {name!r} is to be deleted, and the row that permits its commit is not cancelled")
 
     def discarded(self, records: Sequence[Record]) -> None:
-        """Check that nothing of these attempts is left to a sweeper."""
-        removed = {row.attempt for row in self._rows if row.is_removed}
-        for attempt in (record.attempt for record in records if record.attempt not in {"", *removed}):
-            raise WrongReportError(f"leak: attempt {attempt} has lost, and its register row is left")
+        """Check that these attempts are cancelled. Their rows stay: a repeated request may still make an artifact."""
+        cancelled = {row.attempt for row in self._rows}
+        for attempt in (record.attempt for record in records if record.attempt not in {"", *cancelled}):
+            raise WrongReportError(f"leak: attempt {attempt} has lost, and its register row is not cancelled")
+        for attempt in sorted(row.attempt for row in self._rows if row.is_there and row.is_removed):
+            raise WrongReportError(f"leak: attempt {attempt} has lost, and no row leads the sweeper to what lands late")
 
     def cleaned(self, records: Sequence[Record]) -> None:
         """Check that the rows of all these messages were read, and that all open ones were cancelled."""
