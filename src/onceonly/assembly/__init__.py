@@ -299,7 +299,7 @@ def units_at_once(settings: Settings, *, entities: bool) -> int:
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> EnlistedTransaction:
-    """Let a SQLAlchemy session's open transaction take records of an endpoint; `committed` is told which, from any thread.
+    """Let a SQLAlchemy session's open transaction take records of an endpoint. `committed` gets their identities in any thread.
 
     Raises SetupError: for a session of another database, and where no record would be kept.
     """

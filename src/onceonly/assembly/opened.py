@@ -30,8 +30,8 @@ class OpenedStore(NamedTuple):
 
     `pending` is there where its records can be searched, `register` where it has one. `ring` is there where the store's own
     claims are the history, and are forgotten in time. The others are what its janitors share, as far as the store can have it:
-    `keys` of clients, who is the `leader`, and their `journals`. `expect` takes for how many seconds a unit may be without a
-    statement.
+    `keys` of clients, the `leader` among them, and their `journals`. `expect` takes the number of seconds that a unit may be
+    without a statement.
     """
 
     store: Store

@@ -153,7 +153,7 @@ def required(transactions: Transactions | None, settings: Settings) -> Transacti
 
 @asynccontextmanager
 async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
-    """Enclose a dispatch after a commit: whatever keeps it from ending, within `relay_after`, is no failure of what is done."""
+    """Enclose a dispatch after a commit. The commit stands if the dispatch fails, or does not end within `relay_after`."""
     try:
         async with asyncio.timeout(settings.relay_after):
             yield

@@ -44,7 +44,7 @@ class SinkMessage(msgspec.Struct, frozen=True):
 
 
 class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
-    """What deduplication left at rest, counted past the ports: all of it must be zero.
+    """What deduplication left when everything is idle, counted past the ports: all of it must be zero.
 
     Records whose messages may not all be sent, queue rows, claims where something else knows what is done, tokens that are
     prepared and live, and register rows of open attempts.

@@ -112,7 +112,7 @@ def _meanings(options: Options) -> Mapping[str, str]:
         "phantoms": "committed, but never announced",
         "dead_letters": "given up",
         **(blobs if options.blobs else {}),
-        "leftovers": "records, queue rows, claims, tokens and open attempts at rest",
+        "leftovers": "records, queue rows, claims, tokens and open attempts that are left",
         **marks.get(chosen, {}),
         "wrong_totals": "airlines whose miles differ",
         "seconds": "from the first message to the last",

@@ -113,9 +113,9 @@ class MessageBuilder:
     ) -> Send:
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
-        `incoming` are the headers of the message that is answered. Raises InvalidEffect when it can never be sent: too large,
-        not serializable, without a type or with one that no transport takes, an impossible instant, headers, key or id, an
-        event for whose subscribers no tokens can be issued.
+        `incoming` are the headers of the message that is answered. Raises InvalidEffect when it can never be sent: it is
+        too large or not serializable. Its type is missing, or no transport takes it. Its instant, headers, key or id are
+        impossible. Or it is an event for whose subscribers no tokens can be issued.
         """
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)

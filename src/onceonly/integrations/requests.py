@@ -59,7 +59,7 @@ def by_authorization(request: Request) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestTerms:
-    """On what terms an endpoint's requests are served.
+    """How an endpoint serves requests.
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
     `principal` is the caller: the same key from another caller is refused. `scope` gives each client keys of its own: the same

@@ -5,7 +5,7 @@
       RetryableError         the operation may be tried again from the start
         CommitFailed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
-            PermanentFailure         trying again mends nothing: the entity's key or document cannot serve, or is full
+            PermanentFailure         trying again does not help: the entity's key or document cannot serve, or is full
           Unable           the store cannot do it at the moment: its disk is full, or this user may not
           HandlerAbandoned     a handler's thread did not end in time, so nothing of its unit may be committed
           UpgradeRequired      a newer version wrote what has to be read: its processes can, this one cannot

@@ -1,7 +1,8 @@
 """Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
 
 Nothing here is needed for safety: a bucket that is not rotated makes its messages wait, and nothing else. A bucket is rotated
-by one call, at any moment, next to units that claim and next to other calls: whoever was wrong is told so, and did nothing.
+by one call, at any moment, next to units that claim and next to other calls. A call that cannot rotate changes nothing, and
+returns why.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ class TimeBucketState(Enum):
 
     CURRENT = "the slice that it should"
     OLD = "an older slice, all of which may be forgotten"
-    UNLABELLED = "no slice: it was never used, or who rotated it was interrupted"
+    UNLABELLED = "no slice: it was never used, or its rotation was interrupted"
     AHEAD = "a newer slice than it should: the database's clock was set back"
 
 

@@ -20,7 +20,7 @@ from onceonly.formats.log_events import EventLogger
 __all__ = ["Listening", "Notifications", "NotifyingDialect"]
 
 FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.01, 0.5
-"""Seconds between two notifications of one process for one name: the interval grows while the name is told all the time.
+"""Seconds between two notifications of one process for one name: the interval grows while notifications follow each other.
 
 A receiver with many notifications does not sleep: it has been busy just before, and looks on its own after 5 to 100 ms.
 """

@@ -33,10 +33,11 @@ def translated(
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
 
-    A lock that was not had becomes `locked`, or LockTimeout where that is ConflictError and the wait was too long; a statement
-    or constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not
-    do for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
-    `unknown`.
+    * A lock that was not obtained: `locked`, or LockTimeout where that is ConflictError and the wait was too long.
+    * A statement or constraint that can never work: `refused`.
+    * A transaction that was left aborted: CommitRefused.
+    * What the database cannot do at the moment: Unable.
+    * Everything else: `unknown`. While `committing`, only locks, constraints and aborted transactions are definite.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):

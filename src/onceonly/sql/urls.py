@@ -13,10 +13,7 @@ USE_POOLED = "If the URL leads to PgBouncer or another pooler, add the option pg
 class DatabaseAddress(Struct, frozen=True, kw_only=True):
     """A database as a URL names it, the options of this library taken out.
 
-    `prefix` begins every table name; `schema` is where the tables are, on a database that has schemas; `isolation` is the level
-    of the store's units; `create`: whether missing tables may be made at start; `timeout` is for how many
-    seconds a lock is waited for; `lease` for how many a delivery of a queue in it is kept for its receiver.
-    `pgbouncer` stays among the options of `url`: whether a pooler such as PgBouncer is before a PostgreSQL server.
+    The attributes are those of `SqlOptions`. `pgbouncer` stays among the options of `url`.
     """
 
     url: URL

@@ -203,7 +203,7 @@ def _refuse_container(properties: Mapping[str, Any], place: str) -> None:
         raise SetupError(f"{place} has partition key {paths}: create a container with partition key {_PARTITION}")
     if properties.get("uniqueKeyPolicy", {}).get("uniqueKeys"):
         raise SetupError(
-            f"{place} has unique keys besides the id, which documents can violate: create a container without them"
+            f"{place} has unique keys other than the id, which documents can violate: create a container without them"
         )
 
 

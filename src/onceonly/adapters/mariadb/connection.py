@@ -1,7 +1,7 @@
 """What is special about a connection to MariaDB: what ends its transaction unasked, and how a cancelled statement ends.
 
-After a deadlock the server has rolled the transaction back, and in autocommit mode every later statement would be committed by
-itself. An error carries no status flag, so the errors that do this are noted, and nothing more is sent until the next `begin`.
+After a deadlock the server has rolled the transaction back. In autocommit mode it would commit each later statement on its own.
+An error has no status flag, so the errors that do this are noted, and nothing more is sent until the next `begin`.
 A lock time-out rolls back its statement only, unless the server has `innodb_rollback_on_timeout`. So ROLLBACK TO SAVEPOINT is
 sent after one: when it succeeds, the savepoint and its transaction are still there, and the unit goes on.
 """

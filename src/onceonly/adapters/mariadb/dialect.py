@@ -1,6 +1,6 @@
 """MariaDB 10.6 or newer, through asyncmy. MySQL 8 is best effort: nothing here is tested on it.
 
-The server is in autocommit mode, and `begin` says START TRANSACTION: only so the status flag in the server's answers tells
+The server is in autocommit mode, and `begin` sends START TRANSACTION. Only then the status flag in the server's answers shows
 whether that transaction is still open. With autocommit off, what follows a deadlock or an implicit commit opens another
 transaction on its own, without a report.
 """

@@ -1,7 +1,7 @@
 """A database in memory that several endpoints share, with the tokens of their messages in it (protocols, section 5).
 
-`begin` consumes tokens and `commit` makes new ones, in the transaction of the business data: so there is no garbage, no sweeper
-and no other store to ask. It is what the model checker explores of stores that do the same in SQL.
+`begin` consumes tokens and `commit` makes new ones, in the transaction of the business data. So there is nothing to sweep, and
+no other store to ask. It is what the model checker explores of stores that do the same in SQL.
 """
 
 from collections.abc import Hashable, Sequence

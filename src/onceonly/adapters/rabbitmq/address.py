@@ -36,10 +36,13 @@ _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 class RabbitMQAddress(Struct, frozen=True, kw_only=True):
     """A server as a URL names it, the options of this library taken out.
 
-    `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
-    many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
-    an answer of the server is waited for, `max_body` in bytes. `previous`: whether objects of the previous version are served.
-    `management` is the URL of the management HTTP API, empty if there is none.
+    * `url`: for the driver, with credentials. `place`: what may be shown.
+    * `prefix`: the beginning of every name.
+    * `lease`: for how many seconds a receiver may be silent (the heartbeat) until others get its deliveries.
+    * `timeout`: for how many seconds to wait for an answer.
+    * `max_body`: in bytes.
+    * `previous`: whether objects of the previous version are served.
+    * `management`: the URL of the management HTTP API, empty if there is none.
     """
 
     url: str

@@ -5,8 +5,8 @@ also goes to an exchange to which subscribers bind (`subscribed`). If none has b
 puts the event into a queue of its publisher, which processes of the publisher empty and count.
 
 The alternate exchange does not see every subscriber: queues of other programs are bound to the exchange of the event type
-only, and so are endpoints that an older process declared. They have received the event. To tell, one event is published again
-to the exchange of its type, as mandatory. RabbitMQ returns it if there is no subscriber. Otherwise the subscribers get a
+only, and so are endpoints that an older process declared. They have received the event. To find out, one event is published
+again to the exchange of its type, as mandatory. RabbitMQ returns it if no queue is bound. Otherwise the subscribers get a
 duplicate, at most once an hour for each type and process.
 """
 

@@ -103,7 +103,7 @@ def _letter_tasks(letters: LetterIndex, endpoint: str, every: float, *, clock: C
 async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:
     """Send what no relay has sent for so long, as the relay does, in one look at all of it; gives how many records are gone.
 
-    A record that stays is passed over: what keeps it is told by the relay, and by the bucket that it keeps from being rotated.
+    A record that stays is skipped. The relay reports why, and so does the bucket that cannot be rotated because of it.
     """
     look, finished = RelayScan(), 0
     lease = round(LEASE_SECONDS * 1000)
@@ -155,7 +155,7 @@ class BucketRotation:
 
 
 async def late_buckets(ring: Ring, reasons: Mapping[int, str] = MappingProxyType({})) -> tuple[LateBucket, ...]:
-    """Find the buckets that are late, and tell of each whether messages need it by now. Raises CommitFailed, OutcomeUnknown."""
+    """Return the buckets that are late, each with whether messages need it now. Raises CommitFailed, OutcomeUnknown."""
     width, buckets, now = (await ring.bucketing()).width, await ring.buckets(), await ring.now()
     late = (bucket for bucket in buckets if bucket.state in _ROTATABLE and bucket.late > width / LATE_PARTS)
     return tuple(

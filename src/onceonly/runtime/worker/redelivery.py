@@ -10,8 +10,8 @@ from onceonly.ports.transport import Transport
 class PatientTransport:
     """A transport that remembers what could not be settled, so that an outage of the broker suspects no message.
 
-    A delivery whose ack or release failed would come again as a suspect when its lease ends. Here it is kept, and given
-    back as soon as the broker answers; releasing what was acknowledged after all does nothing. All other methods are the
+    A delivery whose ack or release failed would come again as a suspect when its lease ends. Here it is kept, and
+    released as soon as the broker answers. Releasing an acknowledged delivery does nothing. All other methods are the
     transport's own.
     """
 

@@ -119,8 +119,8 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work within the grace time.
 
-        Raises WorkerStopped when a handler does not end, or one of its loops ends for no reason of its own; what kills a loop
-        (a crash point) ends the worker and is raised.
+        Raises WorkerStopped when a handler does not end, or when one of its loops ends unexpectedly. What kills a loop, such as
+        a crash point, ends the worker and is raised.
         """
         _log.info("worker started", extra=self._extra())
         extending = asyncio.create_task(self._extend())

@@ -192,8 +192,8 @@ class SqlStore:
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
 
-        A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
-        message the store does not know what to wait for, and raises ConflictError.
+        A claim in the ring depends on the message's instant, and a token is the message's own. Without the message the store
+        cannot wait for these, and raises ConflictError.
         """
         if self._claim_mode is ClaimMode.NOTHING:
             return None  # nothing is claimed or recorded, so there is nothing to find or to wait for
