@@ -20,7 +20,7 @@ FAILING = "tokens elsewhere, asked by another service, and two failed calls"
 TRANSACTION = "tokens elsewhere, a transaction, a relay and two failed calls"
 WRONG = [
     (LOSING, "effects.RegisteredEffects.discard: swap _register.cancel and self._delete #1", "is to be deleted, and the row"),
-    (LOSING, "effects.RegisteredEffects.discard: drop _register.remove #1", "has lost, and its register row is left"),
+    (LOSING, "effects.RegisteredEffects.discard: negate record.attempt #1", "has lost, and its register row is not cancelled"),
     (UNITS, "effects.RegisteredEffects.clean: first of records #2", "the register rows of its attempts are not read"),
     (SWEPT, "effects.RegisteredEffects._clean: put False for True in return True #1", "rows reports 0, and 1 were swept"),
     (

@@ -111,4 +111,6 @@ def makes_no_difference(operation: PortOperation, part: Any) -> bool:
         return not any(receipt.number in numbers for receipt in operation.arguments[0])
     if operation.point == "send":  # nobody reads the sink
         return all(send.to in SINKS for send in operation.arguments[0])
+    if operation.point == "artifact-create":  # what is there already may be deleted, and then be made again
+        return False
     return all(form.part == part for form in successes(operation, part))  # without effect once, so for good

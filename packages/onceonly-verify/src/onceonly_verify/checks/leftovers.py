@@ -79,6 +79,14 @@ LEFTOVER_CHECKS: tuple[Check, ...] = (
         reaches=("row-open", "begin", "artifact-create", "commit", "ack"),
     ),
     Check(
+        name="an artifact in a store with claims, and two failed calls",
+        workload=Workload(arrivals=copies("a"), artifacts=1, quiet=True),
+        bounds=Bounds(failures=2),
+        workers=1,
+        sweepers=1,
+        reaches=("row-open", "begin", "artifact-create", "commit", "ack"),
+    ),
+    Check(
         name="an artifact in a store with claims, two attempts and a relay",
         workload=Workload(arrivals=copies("a"), artifacts=1),
         bounds=Bounds(expiries=1),

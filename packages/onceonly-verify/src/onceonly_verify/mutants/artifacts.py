@@ -18,6 +18,7 @@ ATTEMPTS, CRASHED, OVERTAKEN = (
     "an artifact, and a sweeper that overtakes",
 )
 EARLY = "an artifact, and early sweeps"
+REPEATED = "an artifact in a store with claims, and two failed calls"
 _IS_CANCELLED = condition("_register.cancel")
 
 
@@ -99,6 +100,16 @@ for row in rows:
                     "await self._delete(row)\nawait self._register.remove(row)",
                     row=argument("_register.remove", 0),
                 ),
+            ),
+        ),
+    ),
+    Mutant(
+        "the row of an attempt that has lost removed at once",
+        (REPEATED,),
+        (
+            effects(
+                "RegisteredEffects.discard",
+                insert_after("_delete", "await self._register.remove(row)", row=argument("_delete", 0)),
             ),
         ),
     ),
