@@ -29,7 +29,7 @@ def commands() -> list[tuple[str, str]]:
     for page in PAGES:
         for block in re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for line in re.sub(r"\\\n\s*", "", block).splitlines():
-                found += [(str(page.relative_to(DOCS)), each) for each in command_in(line.removeprefix("$ "))]
+                found += [(str(page.relative_to(DOCS)), each) for each in command_in(line.strip().removeprefix("$ "))]
     return found
 
 
