@@ -152,9 +152,9 @@ class Inbox:
         mine = sorted(each.tag for each in self.current(receipts) if self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
             return
-        # An ack with `multiple` covers all lower tags, so it goes up to the lowest delivery that is held or waits here. Those
-        # above it are acknowledged one by one. Only the last ack waits until it is written: the channel keeps their order.
-        # Crash here: 1 effects sent, 2 some acks not received, 3 those come again as suspects, 4 their claims answer "done".
+        # An ack with `multiple` covers all lower tags, so it stops below the lowest delivery that is held or waits here. Those
+        # above that are acknowledged one by one. Only the last ack waits until it is written: the channel keeps their order.
+        # Crash here: 1 effects sent, 2 some acks not received, 3 those come again as suspects, 4 their claims know them.
         lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
         try:

@@ -146,10 +146,10 @@ class SqlRing:
         )
 
     def _rotate(self, connection: Connection, number: int, bucketing: Bucketing, by_rows: bool) -> None:  # noqa: FBT001 - run_sync
-        # The order matters (protocols, section 7). 1 Alone: no other janitor. 2 Shut: transactions that used it have ended,
-        # and none begins. 3 Only now check: what was checked before may have changed while this waited. 4 Empty. 5 The label.
-        # Crash before the commit: PostgreSQL and SQLite have the old bucket. MariaDB deletes the label and commits before its
-        # TRUNCATE: then claims find a bucket without a label, their units are rolled back, and the next janitor goes on here.
+        # The order matters (protocols, section 7). 1 Alone: no other janitor. 2 Shut: transactions that claimed in it have
+        # ended, and none claims. 3 Only now check: what was checked before may have changed while this waited. 4 Empty.
+        # 5 The label. Crash before the commit: the old bucket is there. But MariaDB, unless it deletes by rows, commits without
+        # the label before its TRUNCATE. Then claims find no label, their units are rolled back, and the next janitor goes on.
         maintenance, bucket = self._database.dialect.maintenance, self._tables.buckets[number]
         if not maintenance.try_alone(connection, self._name):
             raise _Left(Rotation.HELD)
