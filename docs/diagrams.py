@@ -6,10 +6,9 @@ crash points of the code are in `CRASHES` and `OTHER_CRASHES`, each once; a test
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
+from textwrap import wrap
 from typing import Literal, NamedTuple
 
-HERE = Path(__file__).parent / "diagrams"
 WIDTH = 760
 INK, SOFT, LINE, CARD = "#1f2430", "#5b6478", "#c7cdd9", "#ffffff"
 BLUE, GREEN, RED, AMBER = "#dfe7fb", "#dcf1e2", "#b3261e", "#fbeccb"
@@ -34,6 +33,16 @@ class Crash(NamedTuple):
 
     first: int
     last: int
+    stored: str
+    next: str
+    points: tuple[str, ...]
+
+
+class OtherCrash(NamedTuple):
+    """Crash points outside of the main path: in which step and where, what is stored, and what happens next."""
+
+    step: str
+    where: str
     stored: str
     next: str
     points: tuple[str, ...]
@@ -83,13 +92,37 @@ CRASHES = (
 )
 
 OTHER_CRASHES = (
-    Crash(0, 0, "nothing", "The lease ends, and the message comes again.", ("before-release", "after-release")),
-    Crash(1, 1, "the original", "The failure is not counted yet. The message comes again.", ("before-retry-copy",)),
-    Crash(2, 2, "the copy and the original", "Both come. One claim: handled once.", ("after-retry-copy",)),
-    Crash(3, 3, "the original", "The message comes again, and is given up then.", ("before-dead-letter",)),
-    Crash(
-        4,
-        4,
+    OtherCrash(
+        "release",
+        "before or after it",
+        "nothing",
+        "The lease ends, and the message comes again.",
+        ("before-release", "after-release"),
+    ),
+    OtherCrash(
+        "retry: send a copy",
+        "before the copy is sent",
+        "the original",
+        "The failure is not counted yet. The message comes again.",
+        ("before-retry-copy",),
+    ),
+    OtherCrash(
+        "retry: ack the original",
+        "before the original is acknowledged",
+        "the copy and the original",
+        "Both come. One claim: handled once.",
+        ("after-retry-copy",),
+    ),
+    OtherCrash(
+        "give up: store the letter",
+        "before the letter is stored",
+        "the original",
+        "The message comes again, and is given up then.",
+        ("before-dead-letter",),
+    ),
+    OtherCrash(
+        "give up: ack the original",
+        "before the original is acknowledged",
         "the dead letter and the original",
         "The message comes again. The dead letter is stored once.",
         ("after-dead-letter",),
@@ -115,6 +148,11 @@ def text(  # noqa: PLR0913 - how a line of text looks
     """Return a line of text."""
     weight = ' font-weight="600"' if bold else ""
     return f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
+
+
+def paragraph(x: float, y: float, words: str, most: int) -> list[str]:
+    """Return lines of at most this many characters."""
+    return [text(x, y + 15 * number, line, size=12) for number, line in enumerate(wrap(words, most))]
 
 
 def box(x: float, y: float, width: float, height: float, colour: str) -> str:  # noqa: PLR0917 - as in SVG
@@ -166,7 +204,7 @@ def crashes() -> str:
             f'{0.18 if end > begin else 1}" stroke="{RED}"/>'
         )
         parts.append(text(left, y + 42, f"Stored: {crash.stored}", size=11, colour=SOFT))
-        parts += [text(482, y + 10 + 15 * line, words, size=12) for line, words in enumerate(wrapped(crash.next, 42))]
+        parts += paragraph(482, y + 10, crash.next, 42)
     return svg(
         "Crash points of the main path",
         "For each place where a process can die: the steps that are done, what is stored, and what happens with the message.",
@@ -177,31 +215,17 @@ def crashes() -> str:
 
 def other_crashes() -> str:
     """Draw the same for the ways out of the main path."""
-    names = (
-        "release",
-        "retry: send a copy",
-        "retry: ack the original",
-        "give up: store the letter",
-        "give up: ack the original",
-    )
-    dies = (
-        "before or after it",
-        "before the copy is sent",
-        "before the original is acknowledged",
-        "before the letter is stored",
-        "before the original is acknowledged",
-    )
     top, row = 48, 48
     parts = [
         text(16, 28, "Step", bold=True),
         text(196, 28, "A process dies ...", bold=True),
         text(456, 28, "... then", bold=True),
     ]
-    for number, (crash, name, where) in enumerate(zip(OTHER_CRASHES, names, dies, strict=True)):
+    for number, crash in enumerate(OTHER_CRASHES):
         y = top + row * number
-        parts += [box(16, y, 168, 34, AMBER), text(100, y + 21, name, size=12, anchor="middle")]
-        parts += [text(196, y + 14, where, size=12), text(196, y + 30, f"Stored: {crash.stored}", size=11, colour=SOFT)]
-        parts += [text(456, y + 14 + 15 * line, words, size=12) for line, words in enumerate(wrapped(crash.next, 44))]
+        parts += [box(16, y, 168, 34, AMBER), text(100, y + 21, crash.step, size=12, anchor="middle")]
+        parts += [text(196, y + 14, crash.where, size=12), text(196, y + 30, f"Stored: {crash.stored}", size=11, colour=SOFT)]
+        parts += paragraph(456, y + 14, crash.next, 44)
     return svg(
         "Crash points of releases, retries and dead letters",
         "For each step next to the main path: where a process can die, what is stored, and what happens with the message.",
@@ -233,17 +257,6 @@ def buckets() -> str:
     return svg(
         "Time buckets of claims", "Sixteen tables in turn: twelve are kept, one is filled, the oldest is emptied.", 202, *parts
     )
-
-
-def wrapped(words: str, most: int) -> list[str]:
-    """Return lines of at most this many characters."""
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
 
 
 def diagrams() -> dict[str, str]:
@@ -312,10 +325,3 @@ def diagrams() -> dict[str, str]:
             ),
         ),
     }
-
-
-if __name__ == "__main__":
-    HERE.mkdir(exist_ok=True)
-    for name, drawing in diagrams().items():
-        (HERE / name).write_text(drawing, encoding="utf-8")
-        print(f"docs/diagrams/{name}")

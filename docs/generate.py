@@ -128,8 +128,9 @@ INDEX_HEAD = """\
 The public modules. Each name on their pages is public. Other modules, and names that begin with an underscore, may change at
 any time. Written by `make docs`.
 
-Other pages list the [settings](settings.md), the [URLs and their options](urls.md), the [command line](command-line.md), the
-[log events](log-events.md), the [tables](tables.md), the [wire format](wire-format.md) and the [metrics](../metrics.md).
+Other pages list the [settings](settings.md), the [URLs and their options](urls.md) and the [command line](command-line.md).
+Operators need the [log events](log-events.md), the [tables](tables.md) and the [metrics](../metrics.md). Programs without
+onceonly need the [wire format](wire-format.md).
 """
 COMMAND_LINE_HEAD = """\
 # Command line
@@ -174,6 +175,7 @@ def pages() -> dict[str, str]:
         "reference/tables.md": run_path(str(HERE / "tables.py"))["page"](),
         "reference/urls.md": run_path(str(HERE / "urls.py"))["page"](),
         **{f"reference/{module}.md": page for module, page in _references()},
+        **{f"diagrams/{name}": drawn for name, drawn in run_path(str(HERE / "diagrams.py"))["diagrams"]().items()},
     }
 
 
@@ -451,4 +453,3 @@ if __name__ == "__main__":
         (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(text, encoding="utf-8")
         print(f"docs/{name}")
-    run_path(str(HERE / "diagrams.py"), run_name="__main__")

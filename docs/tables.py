@@ -7,12 +7,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Column, Table
 from sqlalchemy.dialects import postgresql
 
-from onceonly.sql.queue_tables import SCHEMA as QUEUE
-from onceonly.sql.schema import Schema, versions_table
-from onceonly.sql.store.documents import SCHEMA as DOCUMENTS
-from onceonly.sql.store.message_journal import SCHEMA as JOURNAL
-from onceonly.sql.store.remote_requests import SCHEMA as HTTP
-from onceonly.sql.store.tables import SCHEMA as STORE
+from onceonly.assembly.sql import SCHEMAS
+from onceonly.sql.schema import Names, versions_table
 
 PREFIX = "onceonly_"
 HEAD = """\
@@ -31,13 +27,14 @@ Written by `make docs`.
 | component | version | needed for |
 |---|---|---|
 """
-COMPONENTS: tuple[tuple[Schema, str], ...] = (
-    (STORE, "`store`, `DedupStore`, `Tokens` and `dead_letters` in a SQL database"),
-    (QUEUE, "`transport` in a SQL database"),
-    (DOCUMENTS, "documents in a SQL database, such as those of `ControlMessages`"),
-    (HTTP, "HTTP requests between services"),
-    (JOURNAL, "`journal=Journal()`"),
-)
+COMPONENTS = {
+    "store": "`store`, `DedupStore`, `Tokens` and `dead_letters` in a SQL database",
+    "transport": "`transport` in a SQL database",
+    "documents": "documents in a SQL database, such as those of `ControlMessages`",
+    "http": "HTTP requests between services",
+    "journal": "`journal=Journal()`",
+}
+"""What each component is needed for, by the names of `SCHEMAS`."""
 
 
 class Rows(NamedTuple):
@@ -286,33 +283,22 @@ TABLES = {
 }
 
 
-class Naming(NamedTuple):
-    """What the tables' names depend on."""
-
-    prefix: str = PREFIX
-    schema: str | None = None
-
-
 def page() -> str:
     """Give the whole page."""
-    rows = "".join(f"| {each.component} | {each.version} | {words} |\n" for each, words in COMPONENTS)
-    parts = [HEAD, rows]
-    seen: set[str] = set()
+    rows = (f"| {SCHEMAS[use].component} | {SCHEMAS[use].version} | {words} |\n" for use, words in COMPONENTS.items())
+    parts = [HEAD, *rows]
     for title, tables in components():
-        parts.append(f"\n## {title}\n")
-        for table in tables:
-            name = short(table)
-            if name not in seen:
-                seen.add(name)
-                parts.append(_section(name, table))
+        sections = {short(each): each for each in tables}
+        parts += [f"\n## {title}\n", *(_section(name, table) for name, table in sections.items())]
     return "".join(parts)
 
 
 def components() -> Iterator[tuple[str, list[Table]]]:
     """Give the tables of each component, and at the end the one that all share."""
-    for schema, _ in COMPONENTS:
+    for use in COMPONENTS:
+        schema = SCHEMAS[use]
         yield f"Component {schema.component}", list(schema.tables(PREFIX, None).tables.values())
-    yield "All components", [versions_table(Naming())]
+    yield "All components", [versions_table(Names(PREFIX, None))]
 
 
 def short(table: Table) -> str:

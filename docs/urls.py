@@ -33,7 +33,7 @@ ROLES: Mapping[Role, str] = {
 
 
 class Option(NamedTuple):
-    """One option. `default` is the text that has the same effect in a URL, or None where there is no such text.
+    """One option. `default` is the text that has the same effect in a URL, or None where no text has.
 
     `needs` is the text of another option that has to be set as well.
     """

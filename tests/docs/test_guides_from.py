@@ -13,22 +13,16 @@ from sqlalchemy import text
 
 from onceonly import testing
 from tests import ROOT
-from tests.docs.test_documentation import run_shell
+from tests.docs.test_documentation import run_shell, snippet
 
 HOW_TO = ROOT / "docs" / "how-to"
-
-
-def block(page: str, first_line: str) -> str:
-    """Return the Python block of a guide that begins with this line."""
-    blocks = re.findall(r"```python\n(.*?)```", (HOW_TO / page).read_text(encoding="utf-8"), re.DOTALL)
-    return next(each for each in blocks if each.startswith(f"{first_line}\n"))
 
 
 def module(page: str, name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Load a guide's program as a user's module."""
     made = ModuleType(name)
     monkeypatch.setitem(sys.modules, name, made)
-    exec(compile(block(page, f"# {name}.py"), name, "exec"), made.__dict__)  # noqa: S102 - the guide's program
+    exec(compile(snippet(HOW_TO / page, f"# {name}.py\n"), name, "exec"), made.__dict__)  # noqa: S102 - the guide's program
     return made
 
 
@@ -103,7 +97,7 @@ async def test_a_transfer_takes_effect_once_in_both_databases_or_is_undone(
     tmp_path: Path, target: str, left: tuple[int, int]
 ) -> None:
     """The program and the command of the guide, with a transfer that is sent twice."""
-    (tmp_path / "transfer.py").write_text(block("from-msdtc.md", "# transfer.py"))
+    (tmp_path / "transfer.py").write_text(snippet(HOW_TO / "from-msdtc.md", "# transfer.py"))
     for name, row in (("checking", ("C", 100)), ("savings", ("S", 0))):
         connection = sqlite3.connect(tmp_path / f"{name}.db")
         connection.execute("CREATE TABLE accounts (id TEXT, balance INTEGER)")

@@ -267,7 +267,8 @@ def with_options(family: Any, *options: str) -> object:
     system = system_of(family.schemes[0])
     assert system is not None
     assert system.address is not None
-    return system.address("&".join([f"{family.example}?", *filter(None, options)]).replace("?&", "?").rstrip("?"))
+    query = "&".join(filter(None, options))
+    return system.address(f"{family.example}?{query}" if query else family.example)
 
 
 def test_every_scheme_of_the_package_is_on_the_page_of_urls() -> None:
@@ -319,4 +320,4 @@ def test_every_column_of_every_table_is_described() -> None:
 
 def test_the_components_are_those_of_the_commands() -> None:
     """`onceonly schema` creates each of them."""
-    assert {schema.component for schema, _ in TABLES["COMPONENTS"]} == {schema.component for schema in SCHEMAS.values()}
+    assert TABLES["COMPONENTS"].keys() == SCHEMAS.keys()

@@ -12,8 +12,8 @@ import pytest
 
 from tests import ROOT
 from tests.docs.test_documentation import run_shell, snippet
-from tests.docs.test_guides_from import block
 
+PAGE = ROOT / "docs" / "how-to" / "sentry.md"
 SHOP = """
 import sentry_sdk
 import reports
@@ -33,7 +33,6 @@ class Sentry:
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.port = 0
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read requests with envelopes, and answer each."""
@@ -63,8 +62,8 @@ async def test_a_dead_letter_becomes_an_issue(tmp_path: Path, *, reports_excepti
     sentry = Sentry()
     server = await asyncio.start_server(sentry.take, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    middleware = block("sentry.md", "@shop.middleware") if reports_exceptions else ""
-    (tmp_path / "reports.py").write_text(block("sentry.md", "# reports.py"))
+    middleware = snippet(PAGE, "@shop.middleware") if reports_exceptions else ""
+    (tmp_path / "reports.py").write_text(snippet(PAGE, "# reports.py"))
     (tmp_path / "shop.py").write_text(snippet(ROOT / "README.md", "# shop.py") + SHOP + HANDLER + middleware)
     commands = """echo '{"order_id": "A-1"}' > orders.jsonl
 onceonly send orders.jsonl --to shop:shop --type Refuse --id-from order_id

@@ -1,6 +1,5 @@
 """The pages about web applications run: what they show serves a repeated request once, with either framework."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.docs.test_documentation import README, snippet
 
 CLIENT = """
 import asyncio, sys
@@ -36,17 +36,11 @@ asyncio.run(main())
 """
 
 
-def block(page: str, first_line: str) -> str:
-    """Give a page's Python block that begins with this line."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    return next(block for block in blocks if block.startswith(first_line))
-
-
 @pytest.mark.parametrize(("page", "module"), [("docs/web.md", "web"), ("docs/web.md", "plain")], ids=str)
 def test_the_programs_serve_a_repeated_request_once(tmp_path: Path, page: str, module: str) -> None:
     """One row, two equal answers, the second of which says that it was kept."""
-    (tmp_path / "shop.py").write_text(block("README.md", "# shop.py"))
-    (tmp_path / f"{module}.py").write_text(block(page, f"# {module}.py"))
+    (tmp_path / "shop.py").write_text(snippet(README, "# shop.py"))
+    (tmp_path / f"{module}.py").write_text(snippet(ROOT / page, f"# {module}.py"))
     (tmp_path / "client.py").write_text(CLIENT)
     done = subprocess.run(
         [sys.executable, "client.py", module], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
