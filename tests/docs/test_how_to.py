@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -121,12 +120,6 @@ def test_the_command_that_ends_a_subscription_takes_these_arguments() -> None:
 
 
 DEAD_LETTERS = ROOT / "docs" / "how-to" / "dead-letters.md"
-
-
-@pytest.mark.parametrize("line", re.findall(r"^\$ onceonly (dead .*)$", DEAD_LETTERS.read_text(encoding="utf-8"), re.MULTILINE))
-def test_the_commands_for_dead_letters_exist(line: str) -> None:
-    """With their arguments and options."""
-    assert parsed(shlex.split(line))
 
 
 def test_the_reasons_are_those_of_the_code() -> None:
