@@ -45,7 +45,7 @@ async def test_any_other_prefix_is_refused(prefix: str) -> None:
     [
         ("sqlite:///shop.db?prefix=a%22b", "prefix"),
         ("sqlite:///shop.db?prefix=a&prefix=b", "more than once"),
-        ("sqlite:///shop.db?mode=ro", "unknown option mode"),
+        ("sqlite:///shop.db?mode=ro", "unknown option 'mode'"),
         ("sqlite:///shop.db?create=perhaps", "true or false"),
         ("sqlite:///shop.db?timeout=long", "seconds"),
         ("sqlite://", "in memory"),

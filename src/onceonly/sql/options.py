@@ -1,13 +1,12 @@
 """The options of this library in the URL of a SQL database. This module does not import SQLAlchemy."""
 
 import re
-from collections.abc import Iterable
-from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_options, read_seconds, read_truth
 
 __all__ = ["SqlOptions", "queue_traits", "read_url_options", "read_url_traits"]
 
@@ -21,7 +20,6 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PORT = re.compile(r":(\d+)\Z")
 _GREATEST_PORT = 65_535
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class SqlOptions(Struct, frozen=True, kw_only=True):
@@ -55,7 +53,21 @@ def read_url_options(url: str) -> SqlOptions:
     server = place.removeprefix("//").rpartition("@")[2].partition("/")[0]
     if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
         raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
-    return read_options(parse_qsl(query, keep_blank_values=True), scheme.partition("+")[0].lower())
+    backend = scheme.partition("+")[0].lower()
+    options = read_options(query, "database", SqlOptions.__struct_fields__)
+    if POOLED in options and backend != "postgresql":
+        raise SetupError(f"option {POOLED} is for PostgreSQL only: remove it")
+    if "schema" in options and backend in _WITHOUT_SCHEMAS:
+        raise SetupError(f"schema={options['schema']!r}: {backend} has no schemas. Use ?prefix= instead")
+    return SqlOptions(
+        prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
+        schema=_checked_schema(options["schema"]) if "schema" in options else None,
+        isolation=options.get("isolation"),
+        create=read_truth(options, "create", default=True),
+        timeout=read_seconds(options, "timeout", 5.0, zero=True),
+        lease=read_seconds(options, "lease", LEASE_SECONDS),
+        pgbouncer=read_truth(options, POOLED, default=False) if POOLED in options else None,
+    )
 
 
 def read_url_traits(url: str) -> Traits:
@@ -66,31 +78,6 @@ def read_url_traits(url: str) -> Traits:
 def queue_traits(*, lease: float = LEASE_SECONDS, max_body: int = MAX_BODY) -> Traits:
     """Return what queues in a SQL database are like, for a lease in seconds and a longest body in bytes."""
     return Traits(lease=lease, max_body=max_body, longest_delay=None, fan_out=FanOut.SENDER)
-
-
-def read_options(given: Iterable[tuple[str, str]], backend: str) -> SqlOptions:
-    """Read options by their names, for `backend`, such as "postgresql". Raises SetupError."""
-    options = dict[str, str]()
-    for name, value in given:
-        if name not in SqlOptions.__struct_fields__:
-            there = ", ".join(sorted(SqlOptions.__struct_fields__))
-            raise SetupError(f"unknown option {name} in a database URL. Supported: {there}")
-        if name in options:
-            raise SetupError(f"option {name} is set more than once in a database URL: set it once")
-        options[name] = value
-    if POOLED in options and backend != "postgresql":
-        raise SetupError(f"option {POOLED} is for PostgreSQL only: remove it")
-    if "schema" in options and backend in _WITHOUT_SCHEMAS:
-        raise SetupError(f"schema={options['schema']!r}: {backend} has no schemas. Use ?prefix= instead")
-    return SqlOptions(
-        prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
-        schema=_checked_schema(options["schema"]) if "schema" in options else None,
-        isolation=options.get("isolation"),
-        create=_truth("create", options.get("create", "true")),
-        timeout=_seconds("timeout", options.get("timeout", "5")),
-        lease=_seconds("lease", options.get("lease", "30")),
-        pgbouncer=_truth(POOLED, options[POOLED]) if POOLED in options else None,
-    )
 
 
 def checked_prefix(prefix: str) -> str:
@@ -104,15 +91,3 @@ def _checked_schema(schema: str) -> str:
     if not _SCHEMA.fullmatch(schema):
         raise SetupError(f"schema {schema!r}: use a lower-case letter, then at most 62 of a-z, 0-9 and _")
     return schema
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: use true or false")
-    return _TRUTH[text.lower()]
-
-
-def _seconds(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text):
-        raise SetupError(f"option {name}={text!r}: use a number of seconds below 10000, such as 30")
-    return float(text)

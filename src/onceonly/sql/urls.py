@@ -5,7 +5,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from onceonly.model.errors import SetupError
-from onceonly.sql.options import DEFAULT_PREFIX, POOLED, read_options
+from onceonly.sql.options import DEFAULT_PREFIX, POOLED, read_url_options
 
 USE_POOLED = "If the URL leads to PgBouncer or another pooler, add the option pgbouncer=true to it"
 
@@ -31,8 +31,7 @@ def read_url(url: str) -> DatabaseAddress:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         raise SetupError("not a database URL: use a URL such as sqlite:///shop.db") from error
-    pairs = [(name, each) for name, value in parsed.query.items() for each in ([value] if isinstance(value, str) else value)]
-    options = read_options(pairs, parsed.get_backend_name())
+    options = read_url_options(url)
     query = {} if options.pgbouncer is None else {POOLED: "true" if options.pgbouncer else "false"}
     return DatabaseAddress(
         url=parsed.set(query=query),

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, parse_qsl, unquote, unquote_to_bytes, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
 from msgspec import Struct
 
 from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import read_options, read_seconds
 
 DEFAULT_KEY_PREFIX = "onceonly/"
 _DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout")
 _EXAMPLES = {"dynamodb": "dynamodb://eu-central-1/onceonly", "s3": "s3://my-bucket/onceonly", "sqs": "sqs://eu-central-1"}
+_SERVICES = {"dynamodb": "DynamoDB", "s3": "S3", "sqs": "SQS"}
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
 _S3_OPTIONS = ("region", "endpoint", "timeout")
@@ -37,24 +39,15 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
     """Take a URL apart into its parts and its options. Raises SetupError; it never repeats a secret."""
     try:
         parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise SetupError(f"not a valid {scheme}:// URL: use one such as {_EXAMPLES[scheme]}") from error
-    given = dict(pairs)
-    unknown = sorted(given.keys() - set(options))
-    if parts.scheme != scheme or unknown or len(given) != len(pairs):
-        wrong = f"unknown option {', '.join(unknown)}" if unknown else "wrong scheme, or an option is set twice"
-        raise SetupError(f"not a valid {scheme}:// URL ({wrong}). Supported options: {', '.join(options)}")
-    return parts, given
+    return parts, read_options(parts.query, _SERVICES[scheme], options)
 
 
 def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
     """Read address and credentials from the parts of a URL. Raises SetupError."""
     if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
         raise SetupError(f"{region!r} is not an AWS region: use a region such as eu-central-1")
-    timeout = options.get("timeout", "10")
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
-        raise SetupError(f"option timeout={timeout!r}: use a number of seconds above 0, below 10000, such as 30")
     endpoint = options.get("endpoint", "")
     if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
         raise SetupError(
@@ -65,7 +58,7 @@ def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> 
         endpoint=endpoint,
         key=unquote(parts.username or ""),
         secret=unquote(parts.password or ""),
-        timeout=float(timeout),
+        timeout=read_seconds(options, "timeout", 10.0),
     )
 
 

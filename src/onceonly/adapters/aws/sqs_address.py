@@ -1,14 +1,13 @@
 """The URL of queues in SQS. No driver is needed to read it."""
 
 import re
-from collections.abc import Mapping
 
 from msgspec import Struct
 
 from onceonly.adapters.aws.address import Access, read_access, split_url
-from onceonly.documents.clients import read_truth
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_truth
 
 MOST_BYTES = 1024 * 1024
 """What SQS takes in one message, and in one batch: body, names, types and values of attributes."""
@@ -74,14 +73,7 @@ def read_sqs(url: str) -> SqsAddress:
     return SqsAddress(
         access=read_access(parts, options, parts.hostname),
         prefix=prefix,
-        lease=_whole(options, "lease", DEFAULT_LEASE_SECONDS, LONGEST_LEASE_SECONDS, unit="seconds"),
-        fifo=read_truth(dict(options), "fifo", default=False),
-        max_body=_whole(options, "max_body", DEFAULT_MAX_BODY, DEFAULT_MAX_BODY, unit="bytes"),
+        lease=read_number(options, "lease", DEFAULT_LEASE_SECONDS, most=LONGEST_LEASE_SECONDS, unit="seconds"),
+        fifo=read_truth(options, "fifo", default=False),
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=DEFAULT_MAX_BODY, unit="bytes"),
     )
-
-
-def _whole(options: Mapping[str, str], name: str, default: int, most: int, *, unit: str) -> int:
-    text = options.get(name, str(default))
-    if not re.fullmatch(r"\d{1,9}", text) or not 1 <= int(text) <= most:
-        raise SetupError(f"option {name}={text!r}: use a whole number of {unit} from 1 to {most}")
-    return int(text)

@@ -4,11 +4,12 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import read_options
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 _ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint", "queue": "QueueEndpoint"}
@@ -48,14 +49,12 @@ def read_address(url: str, service: str) -> AzureAddress:
     form = f"azure-{service}://account/{_PATH[service]}"
     try:
         parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise SetupError(f"not a valid URL of Azure storage: use {form}") from error
     account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
     if not _ACCOUNT.fullmatch(account) or not (path or service == "queue"):
         raise SetupError(f"not a valid URL of Azure storage: use {form}, and write / in an account key as %2F")
-    if unknown := sorted(options.keys() - {"endpoint"}):
-        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL. Supported: endpoint")
+    options = read_options(parts.query, f"Azure {service}", ["endpoint"])
     said = _connection_string(account, os.environ.get(VARIABLE, ""))
     endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
     if not endpoint.startswith(("https://", "http://")):

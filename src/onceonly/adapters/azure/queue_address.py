@@ -6,9 +6,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from onceonly.adapters.azure.address import AzureAddress, read_address
-from onceonly.documents.clients import read_options, read_seconds
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_options, read_seconds
 
 DEFAULT_PREFIX = "onceonly"
 LONGEST_PREFIX = 20
@@ -71,8 +71,8 @@ def read_queue(url: str) -> AzureQueueAddress:
     return AzureQueueAddress(
         account=account,
         prefix=_prefix("".join(account.parts), options.get("prefix", "")),
-        lease=_number("lease", options.get("lease", "30"), LONGEST_LEASE, "seconds"),
-        max_body=_number("max_body", options.get("max_body", str(DEFAULT_MAX_BODY)), GREATEST_MAX_BODY, "bytes"),
+        lease=read_number(options, "lease", 30, most=LONGEST_LEASE, unit="seconds"),
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
         poll=read_seconds(options, "poll", 1.0),
         timeout=read_seconds(options, "timeout", 10.0),
     )
@@ -89,9 +89,3 @@ def _prefix(path: str, option: str) -> str:
             "Underscores are left out of the names"
         )
     return written
-
-
-def _number(name: str, text: str, greatest: int, unit: str) -> int:
-    if not re.fullmatch(r"\d{1,9}(\.0+)?", text) or not 0 < int(float(text)) <= greatest:
-        raise SetupError(f"option {name}={text!r}: use a whole number of {unit} from 1 to {greatest}")
-    return int(float(text))

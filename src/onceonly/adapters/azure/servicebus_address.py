@@ -5,9 +5,9 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_options, read_seconds, read_truth, split_url
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth, split_url
 
 HEADER_BYTES = 64 * 1024
 """The part of a message that the service allows for its properties."""
@@ -85,18 +85,11 @@ def read_servicebus(url: str) -> ServiceBusAddress:
         key_name=unquote(parts.username or ""),
         key=unquote(parts.password or ""),
         prefix=prefix,
-        lease=_whole(options, "lease", 60, 1 if emulator else SHORTEST_LEASE, most=LONGEST_LEASE),
-        max_body=_whole(options, "max_body", DEFAULT_MAX_BODY, 1, most=GREATEST_MAX_BODY),
+        lease=read_number(options, "lease", 60, least=1 if emulator else SHORTEST_LEASE, most=LONGEST_LEASE, unit="seconds"),
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
         timeout=read_seconds(options, "timeout", 30.0),
         sessions=read_truth(options, "sessions", default=False),
         manages=read_truth(options, "manage", default=True),
         emulator=emulator,
-        management_port=_whole(options, "management_port", EMULATOR_MANAGEMENT_PORT, 1, most=65535),
+        management_port=read_number(options, "management_port", EMULATOR_MANAGEMENT_PORT, most=65535),
     )
-
-
-def _whole(options: dict[str, str], name: str, default: int, least: int, *, most: int) -> int:
-    text = options.get(name, str(default))
-    if not re.fullmatch(r"\d{1,9}", text) or not least <= int(text) <= most:
-        raise SetupError(f"option {name}={text!r}: use a whole number from {least} to {most}")
-    return int(text)

@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_options, read_seconds, read_truth, split_url
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import read_options, read_seconds, read_truth, split_url
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"
 _EXAMPLE = "cosmos://account.documents.azure.com/database/container"

@@ -5,8 +5,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_seconds
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import read_seconds
 
 EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
 _OURS = ("collection", "timeout")

@@ -1,13 +1,13 @@
 """The URL of NATS servers. No driver is needed to read it."""
 
 import re
-from collections.abc import Iterable
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth
 
 HEADER_BYTES = 64 * 1024
 """The part of a server's `max_payload` that is left for headers. JetStream stores no more of them."""
@@ -18,7 +18,6 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+)(?::\d{1,5})?")
 _FILES = ("cafile", "certfile", "keyfile")
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "replicas", "creds", *_FILES, "verify")
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class NatsAddress(Struct, frozen=True, kw_only=True):
@@ -57,7 +56,6 @@ def read_address(url: str) -> NatsAddress:
     """Take a nats:// or nats+tls:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
     try:
         parts = urlsplit(url)
-        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise SetupError("not a NATS URL: use a URL such as nats://user:password@host:4222") from error
     secure = parts.scheme == "nats+tls"
@@ -68,60 +66,31 @@ def read_address(url: str) -> NatsAddress:
             "not a NATS URL: use nats://HOST:4222, or nats://HOST1:4222,HOST2:4222, and write / in a password as %2F"
         )
     user, colon, password = login.partition(":")
-    options = _checked(given, secure=secure)
+    options = read_options(parts.query, "NATS", _OPTIONS)
+    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
+        raise SetupError(f"options for TLS in a nats:// URL: {', '.join(extra)}. Remove them, or use nats+tls://")
+    if "keyfile" in options and "certfile" not in options:
+        raise SetupError("option keyfile needs certfile: add the file of the client's certificate")
     return NatsAddress(
         servers=tuple(f"{'tls' if secure else 'nats'}://{host}" for host in hosts),
         place=f"{parts.scheme}://{','.join(hosts)}",
         user=unquote(user),
         password=unquote(password) if colon else None,
         prefix=_prefix(options.get("prefix", "")),
-        lease=_seconds("lease", options.get("lease", "30")),
-        max_body=_number("max_body", options.get("max_body", str(DEFAULT_MAX_BODY)), GREATEST_MAX_BODY),
-        timeout=_seconds("timeout", options.get("timeout", "30")),
-        replicas=_number("replicas", options.get("replicas", "1"), GREATEST_REPLICAS),
+        lease=read_seconds(options, "lease", 30.0),
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
+        timeout=read_seconds(options, "timeout", 30.0),
+        replicas=read_number(options, "replicas", 1, most=GREATEST_REPLICAS, unit="replicas"),
         creds=options.get("creds", ""),
         secure=secure,
         cafile=options.get("cafile", ""),
         certfile=options.get("certfile", ""),
         keyfile=options.get("keyfile", ""),
-        verifies=_truth("verify", options.get("verify", "true")),
+        verifies=read_truth(options, "verify", default=True),
     )
-
-
-def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in given:
-        if name not in _OPTIONS:
-            raise SetupError(f"unknown option {name!r} in a NATS URL. Supported: {', '.join(sorted(_OPTIONS))}")
-        if name in options:
-            raise SetupError(f"option {name} is set more than once in a NATS URL: set it once")
-        options[name] = value
-    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"options for TLS in a nats:// URL: {', '.join(extra)}. Remove them, or use nats+tls://")
-    if "keyfile" in options and "certfile" not in options:
-        raise SetupError("option keyfile needs certfile: add the file of the client's certificate")
-    return options
 
 
 def _prefix(prefix: str) -> str:
     if prefix and not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
     return prefix
-
-
-def _seconds(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise SetupError(f"option {name}={text!r}: use a number of seconds above 0, below 10000, such as 30")
-    return float(text)
-
-
-def _number(name: str, text: str, greatest: int) -> int:
-    if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= greatest:
-        raise SetupError(f"option {name}={text!r}: use a number from 1 to {greatest}")
-    return int(text)
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: use true or false")
-    return _TRUTH[text.lower()]

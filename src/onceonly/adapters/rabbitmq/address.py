@@ -1,20 +1,21 @@
 """The URL of a RabbitMQ server. No driver is needed to read it."""
 
 import re
-from collections.abc import Iterable
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec import Struct
 
 from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth, split_url
 
 DEFAULT_MAX_BODY = 1024 * 1024
 LONGEST_DELAY_SECONDS = (2**LEVELS - 1) * TICK_MS / 1000
 """What a message waits that passes through all levels of delay once, a second at the lowest."""
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
+_EXAMPLE = "amqp://user:password@host/"
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _OPTIONS = (
     "prefix",
@@ -30,7 +31,6 @@ _OPTIONS = (
     "verify",
 )
 _FILES = ("cafile", "capath", "certfile", "keyfile")
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class RabbitMQAddress(Struct, frozen=True, kw_only=True):
@@ -68,43 +68,25 @@ class RabbitMQAddress(Struct, frozen=True, kw_only=True):
 
 def read_address(url: str) -> RabbitMQAddress:
     """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise SetupError("not a RabbitMQ URL: use a URL such as amqp://user:password@host/") from error
-    if not host or "@" in parts.path:
-        raise SetupError("this RabbitMQ URL has no host: add one, and write / in a password as %2F")
-    options = _checked(given, secure=parts.scheme == "amqps")
-    lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
+    parts, port = split_url(url, "RabbitMQ", _EXAMPLE)
+    options = read_options(parts.query, "RabbitMQ", _OPTIONS)
+    if parts.scheme != "amqps" and (extra := sorted(options.keys() & {*_FILES, "verify"})):
+        raise SetupError(f"options for TLS in an amqp:// URL: {', '.join(extra)}. Remove them, or use amqps://")
+    lease = read_seconds(options, "lease", 30.0)
     driver = {name: options[name] for name in _FILES if name in options}
     driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT_SECONDS))), "name": "onceonly"}
-    if not _truth("verify", options.get("verify", "true")):
+    if not read_truth(options, "verify", default=True):
         driver["no_verify_ssl"] = "1"
     return RabbitMQAddress(
         url=parts._replace(query=urlencode(driver), fragment="").geturl(),
-        place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
+        place=f"{parts.scheme}://{parts.hostname}{f':{port}' if port else ''}{quote(parts.path)}",
         prefix=_prefix(options.get("prefix", "")),
-        previous=_truth("previous", options.get("previous", "true")),
+        previous=read_truth(options, "previous", default=True),
         lease=lease,
-        max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
-        timeout=timeout,
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
+        timeout=read_seconds(options, "timeout", 30.0),
         management=_management(options.get("management", "")),
     )
-
-
-def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in given:
-        if name not in _OPTIONS:
-            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL. Supported: {', '.join(sorted(_OPTIONS))}")
-        if name in options:
-            raise SetupError(f"option {name} is set more than once in a RabbitMQ URL: set it once")
-        options[name] = value
-    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"options for TLS in an amqp:// URL: {', '.join(extra)}. Remove them, or use amqps://")
-    return options
 
 
 def _prefix(prefix: str) -> str:
@@ -127,21 +109,3 @@ def _is_plain_http(url: str) -> bool:
         return False
     is_extended = parts.username is not None or parts.query or parts.fragment or port == 0
     return parts.scheme in ("http", "https") and bool(parts.hostname) and not is_extended
-
-
-def _seconds(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise SetupError(f"option {name}={text!r}: use a number of seconds above 0, below 10000, such as 30")
-    return float(text)
-
-
-def _bytes(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= GREATEST_MAX_BODY:
-        raise SetupError(f"option max_body={text!r}: use a number of bytes from 1 to {GREATEST_MAX_BODY}")
-    return int(text)
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SetupError(f"option {name}={text!r}: use true or false")
-    return _TRUTH[text.lower()]

@@ -5,9 +5,9 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from onceonly.documents.clients import read_options, read_seconds, split_url
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
+from onceonly.systems.urls import read_number, read_options, read_seconds, split_url
 
 DEFAULT_PREFIX = "onceonly:"
 DEFAULT_LEASE_SECONDS = 30.0
@@ -72,14 +72,6 @@ def read_address(url: str) -> RedisAddress:
         prefix=prefix,
         timeout=read_seconds(options, "timeout", 10.0),
         lease=read_seconds(options, "lease", DEFAULT_LEASE_SECONDS),
-        max_body=_whole(options, "max_body", DEFAULT_MAX_BODY, unit="bytes", most=GREATEST_MAX_BODY),
-        replicas=_whole(options, "replicas", 0, unit="replicas", most=MOST_REPLICAS),
+        max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
+        replicas=read_number(options, "replicas", 0, least=0, most=MOST_REPLICAS, unit="replicas"),
     )
-
-
-def _whole(options: dict[str, str], name: str, default: int, *, unit: str, most: int) -> int:
-    """Read an option that is a whole number. Raises SetupError unless it is from `default`, at most 1, to `most`."""
-    least, text = min(default, 1), options.get(name, str(default))
-    if not re.fullmatch(r"\d{1,9}", text) or not least <= int(text) <= most:
-        raise SetupError(f"option {name}={text!r}: use a number of {unit} from {least} to {most}")
-    return int(text)
