@@ -80,19 +80,39 @@ URLS = {
     "PostgreSQL": Family(
         ("postgresql",),
         "postgresql://user:password@host:5432/database",
-        "`postgresql+psycopg://` selects the driver psycopg. For TLS set `PGSSLMODE` and `PGSSLROOTCERT`, or pass your own "
-        "`AsyncEngine` as `store`.",
+        "`postgresql+psycopg://` selects the driver psycopg. The options for TLS mean what they mean to PostgreSQL's own "
+        "clients. Without them, `PGSSLMODE` and `PGSSLROOTCERT` are used.",
         {
             **_TABLES,
             "schema": Option(None, "Schema of onceonly's tables. Default: that of the connection."),
             "pgbouncer": Option(None, "Whether a pooler such as PgBouncer is in front. Default: detected."),
+            "sslmode": Option(
+                None,
+                "TLS: `disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`. Default: `verify-full` with "
+                "another of these options, else `prefer`.",
+            ),
+            "sslrootcert": Option(
+                None, "File with the certificate authorities, or `system` for those of this machine. For TLS."
+            ),
+            "sslcert": Option(None, "File with the client's certificate. For TLS.", needs="sslkey=client.key"),
+            "sslkey": Option(None, "File with the key of that certificate. For TLS.", needs="sslcert=client.pem"),
         },
     ),
     "MariaDB": Family(
         ("mariadb", "mysql"),
         "mariadb://user:password@host:3306/database",
-        "MySQL 8 works with the same URLs and is not tested. For TLS pass your own `AsyncEngine` as `store`.",
-        _TABLES,
+        "MySQL 8 works with the same URLs and is not tested. The options for TLS have the names of its own clients.",
+        {
+            **_TABLES,
+            "ssl-mode": Option(
+                None,
+                "TLS: `DISABLED`, `REQUIRED`, `VERIFY_CA` or `VERIFY_IDENTITY`. Default: `VERIFY_IDENTITY` with another of "
+                "these options, else `DISABLED`.",
+            ),
+            "ssl-ca": Option(None, "File with the certificate authorities. Default: those of this machine. For TLS."),
+            "ssl-cert": Option(None, "File with the client's certificate. For TLS.", needs="ssl-key=client.key"),
+            "ssl-key": Option(None, "File with the key of that certificate. For TLS.", needs="ssl-cert=client.pem"),
+        },
     ),
     "RabbitMQ": Family(
         ("amqp", "amqps"),

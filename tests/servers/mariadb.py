@@ -16,8 +16,8 @@ SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--perfor
 
 
 @contextmanager
-def own_mariadb(directory: Path) -> Iterator[str]:
-    """Start a server in an empty directory, and stop it; gives the URL of its database `test`."""
+def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
+    """Start a server in a directory without a folder `data`, and stop it; gives the URL of its database `test`."""
     installer, server = (
         shutil.which("mariadb-install-db"),
         shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin"),
@@ -40,7 +40,7 @@ def own_mariadb(directory: Path) -> Iterator[str]:
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(
-            [server, *common, *SMALL, *place, "--log-bin", "--sync-binlog=1", "--server-id=1"], stdout=log, stderr=log
+            [server, *common, *SMALL, *place, "--log-bin", "--sync-binlog=1", "--server-id=1", *options], stdout=log, stderr=log
         ) as process,
     ):
         try:

@@ -1,14 +1,15 @@
 """The options of this library in the URL of a SQL database. This module does not import SQLAlchemy."""
 
 import re
+from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
 from onceonly.systems.urls import read_options, read_seconds, read_truth
 
-__all__ = ["SqlOptions", "queue_traits", "read_url_options", "read_url_traits"]
+__all__ = ["TLS_OPTIONS", "SqlOptions", "queue_traits", "read_url_options", "read_url_traits"]
 
 LEASE_SECONDS = 30.0
 MAX_BODY = 1024 * 1024
@@ -16,6 +17,15 @@ DEFAULT_PREFIX = "onceonly_"
 POOLED = "pgbouncer"
 _WITHOUT_SCHEMAS = frozenset({"mysql", "mariadb", "sqlite"})
 """Databases whose URLs can be rejected before their driver is imported. A dialect rejects the option again."""
+_PGSSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_MYSSL = ("ssl-mode", "ssl-ca", "ssl-cert", "ssl-key")
+TLS_OPTIONS: Mapping[str, tuple[str, ...]] = {"postgresql": _PGSSL, "mysql": _MYSSL, "mariadb": _MYSSL}
+"""Options for TLS, by the first part of the scheme. Each database has the names that its own clients use."""
+_MODES: Mapping[str, tuple[str, ...]] = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "ssl-mode": ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"),
+}
+SYSTEM_CA = "system"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PORT = re.compile(r":(\d+)\Z")
@@ -32,6 +42,7 @@ class SqlOptions(Struct, frozen=True, kw_only=True):
     * `timeout`: seconds to wait for a lock.
     * `lease`: seconds for which a delivery is kept from other receivers.
     * `pgbouncer`: whether a pooler is in front of a PostgreSQL server. None: it is detected.
+    * `tls`: the options for TLS by their names, see `TLS_OPTIONS`.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -41,6 +52,7 @@ class SqlOptions(Struct, frozen=True, kw_only=True):
     timeout: float = 5.0
     lease: float = LEASE_SECONDS
     pgbouncer: bool | None = None
+    tls: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_url_options(url: str) -> SqlOptions:
@@ -54,7 +66,8 @@ def read_url_options(url: str) -> SqlOptions:
     if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
         raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
     backend = scheme.partition("+")[0].lower()
-    options = read_options(query, "database", SqlOptions.__struct_fields__)
+    names = TLS_OPTIONS.get(backend, ())
+    options = read_options(query, "database", [*SqlOptions.__struct_fields__[:-1], *names])
     if POOLED in options and backend != "postgresql":
         raise SetupError(f"option {POOLED} is for PostgreSQL only: remove it")
     if "schema" in options and backend in _WITHOUT_SCHEMAS:
@@ -67,6 +80,7 @@ def read_url_options(url: str) -> SqlOptions:
         timeout=read_seconds(options, "timeout", 5.0, zero=True),
         lease=read_seconds(options, "lease", LEASE_SECONDS),
         pgbouncer=read_truth(options, POOLED, default=False) if POOLED in options else None,
+        tls=_checked_tls({name: options[name] for name in names if name in options}),
     )
 
 
@@ -85,6 +99,31 @@ def checked_prefix(prefix: str) -> str:
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
     return prefix
+
+
+def _checked_tls(options: Mapping[str, str]) -> Mapping[str, str]:
+    for name, modes in _MODES.items():
+        if options.get(name, modes[0]) not in modes:
+            raise SetupError(f"option {name}={options[name]!r}: use {', '.join(modes[:-1])} or {modes[-1]}")
+    for certificate, key in (("sslcert", "sslkey"), ("ssl-cert", "ssl-key")):
+        if (certificate in options) != (key in options):
+            raise SetupError(f"options {certificate} and {key} belong together: set both or none")
+    if options.get("sslrootcert") == SYSTEM_CA and options.get("sslmode", "verify-full") != "verify-full":
+        raise SetupError("sslrootcert=system needs sslmode=verify-full")
+    if options.get("ssl-mode") == "DISABLED" and len(options) > 1:
+        raise SetupError("ssl-mode=DISABLED with other options for TLS: remove it or them")
+    return options
+
+
+def readable(options: Mapping[str, str], names: Iterable[str]) -> None:
+    """Check the files that these options name. Raises SetupError if one of them cannot be read."""
+    for name in names:
+        if (path := options.get(name)) not in {None, SYSTEM_CA}:
+            try:
+                with open(str(path), "rb"):  # noqa: PTH123 - whatever the driver opens
+                    pass
+            except OSError as error:
+                raise SetupError(f"option {name}={path!r}: this file cannot be read ({error.strerror})") from error
 
 
 def _checked_schema(schema: str) -> str:

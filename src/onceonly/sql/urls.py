@@ -5,7 +5,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from onceonly.model.errors import SetupError
-from onceonly.sql.options import DEFAULT_PREFIX, POOLED, read_url_options
+from onceonly.sql.options import DEFAULT_PREFIX, POOLED, TLS_OPTIONS, read_url_options
 
 USE_POOLED = "If the URL leads to PgBouncer or another pooler, add the option pgbouncer=true to it"
 
@@ -13,7 +13,7 @@ USE_POOLED = "If the URL leads to PgBouncer or another pooler, add the option pg
 class DatabaseAddress(Struct, frozen=True, kw_only=True):
     """A database as a URL names it, the options of this library taken out.
 
-    The attributes are those of `SqlOptions`. `pgbouncer` stays among the options of `url`.
+    The attributes are those of `SqlOptions`. `pgbouncer` and the options for TLS stay among the options of `url`.
     """
 
     url: URL
@@ -32,7 +32,9 @@ def read_url(url: str) -> DatabaseAddress:
     except (ArgumentError, ValueError) as error:
         raise SetupError("not a database URL: use a URL such as sqlite:///shop.db") from error
     options = read_url_options(url)
-    query = {} if options.pgbouncer is None else {POOLED: "true" if options.pgbouncer else "false"}
+    query = dict(options.tls)
+    if options.pgbouncer is not None:
+        query[POOLED] = "true" if options.pgbouncer else "false"
     return DatabaseAddress(
         url=parsed.set(query=query),
         prefix=options.prefix,
@@ -42,3 +44,9 @@ def read_url(url: str) -> DatabaseAddress:
         timeout=options.timeout,
         lease=options.lease,
     )
+
+
+def tls_options(url: URL) -> dict[str, str]:
+    """Return the options for TLS in the `url` of a `DatabaseAddress`."""
+    names = TLS_OPTIONS.get(url.get_backend_name(), ())
+    return {name: str(url.query[name]) for name in names if name in url.query}

@@ -32,10 +32,12 @@ from onceonly.adapters.mariadb.connection import (
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
+from onceonly.adapters.mariadb.tls import tls_context
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
 from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, State
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import StatementListener
+from onceonly.sql.urls import tls_options
 
 if TYPE_CHECKING:
     from onceonly.adapters.mariadb.watch import SideConnections
@@ -48,7 +50,7 @@ POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by 
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _NO_ENTRY: dict[int | None, str] = {
-    **dict.fromkeys((1045, 1698), "the server rejected this user or password"),
+    **dict.fromkeys((1045, 1698), "the server rejected this user or password, or a connection without TLS"),
     1044: "this user may not use this database: grant the permission",
     1049: "this database does not exist on the server: create it",
 }
@@ -117,10 +119,11 @@ class MariaDB(Dialect):
         self._side = SideConnections()
         self._locks = Locks(waits)
         engine = create_async_engine(
-            url.set(drivername="mysql+asyncmy"),
+            url.set(drivername="mysql+asyncmy", query={}),
             isolation_level="AUTOCOMMIT",
             connect_args={
                 "autocommit": True,
+                "ssl": tls_context(tls_options(url)),
                 "async_creator_fn": connecting(self._side),
                 "init_command": f"SET SESSION innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}",
             },

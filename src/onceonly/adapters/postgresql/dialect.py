@@ -58,7 +58,7 @@ from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.options import POOLED
 from onceonly.sql.statement_events import StatementListener
 from onceonly.sql.translation import translated
-from onceonly.sql.urls import USE_POOLED
+from onceonly.sql.urls import USE_POOLED, tls_options
 
 OLDEST = 12
 LONGEST_IDLE_MS = 2**31 - 1  # the server takes no more
@@ -171,7 +171,7 @@ class PostgreSQL(Dialect):
         engine = create_async_engine(
             url.set(drivername=f"postgresql+{self._driver.name}", query={}),
             isolation_level="AUTOCOMMIT",
-            connect_args=self._driver.connect_arguments(),
+            connect_args=self._driver.connect_arguments(tls_options(url)),
             pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )

@@ -6,7 +6,9 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
+from ssl import create_default_context
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
@@ -16,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onceonly.adapters.postgresql.watch import WatchableDriver
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import State
+from onceonly.sql.options import SYSTEM_CA, readable
 from onceonly.sql.statement_events import Execute, Look
 
 CONNECT_SECONDS = 10
@@ -44,8 +47,8 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     tells_last: bool
     """Whether statements that are said together may be any, and the answer to the last one is always told."""
 
-    def connect_arguments(self) -> dict[str, Any]:
-        """Give what `connect` takes whatever is connected to."""
+    def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
+        """Give what `connect` takes whatever is connected to. `tls` are the options for TLS. Raises SetupError."""
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
         """Return what `connect` needs in addition to `arguments`: `settings` for the session, or options for a pooler."""
@@ -109,6 +112,12 @@ class RolledBack(Exception):
     sqlstate = "25P02"
 
 
+def _tls(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Complete the options for TLS: whoever names a certificate wants it to be used. Raises SetupError for unreadable files."""
+    readable(options, ("sslrootcert", "sslcert", "sslkey"))
+    return {"sslmode": "verify-full", **options} if options else {}
+
+
 class Asyncpg:
     """asyncpg. It hides whether a transaction is aborted, and takes the answer ROLLBACK to a COMMIT for success."""
 
@@ -124,9 +133,16 @@ class Asyncpg:
         self._saying: set[int] = set()
         self._class = _closing_in_time(loaded.Connection)
 
-    def connect_arguments(self) -> dict[str, Any]:
-        """Name the application, and limit the time of connecting and closing."""
+    def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
+        """Name the application, and limit the time of connecting and closing. asyncpg reads the options for TLS from a DSN."""
         own = {"server_settings": {"application_name": "onceonly"}, "connection_class": self._class}
+        given = _tls(tls)
+        if given.get("sslrootcert") == SYSTEM_CA:  # asyncpg would look for a file of this name
+            own["ssl"] = create_default_context()
+            if "sslcert" in given:
+                own["ssl"].load_cert_chain(given["sslcert"], given["sslkey"])
+        elif given:
+            own["dsn"] = f"postgresql://?{urlencode(given)}"
         return {**own, "timeout": CONNECT_SECONDS}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
@@ -301,7 +317,7 @@ class Psycopg:
         self.savepoints: Execute | None = None
         self._class = _counting_waits(self._loaded.AsyncConnection)
 
-    def connect_arguments(self) -> dict[str, Any]:
+    def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
         """Name the application, limit the time, and have the client's system notice that the server's host is gone."""
         alive = {
             "keepalives_idle": KEEPALIVE_IDLE_SECONDS,
@@ -310,7 +326,7 @@ class Psycopg:
         }
         limits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": UNACKNOWLEDGED_MS}
         own = {"application_name": "onceonly", "async_creator_fn": self._class.connect}
-        return {**own, "keepalives": 1, **alive, **limits}
+        return {**own, "keepalives": 1, **alive, **limits, **_tls(tls)}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
         """Give the settings as libpq takes them. Behind a pooler no statement is prepared."""
