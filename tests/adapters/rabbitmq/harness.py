@@ -86,7 +86,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._clients: set[asyncio.StreamWriter] = set()
         self.refuses = False
-        self.swallows = False
+        self.swallows = False  # what the server sends
+        self.is_deaf = False  # to what clients send
         self.port = 0
         self.accepted = 0
 
@@ -139,7 +140,7 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                if not (back and self.swallows):
+                if not (self.swallows if back else self.is_deaf):
                     writer.write(data)
                     await writer.drain()
         writer.transport.abort()

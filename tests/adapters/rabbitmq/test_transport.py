@@ -203,6 +203,20 @@ async def test_a_lost_connection_comes_back(broker: Broker) -> None:
         assert ids(await take(transport, 1)) == ["m2"]
 
 
+async def test_what_this_process_acknowledged_in_vain_is_no_suspect(broker: Broker) -> None:
+    """Nobody tells that an acknowledgement has arrived. The message comes again, and the process that had it has not died."""
+    async with Proxy.before(broker.url) as proxy:
+        transport = await broker.transport(url=proxy.through(broker.url))
+        await transport.send(commands("m1", "m2"))
+        held = await take(transport, 2)
+        proxy.is_deaf = True
+        await transport.ack(held)
+        proxy.cut()
+        proxy.is_deaf = False
+        again = [await until_it_works(transport.receive, 1, PATIENCE) for _ in range(2)]
+        assert sorted((*ids(each), each[0].suspect) for each in again) == [("m1", False), ("m2", False)]
+
+
 async def test_a_queue_that_does_not_answer_is_told(broker: Broker) -> None:
     """One without a leader takes a consumer and says nothing; the worker must not wait for it without a word."""
     async with Proxy.before(broker.url) as proxy:

@@ -46,7 +46,7 @@ class MariaDBMaintenance:
     leads_in_transaction = False
 
     def try_alone(self, connection: Connection, name: str) -> bool:
-        """Take a lock by name, which the end of the transaction releases."""
+        """Take a lock by name. The dialect releases it when it commits or rolls back; the COMMIT in `empty` does not."""
         return lock(connection, name)
 
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:

@@ -66,6 +66,7 @@ class Inbox:
         self._waiting: deque[ConsumedMessage] = deque()
         self._held: dict[int, ConsumedMessage] = {}
         self._lost: dict[str, None] = {}
+        self._settled: deque[str] = deque(maxlen=REMEMBERED)  # on this channel: nobody tells which of these the server knows
         self._changing = asyncio.Lock()
         self._settling = asyncio.Lock()
         self._rung = asyncio.Event()
@@ -149,12 +150,15 @@ class Inbox:
 
     async def _settle(self, receipts: Iterable[RabbitMQReceipt]) -> None:
         channel = self._channel
-        mine = sorted(each.tag for each in self.current(receipts) if self._held.pop(each.tag, None) is not None)
-        if channel is None or not mine:
+        found = {each.tag: held for each in self.current(receipts) if (held := self._held.pop(each.tag, None)) is not None}
+        if channel is None or not found:
             return
+        mine = sorted(found)
+        self._settled.extend(map(_copy_of, found.values()))
         # An ack with `multiple` covers all lower tags, so it stops below the lowest delivery that is held or waits here. Those
         # above that are acknowledged one by one. Only the last ack waits until it is written: the channel keeps their order.
         # Crash here: 1 effects sent, 2 some acks not received, 3 those come again as suspects, 4 their claims know them.
+        # If only the connection ends, they come again too, and `is_suspect` knows that this process has not died.
         lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
         try:
@@ -172,7 +176,7 @@ class Inbox:
         async with self._settling:
             channel, mine = self._channel, self.current(receipts)
             for each in mine:
-                self._remember([self._held.pop(each.tag)])
+                self._remember(_copy_of(self._held.pop(each.tag)))
                 if channel is not None:
                     await self._reject(channel, each.tag)
 
@@ -257,8 +261,8 @@ class Inbox:
         # All of this before anything is awaited: from here on nothing of the old channel is brought, handed out or settled.
         self._serial = next(_SERIAL)
         failed, self._channel, self._consumer = self._channel, None, ""
-        self._remember(self._held.values())
-        self._remember(self._waiting)
+        self._remember(*self._settled, *map(_copy_of, self._held.values()), *map(_copy_of, self._waiting))
+        self._settled.clear()
         self._held.clear()
         self._waiting.clear()
         if failed is not None:
@@ -289,9 +293,9 @@ class Inbox:
             self._consumer = ""
             self._rung.set()
 
-    def _remember(self, messages: Iterable[ConsumedMessage]) -> None:
-        """Keep in mind what was lost with its channel while this process lived on."""
-        self._lost |= dict.fromkeys(copy for message in messages if (copy := _copy_of(message)))
+    def _remember(self, *copies: str) -> None:
+        """Keep in mind what was lost with its channel while this process lived on, or may have been."""
+        self._lost |= dict.fromkeys(filter(None, copies))
         for forgotten in list(self._lost)[:-REMEMBERED]:
             del self._lost[forgotten]
 
