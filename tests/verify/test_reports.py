@@ -36,6 +36,7 @@ LOOKING_TWICE = "a control message"
 LOOKING = "a control message, and a client's key"
 ON = "a full isolated batch, one that runs on and one that fails"
 RUINED = "a full batch, two that ruined their units and end in any way behind one that fails"
+TWO_RUIN = "a full batch, two of four ruin their units"
 OUTAGE = "a full batch, two of three ruin their units, and an outage"
 ENDING = "a full batch of three messages that end in any way"
 SPOILED = "a full isolated batch, two that spoil units between two that fail"
@@ -84,6 +85,7 @@ WRONG = [
         "_doubt: drop _is_committed_without for False #1",
         "unfair: the unit of 'c' failed, and it was not tried without",
     ),
+    (TWO_RUIN, "_find: negate ran.unknown #1", "wrong unit: 'c' ended its last unit, and is released without a run by itself"),
     (LOCKED, "_doubt: drop return _locked(item, error) #1", "unfair: a unit with b begins without handlers"),
     (DIED, "set_apart: first of suspects #1", "and no death is looked up"),
     (GIVEN_UP, "give_up: swap _is_committed and dead_letters.add #1", "both: 'a' is given up, and no fence"),

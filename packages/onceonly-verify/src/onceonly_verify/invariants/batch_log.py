@@ -516,6 +516,8 @@ class BatchLog:
         for delivery in deliveries:
             logged = self._of.get(delivery.receipt)
             self._is_over(logged)
+            if logged:
+                self._reruns.left(logged)
             self.ends[delivery.receipt] = RELEASED
             is_control = not (logged or delivery.receipt in self._other_bodies or delivery.receipt in self._unreadable)
             self.troubled |= self._error is not None if is_control else logged is not None and logged.cause is not None

@@ -135,6 +135,14 @@ class Reruns:
             raise WrongReportError(f"unfair: a unit with {names} begins without handlers, and nothing asks for it")
         self._judgeable = self._unjudged = None
 
+    def left(self, logged: LoggedMessage) -> None:
+        """Check that a message is not released that must first run by itself: its handler was running when its unit ended."""
+        is_next = self._next.get(logged.message.identity) is Next.ALONE and logged.decision is None
+        if is_next and not self._shows_outage(logged):
+            raise WrongReportError(
+                f"wrong unit: {logged.message.id!r} ended its last unit, and is released without a run by itself"
+            )
+
     def blamed(self, message: Message) -> None:
         """Note that a unit fails because of its message: this is no outage."""
         self._away.pop(message.identity, None)
