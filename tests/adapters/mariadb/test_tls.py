@@ -72,6 +72,12 @@ async def test_a_connection_that_is_not_as_safe_as_wanted_is_not_made(server: Se
         await cipher(server.by_name(options, host=host))
 
 
+async def test_the_authorities_of_this_machine_may_be_used(server: SecureServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what counts without a file."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(server.certificates.authority))
+    assert await cipher(server.by_name("ssl-mode=VERIFY_IDENTITY"))
+
+
 @pytest.mark.parametrize("options", ["", "ssl-mode=DISABLED"])
 async def test_a_server_that_wants_tls_refuses_others(server: SecureServer, options: str) -> None:
     """It says the same as for a wrong password, so the error names both."""

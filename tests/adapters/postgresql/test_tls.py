@@ -89,6 +89,14 @@ async def test_another_name_is_allowed_if_only_the_authority_is_verified(
         await reached(by_name(secure, url, own, host="127.0.0.1"))
 
 
+async def test_the_authorities_of_this_machine_may_be_used(
+    url: str, secure: str, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For servers with a certificate that every browser accepts, as those of some providers have."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    assert await reached(by_name(secure, url, "sslrootcert=system")) == 1
+
+
 async def test_a_server_may_want_a_certificate(url: str, mutual: str, certificates: Certificates) -> None:
     """The client shows it, and is refused without it."""
     own = f"sslrootcert={certificates.authority}&sslcert={certificates.client}&sslkey={certificates.client_key}"
