@@ -32,9 +32,10 @@ def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
     In full batches, take the first ones in order, as many as a batch may have.
     """
     lease = transports.Lease(transports.NEVER - 1, transports.NEVER)
-    _, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (None, ())
-    numbers = {delivery.receipt.number for delivery in offered}
-    free = [entry for entry in broker.entries if entry.number in numbers]
+    taken, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (broker, ())
+    deliveries = {delivery.receipt.number: delivery for delivery in offered}
+    held = {entry.number: entry for entry in taken.entries}
+    free = [entry for entry in broker.entries if entry.number in deliveries]
     if role.is_full:
         if free:
             yield transports.receive(broker, role.queue, role.batch, lease)
@@ -44,8 +45,10 @@ def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
         alike = tuple((entry.headers, entry.body, entry.times, entry.suspect) for entry in chosen)
         if alike not in seen:
             seen.add(alike)
-            first = replace(broker, entries=(*chosen, *(entry for entry in broker.entries if entry not in chosen)))
-            yield transports.receive(first, role.queue, len(chosen), lease)
+            numbers = [entry.number for entry in chosen]
+            left = (entry for entry in broker.entries if entry.number not in numbers)
+            after = replace(taken, entries=(*(held[number] for number in numbers), *left))
+            yield after, tuple(deliveries[number] for number in numbers)
 
 
 def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
