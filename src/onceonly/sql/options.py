@@ -1,7 +1,7 @@
 """The options of this library in the URL of a SQL database. This module does not import SQLAlchemy."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
@@ -67,7 +67,7 @@ def read_url_options(url: str) -> SqlOptions:
         raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
     backend = scheme.partition("+")[0].lower()
     names = TLS_OPTIONS.get(backend, ())
-    options = read_options(query, "database", [*SqlOptions.__struct_fields__[:-1], *names])
+    options = read_options(query, "database", {*SqlOptions.__struct_fields__, *names} - {"tls"})
     if POOLED in options and backend != "postgresql":
         raise SetupError(f"option {POOLED} is for PostgreSQL only: remove it")
     if "schema" in options and backend in _WITHOUT_SCHEMAS:
@@ -115,12 +115,12 @@ def _checked_tls(options: Mapping[str, str]) -> Mapping[str, str]:
     return options
 
 
-def readable(options: Mapping[str, str], names: Iterable[str]) -> None:
-    """Check the files that these options name. Raises SetupError if one of them cannot be read."""
-    for name in names:
-        if (path := options.get(name)) not in {None, SYSTEM_CA}:
+def check_files(options: Mapping[str, str]) -> None:
+    """Check the files that options for TLS name. Raises SetupError if one of them cannot be read."""
+    for name, path in options.items():
+        if name not in _MODES and (name, path) != ("sslrootcert", SYSTEM_CA):
             try:
-                with open(str(path), "rb"):  # noqa: PTH123 - whatever the driver opens
+                with open(path, "rb"):  # noqa: PTH123 - whatever the driver opens
                     pass
             except OSError as error:
                 raise SetupError(f"option {name}={path!r}: this file cannot be read ({error.strerror})") from error

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from ssl import CERT_NONE, SSLContext, SSLError, create_default_context
 
 from onceonly.model.errors import SetupError
-from onceonly.sql.options import TLS_OPTIONS, readable
+from onceonly.sql.options import TLS_OPTIONS, check_files
 
 _, _CA, _CERTIFICATE, _KEY = TLS_OPTIONS["mariadb"]
 
@@ -18,7 +18,7 @@ def tls_context(options: Mapping[str, str]) -> SSLContext | None:
     mode = options.get("ssl-mode", "VERIFY_IDENTITY" if options else "DISABLED")
     if mode == "DISABLED":
         return None
-    readable(options, (_CA, _CERTIFICATE, _KEY))
+    check_files(options)
     try:
         context = create_default_context(cafile=options.get(_CA))
         if _CERTIFICATE in options:

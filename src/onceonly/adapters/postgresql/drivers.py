@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onceonly.adapters.postgresql.watch import WatchableDriver
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import State
-from onceonly.sql.options import SYSTEM_CA, readable
+from onceonly.sql.options import SYSTEM_CA, check_files
 from onceonly.sql.statement_events import Execute, Look
 
 CONNECT_SECONDS = 10
@@ -114,7 +114,7 @@ class RolledBack(Exception):
 
 def _tls(options: Mapping[str, str]) -> Mapping[str, str]:
     """Complete the options for TLS: whoever names a certificate wants it to be used. Raises SetupError for unreadable files."""
-    readable(options, ("sslrootcert", "sslcert", "sslkey"))
+    check_files(options)
     return {"sslmode": "verify-full", **options} if options else {}
 
 
