@@ -18,6 +18,7 @@ from onceonly_verify import (
     run_mutants,
     verdict,
 )
+from onceonly_verify.check import HASTY
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.faults import FORMS
 from onceonly_verify.histories import history_of
@@ -27,6 +28,7 @@ from onceonly_verify.mutations.places import named
 from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay
 from onceonly_verify.running import explore
+from onceonly_verify.workload import Behaviour, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
@@ -279,6 +281,32 @@ def test_an_error_that_escapes_the_delivery_shell_is_a_violation() -> None:
     one = Check(name="one", workload=NAMED["one message"].workload, bounds=Bounds(failures=1))
     result = run_check(one, programs=changed([narrow]))
     assert result.violation.startswith("escape: the delivery shell let ConflictError escape")
+
+
+@pytest.mark.parametrize(
+    ("deduplication", "relays", "left"),
+    [
+        pytest.param(DeduplicationMode.CLAIMS, 1, "", id="a SQL store, as every endpoint on one runs it"),
+        pytest.param(DeduplicationMode.CLAIMS, 0, "leak: the record of 'a' is still there", id="without its relay"),
+        pytest.param(DeduplicationMode.HISTORY, 0, "leak: the record of 'a' is still there", id="documents"),
+        pytest.param(DeduplicationMode.DEDUP, 0, "leak: the record of 'a' is still there", id="documents and a dedup store"),
+    ],
+)
+def test_what_is_given_up_and_handled_all_the_same_is_sent_by_a_relay(
+    deduplication: DeduplicationMode, relays: int, left: str
+) -> None:
+    """The letter is stored, and not acknowledged. Without a relay it takes a retry of the letter, as the guarantees say."""
+    workload = Workload(
+        arrivals=copies("a"),
+        behaviours=(("a", Behaviour.UNSTEADY),),
+        deduplication=deduplication,
+        retry=HASTY,
+        may_be_both=True,
+    )
+    bounds = Bounds(crashes=1, failures=1, whims=1)
+    result = run_check(Check(name="both", workload=workload, bounds=bounds, workers=1, relays=relays, reaches=("dead-letter",)))
+    assert result.violation == left
+    assert left or (result.complete and not result.missing)
 
 
 class Corridor:

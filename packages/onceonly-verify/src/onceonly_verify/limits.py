@@ -11,5 +11,6 @@ NOT_COVERED = (
     "Attempts that take longer than the age from which a sweeper treats them as dead. Their artifacts may stay.",
     "Writes that arrive later than `CLOCK_MARGIN_MS` allows together with the difference of two clocks.",
     "The margin of tombstones of HTTP requests, which `endpoint/http_app.py` chooses. The checks use `CLOCK_MARGIN_MS`.",
+    "A message on documents that is given up, then handled all the same, and not sent on. The guarantees name this exception.",
     "The expiry of documents of messages without an entity, and waits for locks. No check has a clock there.",
 )

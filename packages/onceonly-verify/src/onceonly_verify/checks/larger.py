@@ -16,8 +16,6 @@ from onceonly_verify.world import Bounds
 THREE = copies("a", "a", "a")
 FOUR = copies("a", "b", "c", "a")
 MANY_FAULTS = Bounds(crashes=3, expiries=3, failures=3, whims=3)
-NO_RELAY = Bounds(crashes=3, failures=3, whims=3)
-"""For messages that are given up when only a delivery can dispatch their effects. No lease ends early: it requires a relay."""
 ENDLESS = 60
 """So many deliveries or copies of four messages with nine faults show that there is no end to it."""
 
@@ -306,7 +304,8 @@ LARGE: tuple[Check, ...] = (
     Check(
         name="large, given up with effects pending",
         workload=replace(GIVEN_UP, arrivals=FOUR),
-        bounds=NO_RELAY,
+        bounds=MANY_FAULTS,
+        relays=1,
         workers=3,
         batch=3,
         patience=ENDLESS,
@@ -344,7 +343,8 @@ LARGE: tuple[Check, ...] = (
             may_be_given_up=True,
             may_be_both=True,
         ),
-        bounds=NO_RELAY,
+        bounds=MANY_FAULTS,
+        relays=1,
         workers=3,
         batch=3,
         patience=ENDLESS,
