@@ -83,6 +83,16 @@ class DroppingTransport(WrappedTransports):
             raise
 
 
+class HesitantTransport(WrappedTransports):
+    """Takes a moment to hand out what it has received. A receiver that is cancelled in that moment takes it along."""
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Hesitate."""
+        got = await inner.receive(limit, wait)
+        await asyncio.sleep(0)
+        return got
+
+
 class EchoingTransport(WrappedTransports):
     """Gives a delivery to two receivers."""
 
@@ -257,6 +267,14 @@ class UnextendingTransport(WrappedTransports):
 
     async def extend(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
         """Do nothing."""
+
+
+class MultiExtendTransport(WrappedTransports):
+    """Renews the leases of everything that was handed out before."""
+
+    async def extend(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Renew all."""
+        await inner.extend(tuple(self.given.values()))
 
 
 class OwnClockTransport(WrappedTransports):

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.conformance.ring_suite import WAIT_SECONDS
-from onceonly.conformance.store_subject import LATER, WholeStore, steps
-from onceonly.conformance.suite import ENDPOINT
+from onceonly.conformance.store_subject import LATER, WholeStore
+from onceonly.conformance.suite import ENDPOINT, steps
 from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record

@@ -1,7 +1,7 @@
 """Transactions on documents, each broken in one way."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -231,6 +231,23 @@ class Patient(Sound):
         """Wait for what never comes."""
         if opening.wait is not None:
             await asyncio.Event().wait()
+        return await super().open(opening)
+
+
+class Grasping(Sound):
+    """Has a key for ever if it is cancelled while it opens."""
+
+    grasped: ClassVar[set[str]] = set()
+
+    async def open(self, opening: TransactionAttempt) -> DocumentTransaction | IdempotencyEntry:
+        """Take a moment."""
+        if opening.key in self.grasped:
+            raise ConflictError("another attempt has this key")
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.grasped.add(opening.key)
+            raise
         return await super().open(opening)
 
 

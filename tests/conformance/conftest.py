@@ -22,5 +22,6 @@ pytest.register_assert_rewrite(
     "onceonly.conformance.forgetful_suite",
     "onceonly.conformance.entity_suite",
     "onceonly.conformance.sql_guard_suite",
+    "onceonly.conformance.sql_lock_suite",
     "onceonly.conformance.documents_subject",
 )

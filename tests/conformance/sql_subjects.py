@@ -58,6 +58,10 @@ class ForgettingSubject(on_sql.ForgettingSqlSubject, SqlSubject):
     """A store that another system remembers for."""
 
 
+class ImpatientSubject(on_sql.ImpatientSqlSubject, SqlSubject):
+    """A store whose statements do not wait for long."""
+
+
 class SqlRings(on_sql.SqlRingSubject, SqlSubject):
     """A store that forgets soon, by the subject's clock. Nobody waits for long."""
 

@@ -14,10 +14,12 @@ from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_suite import DocumentsSuite
 from onceonly.conformance.entity_suite import EntityStoreSuite
 from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly.conformance.on_sql import SqlTransactionSubject
 from onceonly.conformance.pending_suite import PendingRecordsSuite
 from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
 from onceonly.conformance.sql_guard_suite import SqlGuardSuite
+from onceonly.conformance.sql_lock_suite import SqlLockSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.conformance.transport_suite import TransportSuite
@@ -29,7 +31,7 @@ from onceonly.sql.store import SCHEMA as STORE_SCHEMA
 from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
 from onceonly.sql.store.portions import KEYS_AT_ONCE
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
-from tests.conformance.sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
+from tests.conformance.sql_subjects import TRACES, ForgettingSubject, ImpatientSubject, SqlRings, SqlSubject
 from tests.conformance.transaction_subjects import SqlTransacting
 from tests.sql.emptying import empty
 
@@ -92,6 +94,21 @@ class TestMariaDBStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStoreSui
     """Business data, claims and records in MariaDB."""
 
     open_store = OnServer.opened
+
+
+class ImpatientMariaDBSubject(ImpatientSubject, MariaDBSubject):
+    """A store whose statements do not wait for long."""
+
+
+class TestMariaDBLocks(OnServer, SqlLockSuite):
+    """Statements that wait for a lock in MariaDB."""
+
+    @asynccontextmanager
+    async def open_impatient(self) -> AsyncIterator[SqlTransactionSubject]:
+        """Open it, and empty its tables."""
+        async with ImpatientMariaDBSubject.open(self.url) as subject:
+            await subject.empty()
+            yield SqlTransactionSubject(subject)
 
 
 class ForgettingMariaDBSubject(ForgettingSubject, MariaDBSubject):

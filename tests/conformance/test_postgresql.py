@@ -11,17 +11,19 @@ from onceonly.conformance.dead_letter_suite import DeadLetterSuite
 from onceonly.conformance.documents_suite import DocumentsSuite
 from onceonly.conformance.entity_suite import EntityStoreSuite
 from onceonly.conformance.forgetful_suite import ForgetfulRecordsSuite, ForgetfulStoreSuite
+from onceonly.conformance.on_sql import SqlTransactionSubject
 from onceonly.conformance.pending_suite import PendingRecordsSuite
 from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
 from onceonly.conformance.sql_guard_suite import SqlGuardSuite
+from onceonly.conformance.sql_lock_suite import SqlLockSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.sql.queue import NAMES_AT_ONCE
 from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
 from onceonly.sql.store.portions import KEYS_AT_ONCE
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
-from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
+from tests.conformance.sql_subjects import ForgettingSubject, ImpatientSubject, SqlRings, SqlSubject, make_tables
 
 DRIVERS = ("postgresql", pytest.param("postgresql+psycopg", marks=pytest.mark.slow))
 
@@ -59,6 +61,17 @@ class TestPostgresqlStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStore
     """Business data, claims and records in PostgreSQL."""
 
     open_store = OnServer.opened
+
+
+class TestPostgresqlLocks(OnServer, SqlLockSuite):
+    """Statements that wait for a lock in PostgreSQL."""
+
+    @asynccontextmanager
+    async def open_impatient(self) -> AsyncIterator[SqlTransactionSubject]:
+        """Open it, and empty its tables."""
+        async with ImpatientSubject.open(self.url) as subject:
+            await subject.empty()
+            yield SqlTransactionSubject(subject)
 
 
 class TestPostgresqlForgettingStore(OnServer, ForgetfulRecordsSuite, ForgetfulStoreSuite):

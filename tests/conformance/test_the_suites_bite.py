@@ -117,6 +117,7 @@ TRANSPORTS = {
     receiving.CountingTransport: ["a_first_copy_remembers_nothing"],
     sending.DeduplicatingTransport: ["the_same_id_sent_twice_arrives_twice"],
     receiving.DroppingTransport: ["a_cancelled_receive_loses_nothing"],
+    receiving.HesitantTransport: ["a_receive_that_is_cancelled_at_any_moment_loses_nothing"],
     receiving.EchoingTransport: ["receivers_never_share_a_delivery", "a_held_delivery_is_not_given_to_another"],
     receiving.EndlessTransport: ["receive_is_empty_when_nothing_comes"],
     receiving.FillingTransport: ["receive_does_not_wait_to_fill"],
@@ -181,6 +182,7 @@ TRANSPORTS = {
     sending.TruncatingTransport: ["a_body_over_the_greatest_size_is_refused"],
     receiving.TrustingTransport: ["a_delivery_whose_lease_ended_comes_again_as_a_suspect"],
     receiving.UnextendingTransport: ["extending_keeps_a_delivery"],
+    receiving.MultiExtendTransport: ["extending_keeps_a_delivery"],
     receiving.UnsettlingTransport: ["a_message_arrives_once_when_it_is_acked"],
     sending.SharedDelayTransport: [
         "depth_counts_what_waits_is_held_and_is_delayed",

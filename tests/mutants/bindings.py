@@ -62,6 +62,7 @@ LEFT_OUT_OF_RABBITMQ = {
 SQLITE_SUITES = {
     "tests.conformance.test_sqlite": (
         "TestSqliteStore",
+        "TestSqliteLocks",
         "TestSqliteForgettingStore",
         "TestSqliteRegister",
         "TestSqliteRing",
@@ -74,6 +75,7 @@ SQLITE_SUITES = {
 POSTGRESQL_SUITES = {
     "tests.conformance.test_postgresql": (
         "TestPostgresqlStore",
+        "TestPostgresqlLocks",
         "TestPostgresqlForgettingStore",
         "TestPostgresqlRegister",
         "TestPostgresqlRing",

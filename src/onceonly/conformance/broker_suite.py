@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.conformance.samples import message
-from onceonly.conformance.suite import ENDPOINT, Suite
-from onceonly.conformance.transport_suite import EVENT, MANY, TransportSubject, ids_of, steps
+from onceonly.conformance.suite import ENDPOINT, Suite, steps
+from onceonly.conformance.transport_suite import EVENT, MANY, TransportSubject, ids_of
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer

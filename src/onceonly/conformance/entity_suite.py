@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from msgspec.structs import replace
 
 from onceonly.conformance.samples import message
-from onceonly.conformance.store_subject import StoreSubject, steps
-from onceonly.conformance.suite import Suite, raises
+from onceonly.conformance.store_subject import StoreSubject
+from onceonly.conformance.suite import Suite, raises, steps
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, ConflictError, PermanentFailure
 from onceonly.model.message import Message

@@ -154,12 +154,16 @@ class ForgettingSqlSubject(SqlSubject):
             return sum([await connection.scalar(count) or 0 for count in counts])
 
 
-class SqlRingSubject(SqlSubject):
-    """A store with a short retention, by the subject's clock. No statement waits for long."""
+class ImpatientSqlSubject(SqlSubject):
+    """A store whose statements do not wait for long."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.url += f"{'&' if '?' in self.url else '?'}timeout=0.3"
+
+
+class SqlRingSubject(ImpatientSqlSubject):
+    """A store with a short retention, by the subject's clock. No statement waits for long."""
 
     async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
         """Open a store."""

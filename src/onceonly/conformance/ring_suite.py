@@ -18,8 +18,8 @@ from onceonly.conformance.ring_subject import (
     stating,
     take,
 )
-from onceonly.conformance.store_subject import ONE_EFFECT, handle, steps, wins
-from onceonly.conformance.suite import OTHER, Suite
+from onceonly.conformance.store_subject import ONE_EFFECT, handle, wins
+from onceonly.conformance.suite import OTHER, Suite, steps
 from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.record import Record
 from onceonly.model.ring import Bucketing, Undecidable

@@ -15,6 +15,7 @@ from onceonly.conformance.entity_suite import EntityStoreSuite
 from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulRecordsSuite, ForgetfulStoreSuite
 from onceonly.conformance.on_sql import (
     ForgettingSqlSubject,
+    ImpatientSqlSubject,
     SqlDocumentsSubject,
     SqlRingSubject,
     SqlSubject,
@@ -24,6 +25,7 @@ from onceonly.conformance.pending_suite import PendingRecordsSuite
 from onceonly.conformance.register_suite import RegisterSuite
 from onceonly.conformance.ring_suite import RingSuite
 from onceonly.conformance.sql_guard_suite import SqlGuardSuite
+from onceonly.conformance.sql_lock_suite import SqlLockSuite
 from onceonly.conformance.store_suite import StoreSuite
 from onceonly.conformance.suite import Suite
 from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
@@ -69,14 +71,20 @@ class SqlSuite(Suite):
             yield subject
 
 
-class SqlStoreSuite(SqlSuite, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
-    """The rules of a store for units, claims, records and entities. Override `open_database`."""
+class SqlStoreSuite(SqlSuite, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite, SqlLockSuite):
+    """The rules of a store for units, claims, records, entities and locks. Override `open_database`."""
 
     @asynccontextmanager
     async def open_store(self) -> AsyncIterator[Any]:
         """Open the store on the database. The rules call it; do not override it."""
         async with self._opened(SqlSubject) as subject:
             yield subject
+
+    @asynccontextmanager
+    async def open_impatient(self) -> AsyncIterator[Any]:
+        """Open the store with a short time-out. The rules call it; do not override it."""
+        async with self._opened(ImpatientSqlSubject) as subject:
+            yield SqlTransactionSubject(subject)
 
 
 class SqlForgetfulStoreSuite(SqlSuite, ForgetfulRecordsSuite, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from onceonly.conformance.samples import effects, message
-from onceonly.conformance.suite import ENDPOINT
+from onceonly.conformance.suite import ENDPOINT, steps
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
@@ -167,12 +167,6 @@ async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> No
             await steps(1)
         else:
             return
-
-
-async def steps(count: int) -> None:
-    """Let the other tasks run for this many turns of the event loop."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def cancel(call: Coroutine[Any, Any, None], turns: int) -> None:

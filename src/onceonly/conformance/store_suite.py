@@ -17,7 +17,6 @@ from onceonly.conformance.store_subject import (
     fence,
     handle,
     look,
-    steps,
     undispatched,
     unit_of,
     wins,
@@ -25,7 +24,7 @@ from onceonly.conformance.store_subject import (
     write,
     write_and_fail,
 )
-from onceonly.conformance.suite import OTHER, Suite, raises
+from onceonly.conformance.suite import OTHER, Suite, raises, steps
 from onceonly.model.errors import CommitRefused, OnceOnlyError
 from onceonly.model.record import Record
 from onceonly.ports.store import BeginResult

@@ -1,6 +1,7 @@
 """What all suites share: rules are the `test_` methods of a class. All are on by default. A waiver needs a reason."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from inspect import getmembers, isfunction
 from typing import ClassVar, NoReturn
@@ -49,6 +50,21 @@ async def broken(suite: Suite, rule: str) -> str:
     except (AssertionError, TimeoutError, LookupError, OnceOnlyError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def moments() -> Iterator[int]:
+    """Yield after how many turns of the event loop a call is cancelled: each of the first ones, then more and more."""
+    yield from range(8)
+    turns = 8.0
+    while True:
+        turns *= 1.2
+        yield int(turns)
+
+
+async def steps(count: int) -> None:
+    """Let the other tasks run for this many turns of the event loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from onceonly.conformance.samples import effects
 from onceonly.conformance.store_subject import MOMENT_SECONDS, FencedStore
-from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, moments, raises, steps
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, TransactionMisused
 from onceonly.model.record import Record
@@ -368,6 +368,28 @@ class TransactionSuite(Suite):
             answered = await transactions.open(opening("a3", key="k"))
             assert isinstance(answered, IdempotencyEntry)
             assert answered.answer == b"first"
+
+    async def test_a_cancelled_opening_holds_nobody_back(self) -> None:
+        """An attempt that is cancelled while it opens has no key afterwards, and its transaction has ended.
+
+        `open` is cancelled later and later, until it is not any more.
+        """
+        async with self.open_transactions() as subject:
+            transactions = await subject.transactions()
+            await transactions.entry("k")  # connects
+            for turns in moments():
+                attempt = asyncio.create_task(transactions.open(opening(f"a{turns}", key=f"k{turns}")))
+                await steps(turns)
+                attempt.cancel()
+                await asyncio.wait([attempt])
+                if not attempt.cancelled():
+                    opened = attempt.result()
+                    assert not isinstance(opened, IdempotencyEntry)
+                    opened.abandon()
+                async with asyncio.timeout(self.patience):
+                    await done(subject, opening(f"b{turns}", key=f"k{turns}"))
+                if not attempt.cancelled():
+                    break
 
 
 class EntitySuite(Suite):

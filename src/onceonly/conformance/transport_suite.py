@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from msgspec.structs import replace
 
 from onceonly.conformance.samples import failures, message, rich_message
-from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, raises
+from onceonly.conformance.suite import ENDPOINT, OTHER, Suite, moments, raises, steps
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.expiry import EXPIRES, expiry_text
@@ -288,6 +288,28 @@ class TransportSuite(Suite):
                 await (await subject.transport()).ack(got)
             assert suspects <= self.late_suspects
 
+    async def test_a_receive_that_is_cancelled_at_any_moment_loses_nothing(self) -> None:
+        """A message that waits is delivered to the next receiver, and no lease has to end first.
+
+        `receive` is cancelled later and later, until it is not any more.
+        """
+        async with self.open_transport() as subject:
+            await _declare(subject)
+            receiver, other = await subject.transport(), await subject.transport()
+            await receiver.receive(MANY, self.quiet)  # connects
+            for turns in moments():
+                await _put(subject, f"m{turns}", declare=False)
+                receiving = asyncio.create_task(receiver.receive(MANY, self.patience))
+                await steps(turns)
+                receiving.cancel()
+                await asyncio.wait([receiving])
+                if not receiving.cancelled():
+                    assert ids_of(receiving.result()) == [f"m{turns}"]
+                    break
+                got = await self._take(other)
+                assert ids_of(got) == [f"m{turns}"]
+                await other.ack(got)
+
     async def test_receivers_never_share_a_delivery(self) -> None:
         """When receivers compete, each message is delivered to exactly one of them."""
         sent = [f"m{number}" for number in range(40)]
@@ -488,20 +510,20 @@ class TransportSuite(Suite):
             assert again.suspect is False
 
     async def test_extending_keeps_a_delivery(self) -> None:
-        """`extend` restarts the lease of a delivery."""
+        """`extend` restarts the lease of the deliveries that it names, and of no other."""
         async with self.open_transport() as subject:
-            await _put(subject, "m1")
-            receiver = await subject.transport()
-            held = await self._take(receiver)
+            await _put(subject, "m1", "m2")
+            receiver, other = await subject.transport(), await subject.transport()
+            (held,), (left,) = await self._drained(receiver, 1), await self._drained(other, 1)
             assert receiver.traits.lease is not None
             most_of_it = int(receiver.traits.lease * 750)
             await subject.pass_time(most_of_it)
-            await receiver.extend(held)
+            await receiver.extend([held])
             await subject.pass_time(most_of_it)
-            assert await self._take_none(subject)
-            await receiver.ack(held)
+            assert ids_of(await self._take_all(subject)) == ids_of([left])
+            await receiver.ack([held])
             await subject.lapse()
-            assert await self._take_none(subject)
+            assert ids_of(await self._take_all(subject)) == ids_of([left])
 
     async def test_extending_too_late_does_nothing(self) -> None:
         """`extend` does not restore a lease that has ended. Another receiver may hold the delivery."""
@@ -1001,9 +1023,3 @@ def _sorted(message: Message) -> Message:
 def ids_of(deliveries: Iterable[Delivery]) -> list[str]:
     """Return the ids of the messages that were delivered."""
     return [_message(delivery).id for delivery in deliveries]
-
-
-async def steps(count: int) -> None:
-    """Let the other tasks run for this many turns of the event loop."""
-    for _ in range(count):
-        await asyncio.sleep(0)

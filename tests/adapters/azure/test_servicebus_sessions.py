@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -372,6 +373,29 @@ async def test_a_cancelled_receive_loses_nothing(place: Place) -> None:
         assert (ids(got), [each.suspect for each in got]) == ([f"m{steps}"], [False])
         await holder.ack(got)
         await asyncio.gather(receiver.close(), other.close())
+
+
+async def test_what_was_taken_at_the_moment_of_a_cancellation_is_released(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was too late to take nothing. The message is delivered to another receiver, and is no suspect."""
+    take_of = servicebus_sessions.SessionInbox._take
+
+    async def take_and_cancel(*arguments: Any) -> Any:
+        got = await take_of(*arguments)
+        receiving.cancel()
+        return got
+
+    receiver, other = await place.transport(), await place.transport()
+    await other.send([keyed("m", "a")])
+    with monkeypatch.context() as patching:
+        patching.setattr(servicebus_sessions.SessionInbox, "_take", take_and_cancel)
+        receiving = asyncio.create_task(receiver.receive(10, PATIENCE))
+        await asyncio.wait([receiving])
+    assert receiving.cancelled()
+    got = await take(other, 1)
+    assert (ids(got), [each.suspect for each in got]) == (["m"], [False])
+    await other.ack(got)
 
 
 async def test_a_waiting_receiver_gets_a_message_at_once(place: Place) -> None:

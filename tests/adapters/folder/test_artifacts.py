@@ -8,7 +8,7 @@ import pytest
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
 from onceonly.conformance.artifact_suite import artifact
-from onceonly.conformance.store_subject import steps
+from onceonly.conformance.suite import steps
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 

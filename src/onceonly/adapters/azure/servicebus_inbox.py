@@ -80,13 +80,11 @@ class Inbox:
             taken = await asyncio.shield(taking)
         except asyncio.CancelledError:
             stop.is_set = True
-            self._ending.add(taking)
-            taking.add_done_callback(self._ended)
+            undoing = asyncio.create_task(self._undo(taking))
+            self._ending.add(undoing)
+            undoing.add_done_callback(self._ended)
             raise
-        return [
-            (message, ServiceBusReceipt(token_of(message), message.session_id or ""), bool(message.delivery_count))
-            for message in taken
-        ]
+        return [(message, _receipt_of(message), bool(message.delivery_count)) for message in taken]
 
     async def complete(self, receipts: Sequence[ServiceBusReceipt]) -> None:
         """Delete messages; those whose lock was lost are ignored. Raises OutcomeUnknown."""
@@ -116,6 +114,10 @@ class Inbox:
         await asyncio.gather(*(puller.close() for puller in self._all))
         if self._settler is not None:
             await close(self._settler)
+
+    async def _undo(self, taking: "asyncio.Task[list[ServiceBusReceivedMessage]]") -> None:
+        """Unlock what has been taken although the caller no longer waits: it was too late to release it on its link."""
+        await self.abandon([_receipt_of(message) for message in await taking])
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._ending.discard(task)
@@ -299,6 +301,10 @@ class Puller:
 def token_of(message: ServiceBusReceivedMessage) -> UUID:
     """Return the lock of a delivery."""
     return message.lock_token  # type: ignore[return-value] # a UUID, as it is locked
+
+
+def _receipt_of(message: ServiceBusReceivedMessage) -> ServiceBusReceipt:
+    return ServiceBusReceipt(token_of(message), message.session_id or "")
 
 
 def delivery_of(message: ServiceBusReceivedMessage) -> tuple[int, bytes]:

@@ -79,7 +79,7 @@ class SessionInbox:
         except asyncio.CancelledError:
             stop.is_set = True
             self._notify()
-            self._end(taking)
+            self._end(asyncio.create_task(self._undo(taking)))
             raise
 
     async def complete(self, receipts: Sequence[ServiceBusReceipt]) -> None:
@@ -152,6 +152,10 @@ class SessionInbox:
         finally:
             self._takers -= 1
             self._taken_at = clock()
+
+    async def _undo(self, taking: "asyncio.Task[list[Taken]]") -> None:
+        """Release what has been taken although the caller no longer waits."""
+        await self.release([receipt for _, receipt, _ in await taking])
 
     async def _collect(self, limit: int, stop: Stop) -> list[Taken]:
         """Take from all sessions at the same time, an equal share of each, until there is enough or no more."""
