@@ -80,6 +80,14 @@ class TypeIgnoringLetters(ChoosingLetters):
         return replace(chosen, type="")
 
 
+class GroupIgnoringLetters(ChoosingLetters):
+    """Lists letters of all failure groups."""
+
+    def choose(self, chosen: Filter) -> Filter:
+        """Ignore the group."""
+        return replace(chosen, failure="")
+
+
 class ReasonIgnoringLetters(ChoosingLetters):
     """Lists letters with any reason."""
 

@@ -18,6 +18,10 @@ class _ObedientSession:
     def __init__(self, inner: Any, word: str, end: Callable[[], Awaitable[None]]) -> None:
         self._inner, self._word, self._end = inner, word, end
 
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else on."""
+        return getattr(self._inner, name)
+
     async def execute(self, statement: Any) -> object:
         """Execute a statement, or end the unit."""
         if self._word in str(statement):

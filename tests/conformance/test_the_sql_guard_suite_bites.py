@@ -33,7 +33,9 @@ async def test_a_broken_store_fails_exactly_the_rules_that_it_breaks(kind: type[
         async def open_store(self) -> AsyncIterator[Any]:
             async with SqlSubject.open(tmp_path / "store.db") as subject:
                 await subject.empty()
-                yield kind(subject)
+                wrapped: Any = kind(subject)
+                wrapped.database = subject.database
+                yield wrapped
 
     failed = {rule.removeprefix("test_") for rule in rules(SqlGuardSuite) if await broken(Brittle(), rule)}
     assert failed == set(STORES[kind])

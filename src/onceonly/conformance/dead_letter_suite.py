@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from onceonly.conformance.samples import EVERY_BYTE, failures, message, rich_message
 from onceonly.conformance.suite import ENDPOINT, OTHER, Suite
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.ports.dead_letters import DeadLetters, Filter
 
 ALL = Filter()
@@ -136,6 +137,15 @@ class DeadLetterSuite(Suite):
         async with self.open_dead_letters() as subject:
             await _add(subject, _letter("m1", reason="ValueError: too much"), _letter("m2", reason="KeyError: 'x'"))
             await _expect(subject, Filter(reason="Error: too"), "m1")
+
+    async def test_letters_are_chosen_by_failure_group(self) -> None:
+        """`page` and `count` match the exact key of the group. Digits that are no key of a group match nothing."""
+        first, other = _letter("m1", reason="ValueError: too much"), _letter("m2", reason="KeyError: 'x'")
+        async with self.open_dead_letters() as subject:
+            await _add(subject, first, other)
+            await _expect(subject, Filter(failure=failure_group(other).key.hex()), "m2")
+            for digits in ("0" * 32, "ab", "no digits"):
+                await _expect(subject, Filter(failure=digits))
 
     async def test_a_part_of_the_reason_has_no_wildcards(self) -> None:
         """The substring of the reason is matched literally."""

@@ -188,6 +188,17 @@ class DocumentsSuite(Suite):
             assert await save(subject, gone) == ("",)
             assert await save(subject, gone) == (None,)
 
+    async def test_a_delete_of_what_must_not_exist_changes_nothing(self) -> None:
+        """Without an expected version, a delete is refused if the document exists. If it does not, either answer is right."""
+        gone = Change(key=KEY, body=None)
+        async with self.open_documents() as subject:
+            await put(subject, OTHER_KEY)
+            assert await save(subject, gone) in {("",), (None,)}
+            assert await bodies(subject, KEY, OTHER_KEY) == {OTHER_KEY: b"first"}
+            await put(subject)
+            assert await save(subject, gone) == (None,)
+            assert await bodies(subject, KEY) == {KEY: b"first"}
+
     # Versions
 
     async def test_a_read_changes_no_version(self) -> None:

@@ -1,7 +1,9 @@
 """What handlers may do to the database transaction of their unit, rule by rule. It is the unit's, whatever they execute."""
 
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import cast
+from inspect import isawaitable
+from itertools import product
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,14 +22,10 @@ _ERRORS = (OnceOnlyError, SQLAlchemyError, RuntimeError)
 """What the store, SQLAlchemy and a guard of the session may raise."""
 
 
-_STATEMENTS = {
-    "m1": "COMMIT",
-    "m2": "ROLLBACK",
-    "m3": "/* now */ COMMIT",
-    "m4": "/* now */ ROLLBACK",
-    "m5": "SELECT nonsense FROM nowhere",
-}
-"""What handlers execute, by the ids of their messages."""
+_STATEMENTS = ("COMMIT", "ROLLBACK", "/* now */ COMMIT", "/* now */ ROLLBACK", "SELECT nonsense FROM nowhere")
+"""What handlers execute in their session."""
+_IN_DRIVER = ("ROLLBACK", "CLOSE")
+"""What handlers do with the driver's own connection, which no guard of a session sees. CLOSE closes it."""
 
 
 class SqlGuardSuite(Suite):
@@ -38,35 +36,69 @@ class SqlGuardSuite(Suite):
         raise NotImplementedError
 
     async def test_a_handler_never_commits_its_data_without_its_message(self) -> None:
-        """Whatever a handler executes, its unit commits its data and its message together, or neither."""
+        """Whatever a handler executes, its unit commits its data and its message together, or neither.
+
+        A COMMIT in the driver's own connection is excepted, unless `Dialect.holds` is true.
+        """
         async with self.open_store() as subject:
-            for name, statement in _STATEMENTS.items():
-                is_committed = await self._committed(subject, message(name), statement)
-                assert (await look(subject, message(name))).new == (() if is_committed else (message(name),))
-                assert (name in await subject.read()) is is_committed
+            for name, ending, isolated in await _endings(subject):
+                is_committed = await self._committed(subject, message(name), ending, isolated=isolated)
+                assert (await look(subject, message(name))).new == (() if is_committed else (message(name),)), ending
+                assert (name in await subject.read()) is is_committed, ending
 
     async def test_a_transaction_that_was_ended_disturbs_no_other_unit(self) -> None:
         """The next units of the same process get a connection that works."""
         async with self.open_store() as subject:
             store = await subject.store()
-            for name, statement in _STATEMENTS.items():
-                await self._committed(subject, message(name), statement, store)
+            for name, ending, isolated in await _endings(subject):
+                await self._committed(subject, message(name), ending, store, isolated=isolated)
                 for other in ("a", "b"):
                     await handle(subject, message(f"{name}{other}"), store=store)
-                assert {f"{name}a", f"{name}b"} <= (await subject.read()).keys()
+                assert {f"{name}a", f"{name}b"} <= (await subject.read()).keys(), ending
 
-    async def _committed(self, subject: SqlSubject, asked: Message, statement: str, store: Store | None = None) -> bool:
-        """Handle a message whose handler executes a statement and hides its error. Return whether the unit was committed."""
-        unit = await (store or await subject.store()).begin([asked])
+    async def _committed(
+        self, subject: SqlSubject, asked: Message, ending: "_Ending", store: Store | None = None, *, isolated: bool
+    ) -> bool:
+        """Handle a message whose handler ends its transaction and hides the error. Return whether the unit was committed."""
+        unit = await (store or await subject.store()).begin([asked], isolated=isolated)
         session = cast("AsyncSession", unit.resources.get(AsyncSession))
         try:
             async with unit.resources.attempt():
                 await subject.write(unit.resources, asked.id, "handled")
-                with suppress(*_ERRORS):
-                    await session.execute(text(statement))
+                with suppress(Exception):  # also a driver's own
+                    await ending.end(session)
             await unit.commit([Record(asked.identity, ONE_EFFECT)])
         except _ERRORS:
             return False
         finally:
             unit.abandon()
         return True
+
+
+class _Ending(NamedTuple):
+    words: str
+    in_driver: bool
+
+    async def end(self, session: AsyncSession) -> None:
+        if not self.in_driver:
+            await session.execute(text(self.words))
+            return
+        raw = await (await session.connection()).get_raw_connection()
+        driver: Any = raw.driver_connection
+        if self.words == "CLOSE":
+            closing = driver.close()
+        elif hasattr(driver, "execute"):
+            closing = driver.execute(self.words)
+        else:
+            closing = driver.query(self.words)
+        if isawaitable(closing):
+            await closing
+
+
+async def _endings(subject: SqlSubject) -> list[tuple[str, _Ending, bool]]:
+    """Return what handlers do, each in a plain and in an isolated unit, with a name for its message."""
+    holds = (await subject.database()).dialect.holds
+    endings = [_Ending(words, in_driver=False) for words in _STATEMENTS]
+    endings += [_Ending(words, in_driver=True) for words in (*_IN_DRIVER, *(("COMMIT",) if holds else ()))]
+    both = product(endings, (False, True))
+    return [(f"m{number}", ending, isolated) for number, (ending, isolated) in enumerate(both)]

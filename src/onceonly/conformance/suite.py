@@ -57,7 +57,7 @@ def moments() -> Iterator[int]:
     yield from range(8)
     turns = 8.0
     while True:
-        turns *= 1.2
+        turns *= 1.1
         yield int(turns)
 
 

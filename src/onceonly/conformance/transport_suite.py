@@ -833,14 +833,17 @@ class TransportSuite(Suite):
 
         Messages already in the queue stay, as do other subscriptions, also of other endpoints. Repetition is harmless.
         """
-        other = "shop.other.v1"
-        gone = Topology(endpoint=ENDPOINT, gone=(EVENT, "never subscribed"))
+        other, third = "shop.other.v1", "shop.third.v1"
+        gone = (
+            Topology(endpoint=ENDPOINT, gone=(third, EVENT, "never subscribed")),
+            Topology(endpoint=OTHER, gone=(third,)),
+        )
         async with self.open_transport() as subject:
-            kept = Topology(endpoint=OTHER, events=(EVENT,))
-            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT, other)), kept)
+            kept = Topology(endpoint=OTHER, events=(EVENT, third))
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT, other, third)), kept)
             await _send(subject, Send(message=message("m1")))
             for _ in range(2):
-                await _declare(subject, gone)
+                await _declare(subject, *gone)
             late = subject.now() + 1_000
             await _send(
                 subject,
@@ -848,6 +851,7 @@ class TransportSuite(Suite):
                 Send(message=replace(message("m3"), type=other)),
                 Send(message=message("m4"), due=late),
                 Send(message=replace(message("m5"), type=other), due=late),
+                Send(message=replace(message("m6"), type=third)),
             )
             await subject.pass_time(1_000)
             for name, expected in ((OTHER, ["m1", "m2", "m4"]), (ENDPOINT, ["m1", "m3", "m5"])):

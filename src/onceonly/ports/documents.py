@@ -65,9 +65,9 @@ class Documents(Protocol):
         """Write documents with different keys. Return an answer for each, in order.
 
         The answer is the new version, "" for a deleted document, or None if the document did not have the expected version,
-        and this change did not happen. Each document is written atomically, but not all of them together. Raises CommitFailed
-        if none was written, CommitRefused if in addition the service will never accept one of them, and OutcomeUnknown if some
-        may have been written, each at most once.
+        and this change did not happen. A delete of what must not exist, and does not, may have either answer. Each document is
+        written atomically, but not all of them together. Raises CommitFailed if none was written, CommitRefused if in addition
+        the service will never accept one of them, and OutcomeUnknown if some may have been written, each at most once.
         """
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:

@@ -127,6 +127,8 @@ class CosmosDocuments:
             raise translated(error, reads=True) from error
 
     async def _write(self, container: ContainerProxy, change: Change) -> Version | None:
+        if change.body is None and not change.expected:  # Cosmos DB has no condition for that
+            return "" if await self._read(container, _encode(change.key)) is None else None
         try:
             return await self._sent(container, _encode(change.key), change)
         except CosmosResourceExistsError:
