@@ -219,6 +219,14 @@ class MultiAckTransport(WrappedTransports):
         await inner.ack(tuple(self.given.values()))
 
 
+class FirstCallTransport(WrappedTransports):
+    """Settles only what the first of the calls has returned."""
+
+    async def ack(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Settle the first."""
+        await inner.ack(deliveries[:1])
+
+
 class StrictTransport(WrappedTransports):
     """Complains about a delivery that is not held any more."""
 

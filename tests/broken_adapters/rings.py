@@ -180,6 +180,15 @@ class InstantlessRing(WrappedRings):
         return unit
 
 
+class FirstInstantRing(InstantlessRing):
+    """Puts no claim into a bucket if the first message of the batch has no instant."""
+
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Look at the first."""
+        kind = WrappedRings if messages and messages[0].instant else InstantlessRing
+        return await kind.begin(self, store, messages, isolated=isolated)
+
+
 class DatingRing(WrappedRings):
     """Gives messages without an instant the one of their arrival."""
 

@@ -159,6 +159,7 @@ TRANSPORTS = {
     receiving.LeaseOnlyTransport: ["a_released_delivery_comes_again_at_once_and_is_no_suspect"],
     sending.MirroringTransport: ["a_message_due_in_the_past_is_delivered_at_once"],
     receiving.MultiReleaseTransport: ["a_release_gives_back_only_what_it_names"],
+    receiving.FirstCallTransport: ["deliveries_of_several_calls_are_settled_at_once"],
     receiving.MultiAckTransport: ["an_ack_settles_only_what_it_names"],
     receiving.NullTransport: ["an_empty_body_arrives_empty"],
     receiving.OverfullTransport: ["receive_takes_at_most_the_limit"],

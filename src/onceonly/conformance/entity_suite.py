@@ -113,6 +113,8 @@ class EntityStoreSuite(Suite):
         async with self.open_store() as subject:
             async with raises(PermanentFailure, CommitRefused):
                 await changed(subject, "m1", {"A" * 5000: b"1"})
+            async with raises(PermanentFailure, CommitRefused):
+                await changed(subject, "m3", {"B": b"1", "C" * 5000: b"1"})
             assert await changed(subject, "m2", {"A": b"1"}) == {"A": None}
 
 

@@ -54,6 +54,14 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(done=("m1",))
             assert await see(subject, at(now, body=b"other")) == Seen(mismatched=("m1",))
 
+    async def test_a_batch_may_mix_messages_with_and_without_an_instant(self) -> None:
+        """Also in the first unit of a process. Each message is known to all others afterwards."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(0, "plain"), at(now))
+            assert await see(subject, at(now)) == Seen(done=("m1",))
+            assert await see(subject, at(0, "plain")) == Seen(done=("plain",))
+
     async def test_every_slice_of_the_retention_has_its_bucket(self) -> None:
         """One batch may contain messages of every time slice. Each message is known afterwards."""
         async with self.open_ring() as subject:
@@ -220,11 +228,12 @@ class RingSuite(Suite):
         """Both versions may run at the same time: messages of the older one are claimed and released for both."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            unit = await (await subject.store()).begin([former(now, "a"), former(now, "b")])
-            await unit.commit([Record(former(now, "a").identity)])
-            assert await subject.is_claimed_as_before(former(now, "a"))
-            assert not await subject.is_claimed_as_before(former(now, "b"))
-            assert await see(subject, former(now, "a"), former(now, "b")) == Seen(new=("b",), done=("a",))
+            first, *others = [former(now, "a"), former(now, "b"), former(now - WIDTH_MS, "c"), former(now - 2 * WIDTH_MS, "d")]
+            unit = await (await subject.store()).begin([first, *others])
+            await unit.commit([Record(first.identity)])
+            assert await subject.is_claimed_as_before(first)
+            assert [await subject.is_claimed_as_before(each) for each in others] == [False] * len(others)
+            assert await see(subject, first, *others) == Seen(new=("b", "c", "d"), done=("a",))
 
     # What is refused
 
@@ -348,8 +357,10 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(0, "plain"), decided=ONE_EFFECT)
+            await handle(subject, former(now - 2 * WIDTH_MS, "former"), decided=ONE_EFFECT)  # an older version looks there
             await subject.pass_time(LONG_MS)
             assert await rotated(subject, now) is Rotation.PENDING
+            assert await rotated(subject, now - 2 * WIDTH_MS) is Rotation.PENDING
             assert await rotated(subject, now - WIDTH_MS) is Rotation.ROTATED
             assert await see(subject, at(now)) == Seen(pending=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])

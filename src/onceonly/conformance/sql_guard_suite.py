@@ -24,8 +24,11 @@ _ERRORS = (OnceOnlyError, SQLAlchemyError, RuntimeError)
 
 _STATEMENTS = ("COMMIT", "ROLLBACK", "/* now */ COMMIT", "/* now */ ROLLBACK", "SELECT nonsense FROM nowhere")
 """What handlers execute in their session."""
-_IN_DRIVER = ("ROLLBACK", "CLOSE")
-"""What handlers do with the driver's own connection, which no guard of a session sees. CLOSE closes it."""
+_IN_DRIVER = ("ROLLBACK", "CLOSE", "INVALIDATE")
+"""What handlers do with the driver's own connection, which no guard of a session sees.
+
+CLOSE closes it. INVALIDATE has SQLAlchemy drop it, as after the loss of a connection.
+"""
 
 
 class SqlGuardSuite(Suite):
@@ -83,8 +86,11 @@ class _Ending(NamedTuple):
         if not self.in_driver:
             await session.execute(text(self.words))
             return
-        raw = await (await session.connection()).get_raw_connection()
-        driver: Any = raw.driver_connection
+        connection = await session.connection()
+        if self.words == "INVALIDATE":
+            await connection.invalidate()
+            return
+        driver: Any = (await connection.get_raw_connection()).driver_connection
         if self.words == "CLOSE":
             closing = driver.close()
         elif hasattr(driver, "execute"):

@@ -512,18 +512,18 @@ class TransportSuite(Suite):
     async def test_extending_keeps_a_delivery(self) -> None:
         """`extend` restarts the lease of the deliveries that it names, and of no other."""
         async with self.open_transport() as subject:
-            await _put(subject, "m1", "m2")
+            await _put(subject, "m1", "m2", "m3")
             receiver, other = await subject.transport(), await subject.transport()
-            (held,), (left,) = await self._drained(receiver, 1), await self._drained(other, 1)
+            held, left = await self._drained(receiver, 2), await self._drained(other, 1)
             assert receiver.traits.lease is not None
             most_of_it = int(receiver.traits.lease * 750)
             await subject.pass_time(most_of_it)
-            await receiver.extend([held])
+            await receiver.extend(held)
             await subject.pass_time(most_of_it)
-            assert ids_of(await self._take_all(subject)) == ids_of([left])
-            await receiver.ack([held])
+            assert ids_of(await self._take_all(subject)) == ids_of(left)
+            await receiver.ack(held)
             await subject.lapse()
-            assert ids_of(await self._take_all(subject)) == ids_of([left])
+            assert ids_of(await self._take_all(subject)) == ids_of(left)
 
     async def test_extending_too_late_does_nothing(self) -> None:
         """`extend` does not restore a lease that has ended. Another receiver may hold the delivery."""
@@ -585,6 +585,20 @@ class TransportSuite(Suite):
             await receiver.ack(held)
             await subject.lapse()
             assert await self._take_none(subject)
+
+    async def test_deliveries_of_several_calls_are_settled_at_once(self) -> None:
+        """One `ack` or `release` may name deliveries that several calls of `receive` have returned."""
+        async with self.open_transport() as subject:
+            await _put(subject, "m1", "m2", "m3", "m4")
+            receiver = await subject.transport()
+            held = [await self._take_one(receiver, limit=1) for _ in range(4)]
+            await receiver.ack(held[:2])
+            await receiver.release(held[2:])
+            again = await self._drained(await subject.transport(), 2)
+            assert sorted(ids_of(again)) == sorted(ids_of(held[2:]))
+            assert not any(each.suspect for each in again)
+            await subject.lapse()
+            assert sorted(ids_of(await self._take_all(subject, least=2))) == sorted(ids_of(held[2:]))
 
     async def test_an_ack_settles_only_what_it_names(self) -> None:
         """`ack` settles only the deliveries passed to it. The others of the batch are redelivered."""
