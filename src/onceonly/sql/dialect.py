@@ -153,7 +153,7 @@ class Dialect(Protocol):
     """Whether `listen` works through what is between this process and the server. Known after `prepare`."""
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
-        """Create an engine. A statement waits `timeout` seconds for a lock.
+        """Create an engine. A statement waits `timeout` seconds for a lock. One that is cancelled leaves no lock behind.
 
         The options of this library are not in the URL any more. Raises SetupError, DriverMissing.
         """

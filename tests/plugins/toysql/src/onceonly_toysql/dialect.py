@@ -1,5 +1,6 @@
 """The dialect of this library. One transaction writes at a time, so few statements have to lock anything."""
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -7,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, delete, event, select, update
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -93,6 +94,7 @@ class ToySql(Dialect):
             raise SetupError("a toysql URL has the path of a file. Write for example toysql:///var/lib/shop.db")
         engine = create_async_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": timeout}, max_overflow=-1)
         event.listen(engine.sync_engine, "connect", _configure)
+        event.listen(engine.sync_engine, "handle_error", _keep)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -206,6 +208,12 @@ class ToySql(Dialect):
         """Classify by SQLite's primary result code."""
         code = getattr(error.orig, "sqlite_errorcode", None)
         return DatabaseFailure.NOTHING if code is None else _FAILURES.get(code & PRIMARY_CODE, DatabaseFailure.NOTHING)
+
+
+def _keep(context: ExceptionContext) -> None:
+    """Keep a connection whose statement was cancelled: dropped, it would have its locks until it is collected."""
+    if isinstance(context.original_exception, asyncio.CancelledError):
+        context.is_disconnect = False
 
 
 def _configure(connection: Any, _record: object) -> None:
