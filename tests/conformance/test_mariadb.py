@@ -103,11 +103,12 @@ class ImpatientMariaDBSubject(ImpatientSubject, MariaDBSubject):
 class TestMariaDBLocks(OnServer, SqlLockSuite):
     """Statements that wait for a lock in MariaDB."""
 
+    kind: ClassVar[type[MariaDBSubject]] = ImpatientMariaDBSubject
+
     @asynccontextmanager
     async def open_impatient(self) -> AsyncIterator[SqlTransactionSubject]:
         """Open it, and empty its tables."""
-        async with ImpatientMariaDBSubject.open(self.url) as subject:
-            await subject.empty()
+        async with self.opened() as subject:
             yield SqlTransactionSubject(subject)
 
 

@@ -66,11 +66,12 @@ class TestPostgresqlStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStore
 class TestPostgresqlLocks(OnServer, SqlLockSuite):
     """Statements that wait for a lock in PostgreSQL."""
 
+    kind: ClassVar[type[SqlSubject]] = ImpatientSubject
+
     @asynccontextmanager
     async def open_impatient(self) -> AsyncIterator[SqlTransactionSubject]:
         """Open it, and empty its tables."""
-        async with ImpatientSubject.open(self.url) as subject:
-            await subject.empty()
+        async with self.opened() as subject:
             yield SqlTransactionSubject(subject)
 
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from onceonly_verify import parallel
+from onceonly_verify import Check, parallel
 from onceonly_verify.checks.larger import DEEP, LARGE
 from onceonly_verify.histories import programs_of, same
 from onceonly_verify.mutations import change
@@ -18,6 +18,7 @@ from onceonly_verify.schedules import Walk, WalkResult, walk_schedules
 from onceonly_verify.simulation import Simulation, SteppedRun, at_once
 from onceonly_verify.world_player import InitialState, OutOfBounds
 
+LARGER = {check.name: check for check in LARGE}
 CAUGHT_SOON = (
     "ack before forget",
     "OutcomeUnknown taken as success",
@@ -34,6 +35,12 @@ CAUGHT_SOON = (
     "relay: forgotten before dispatch",
     "label not checked",
 )
+
+
+def without_relay(name: str) -> Check:
+    """Return a world as it was before it had a relay. Then no lease ended early in it."""
+    world = LARGER[name]
+    return replace(world, relays=0, bounds=replace(world.bounds, expiries=0))
 
 
 def test_the_shipping_code_stands_random_schedules() -> None:
@@ -60,29 +67,25 @@ def test_the_shipping_code_stands_random_schedules() -> None:
 )
 def test_a_schedule_on_which_the_log_of_a_batch_was_wrong(name: str, schedule: str) -> None:
     """The shipping code does what it documents there."""
-    world = next(check for check in LARGE if check.name == name)
-    assert at_once(Walk(InitialState(world), schedule).go()) == ""
+    assert at_once(Walk(InitialState(LARGER[name]), schedule).go()) == ""
 
 
 def test_a_schedule_of_a_world_that_had_no_relay_and_no_early_end_of_a_lease() -> None:
     """One half of a refused unit meets an outage, and a message of the other half runs by itself."""
-    now = next(check for check in LARGE if check.name == "large, two effects, refused commits, another body")
-    then = replace(now, relays=0, bounds=replace(now.bounds, expiries=0))
-    assert at_once(Walk(InitialState(then), "1:877394").go()) == ""
+    world = without_relay("large, two effects, refused commits, another body")
+    assert at_once(Walk(InitialState(world), "1:877394").go()) == ""
 
 
 def test_a_schedule_that_requires_a_relay() -> None:
     """A late acknowledgement of a dead letter is accepted for the delivery that is handled after all, and its process dies."""
-    now = next(check for check in LARGE if check.name == "large, given up with effects pending")
-    without = replace(now, relays=0, bounds=replace(now.bounds, expiries=0))
-    assert at_once(Walk(InitialState(without), "3:811565").go()) == "leak: the record of 'b' is still there"
+    world = without_relay("large, given up with effects pending")
+    assert at_once(Walk(InitialState(world), "3:811565").go()) == "leak: the record of 'b' is still there"
 
 
 @pytest.mark.parametrize("schedule", ["2:166860", "2:650274", "2:729555"])
 def test_a_schedule_on_which_an_artifact_was_left(schedule: str) -> None:
     """The network repeats the creation of an artifact, its attempt loses and cleans up, and then the repetition lands."""
-    world = next(check for check in LARGE if check.name == "large, artifacts")
-    assert at_once(Walk(InitialState(world), schedule).go()) == ""
+    assert at_once(Walk(InitialState(LARGER["large, artifacts"]), schedule).go()) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ async def test_random_schedules_catch_mutants(name: str) -> None:
     walked = walk_schedules(200, programs=programs)
     assert walked.violation
     assert walked.history
-    opening = InitialState(next(check for check in LARGE if check.name == walked.history.check), programs)
+    opening = InitialState(LARGER[walked.history.check], programs)
     walk = Walk(opening, f"0:{walked.number}", record=True)
     assert at_once(walk.go()) == walked.violation
     assert len(walked.history.steps) <= len(walk.told)

@@ -139,7 +139,7 @@ class DeadLetterSuite(Suite):
             await _expect(subject, Filter(reason="Error: too"), "m1")
 
     async def test_letters_are_chosen_by_failure_group(self) -> None:
-        """`page` and `count` match the exact key of the group. Digits that are no key of a group match nothing."""
+        """`page` and `count` match the exact key of the group. Other digits match nothing."""
         first, other = _letter("m1", reason="ValueError: too much"), _letter("m2", reason="KeyError: 'x'")
         async with self.open_dead_letters() as subject:
             await _add(subject, first, other)

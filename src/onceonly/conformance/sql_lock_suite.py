@@ -19,7 +19,7 @@ from onceonly.ports.transactions import OpenTransaction
 class SqlLockSuite(Suite):
     """The rules of locks. Override `open_impatient`.
 
-    Whoever waits until the database gives up raises ConflictError: it has lost a race, and nothing was written.
+    A unit or transaction that waits until the database gives up raises ConflictError. It has lost a race and written nothing.
     """
 
     def open_impatient(self) -> AbstractAsyncContextManager[SqlTransactionSubject]:
