@@ -266,6 +266,46 @@ async def test_a_time_out_of_its_own_is_its_own() -> None:
     assert await HandlerRun(TimeLimits(), LONG)(work()) == "timed out"
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_caught_failure_of_a_task_group_is_not_a_cancellation(waits: bool) -> None:  # noqa: FBT001 - pytest's way
+    """Up to Python 3.12 `cancelling()` stays at 1, if the group was waiting for the end of its tasks."""
+
+    async def fail() -> None:
+        raise LookupError
+
+    async def work() -> str:
+        for _ in range(2):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fail())
+                    if waits:
+                        await forever()
+            except* LookupError:
+                pass
+        return "caught"
+
+    assert await HandlerRun(TimeLimits(), LONG)(work()) == "caught"
+
+
+async def test_a_handler_that_swallows_a_cancellation_by_something_else_has_failed() -> None:
+    """It may have been cut off, also if a task group of its failed before."""
+
+    async def cancel(task: "asyncio.Task[Any]") -> None:
+        task.cancel()
+
+    async def work() -> str:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(cancel(group._parent_task))  # type: ignore[attr-defined]
+                await forever()
+        except asyncio.CancelledError:
+            return "swallowed"
+        return ""
+
+    with pytest.raises(CancelledFromInside):
+        await HandlerRun(TimeLimits(), LONG)(work())
+
+
 async def test_a_handler_that_swallows_its_time_out_has_failed_all_the_same() -> None:
     """It took longer, whatever it returns then."""
 

@@ -6,10 +6,13 @@ are still running. Setting and cancelling a timer for each handler would cost mo
 """
 
 import asyncio
+import sys
+from asyncio import taskgroups
 from asyncio.tasks import _enter_task, _leave_task  # what alternative implementations of tasks are to use
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from math import inf
+from types import FrameType
 from typing import Any
 
 from onceonly.model.errors import HandlerStuck
@@ -105,7 +108,7 @@ class HandlerRun:
         left, error = turn.begin(work) or await self._end(turn, begun, loop)
         if self.expired:
             raise TimeoutError from error
-        if turn.task.cancelling() or isinstance(error, asyncio.CancelledError):
+        if turn.task.cancelling() > turn.task.by_groups or isinstance(error, asyncio.CancelledError):
             limits.spare = None
             raise CancelledFromInside from error
         if error is not None:
@@ -141,6 +144,31 @@ class HandlerRun:
             ended.set_exception(HandlerStuck("a handler has not ended although it was cancelled"))
 
 
+class CountingTask(asyncio.Task[None]):
+    """A task that counts the cancellations by task groups which they do not take back.
+
+    Up to Python 3.12 a task group leaves `cancelling()` at 1 if one of its tasks fails while it waits for their end. Such a
+    cancellation reached only the group. Any other one may have cut off the handler, even if the handler then returned.
+    """
+
+    by_groups = 0
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel it."""
+        self.by_groups += _is_task_groups(sys._getframe(1))  # noqa: SLF001 - there is no other way to see who calls
+        return super().cancel(msg)
+
+    def uncancel(self) -> int:
+        """Take one cancellation back."""
+        self.by_groups -= _is_task_groups(sys._getframe(1))  # noqa: SLF001 - the same
+        return super().uncancel()
+
+
+def _is_task_groups(frame: FrameType) -> bool:
+    """Return whether this is the code of a TaskGroup."""
+    return frame.f_globals is vars(taskgroups)
+
+
 class HandlerTask(Coroutine[Any, Any, None]):
     """A task that handlers run in: any number that wait for nothing, one after another, or one that waits for something.
 
@@ -162,7 +190,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
         self.ended: asyncio.Future[Outcome] | None = None
         """What came of the handler that waits for something."""
         # Not `loop.create_task`: a task factory may take the first step at once, or wrap the coroutine.
-        self.task: asyncio.Task[None] = asyncio.Task(self, loop=loop, name="onceonly handler", context=context)
+        self.task = CountingTask(self, loop=loop, name="onceonly handler", context=context)
 
     def serves(self, context: Context, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether one more handler, with this context, may run in its task."""
