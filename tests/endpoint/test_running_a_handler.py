@@ -212,7 +212,6 @@ async def test_an_effect_that_can_never_be_sent_rejects_the_message() -> None:
         SystemExit(3),
         KeyboardInterrupt(),
         GeneratorExit(),
-        BaseExceptionGroup("x", [SystemExit(1)]),
         BaseException("x"),
     ],
     ids=lambda error: type(error).__name__,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 
 from msgspec.structs import replace
 
-from onceonly.endpoint.failures import failed, storable, text
+from onceonly.endpoint.failures import failed, storable
 from onceonly.endpoint.signatures import Parameter, words
 from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
 from onceonly.formats.entities import (
@@ -25,6 +25,7 @@ from onceonly.formats.entities import (
 )
 from onceonly.model.entities import Deleted, Entities
 from onceonly.model.errors import USERS_ERRORS, HandlerFailed
+from onceonly.model.exceptions import text_of
 from onceonly.model.message import FailureKind, Message, Unreadable
 from onceonly.model.wording import an
 from onceonly.ports.store import Resources
@@ -55,7 +56,7 @@ class EntityPlan(NamedTuple):
         except BodyError as error:
             return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
         except USERS_ERRORS as error:  # a validator or a key function of the user's
-            reason = f"cannot determine the key of its {self.name}: {type(error).__name__}: {text(error)}"
+            reason = f"cannot determine the key of its {self.name}: {type(error).__name__}: {text_of(error)}"
             return Unreadable(reason=storable(reason), message=message)
         placed = replace(message, unit=unit)
         placed.__dict__.update(message.__dict__)
@@ -103,7 +104,7 @@ class EntityPlan(NamedTuple):
         try:
             return self.codec.decode(state)
         except USERS_ERRORS as error:  # a BodyError, or whatever a validator of the user's raises
-            raise failed(kind, f"{reason}: {text(error)}") from error
+            raise failed(kind, f"{reason}: {text_of(error)}") from error
 
 
 class EntityWork(NamedTuple):

@@ -15,7 +15,7 @@ from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, 
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
-from onceonly.endpoint.failures import blame, failed, storable
+from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.middleware import through
@@ -33,6 +33,7 @@ from onceonly.model.errors import (
     OnceOnlyError,
     RetryableError,
 )
+from onceonly.model.exceptions import leaves
 from onceonly.model.expiry import expiry_text
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
@@ -46,9 +47,8 @@ from onceonly.runtime.observe.crash import ProcessCrash
 from onceonly.runtime.observe.telemetry import CreationHook
 from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
 
-CANCELLED = "the handler cancelled its own task, or awaited a cancelled task"
-_PASSES = (Exception, asyncio.CancelledError, ProcessCrash)
-"""What leaves a handler as it is: `_take` judges the first two. Everything else that a handler raises is its own failure."""
+_PASSES = (Exception, BaseExceptionGroup, asyncio.CancelledError, ProcessCrash)
+"""What leaves a handler as it is: `_take` judges all but the last. Everything else that a handler raises is its own failure."""
 
 
 class HandlerRules(NamedTuple):
@@ -226,10 +226,13 @@ class EndpointHandlers:
         except CancelledFromInside as error:
             raise blame(plan.function, error.__cause__ or error, CANCELLED) from error
         except USERS_ERRORS as error:  # also from a provider's clean-up, or a listener of the user's session
+            inside = leaves(error)
+            if crash := next((each for each in inside if isinstance(each, ProcessCrash)), None):
+                raise crash from None
             if run.expired:
                 raise self._out_of_time(plan, thread) from error
-            if isinstance(error, BdbQuit) and not self._rules.is_limited:
-                raise  # `q` in `onceonly run --debug` is not the message's failure
+            if not self._rules.is_limited and (quits := next((each for each in inside if isinstance(each, BdbQuit)), None)):
+                raise quits from None  # `q` in `onceonly run --debug` is not the message's failure
             raise blame(plan.function, error) from error
         finally:
             _close(context)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from onceonly.formats.cloudevents import Event, is_copy
 from onceonly.model.errors import USERS_ERRORS
 from onceonly.model.escaped import is_utf8
+from onceonly.model.exceptions import text_of
 from onceonly.model.identity import Identity, instant_in, is_former_id
 from onceonly.model.message import Delivery
 from onceonly.model.ring import INSTANT
@@ -124,7 +125,7 @@ def _by_rule(event: Event, rule: IdentityRule) -> str:
     try:
         found = rule(event)
     except USERS_ERRORS as error:  # whatever a user's function raises is this delivery's own fault, never the worker's end
-        raise NoIdentity(f"no identity: the identity rule failed: {type(error).__name__}: {error}") from error
+        raise NoIdentity(f"no identity: the identity rule failed: {type(error).__name__}: {text_of(error)}") from error
     if not isinstance(found, str):
         raise NoIdentity(f"no identity: the identity rule returned {an(type(found).__name__)}; it must return text")
     return found

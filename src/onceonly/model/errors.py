@@ -183,5 +183,5 @@ class HandlerStuck(BaseException):
     """
 
 
-USERS_ERRORS = (Exception, KeyboardInterrupt, SystemExit)
+USERS_ERRORS = (Exception, BaseExceptionGroup, KeyboardInterrupt, SystemExit)
 """What code of the user's may raise that is its own failure and must not end the process."""

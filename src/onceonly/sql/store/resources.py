@@ -23,6 +23,7 @@ from onceonly.model.errors import (
     OnceOnlyError,
     OutcomeUnknown,
 )
+from onceonly.model.exceptions import text_of
 from onceonly.model.message import Failure, FailureKind
 from onceonly.ports.store import SyncThread
 from onceonly.sql.database import Database
@@ -176,7 +177,7 @@ class SqlResources:
         except self._database.dialect.errors as error:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
-            raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {error}") from error
+            raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {text_of(error)}") from error
 
     def _is_shared(self) -> bool:
         """Return whether a handler is still in its thread."""
