@@ -386,14 +386,24 @@ async def test_a_handler_that_is_cancelled_in_a_statement_is_undone_alone(databa
     assert await orders(database) == ["a", "c"]
 
 
-async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(store: SqlStore) -> None:
-    """Deadlocks and locks are Conflicts of the unit; an outage dead-letters nothing."""
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(
+    store: SqlStore,
+    grouped: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    """Deadlocks and locks are Conflicts of the unit, in a group with other failures too; an outage dead-letters nothing."""
     counted = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < :ahead) SELECT id FROM orders, n"
 
     async def handler() -> None:
         async with connection.stream(text(counted), {"ahead": AHEAD}) as rows:  # so some are left
             await rows.fetchone()
-            await connection.execute(text("DROP TABLE orders"))
+            try:
+                await connection.execute(text("DROP TABLE orders"))
+            except OperationalError as error:
+                if grouped:
+                    errors = [SystemExit(1), ExceptionGroup("tasks", [ValueError("a"), error])]
+                    raise BaseExceptionGroup("several", errors) from None
+                raise
 
     unit = await store.begin(messages(2))
     await add(unit, "a", "b")

@@ -4,14 +4,28 @@ import re
 from types import TracebackType
 from typing import Literal
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
 
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
+from onceonly.model.exceptions import leaves, text_of
 from onceonly.sql.dialect import DatabaseFailure, Dialect, TooLate
+from onceonly.sql.guard import is_raised_by
 from onceonly.sql.urls import USE_POOLED
 
 _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
+
+
+_NOT_A_HANDLERS = (
+    DatabaseFailure.LOCKED,
+    DatabaseFailure.HELD,
+    DatabaseFailure.UNABLE,
+    DatabaseFailure.FORBIDDEN,
+)
+"""Failures of a handler's statement that may have another cause than the handler, the most urgent first."""
 
 
 class TurnNotHad(SQLAlchemyError):
@@ -59,6 +73,40 @@ def translated(
     if not committing:
         definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: Unable, DatabaseFailure.FORBIDDEN: Unable}
     return definite.get(said, unknown)(text)
+
+
+def failure_of_unit(
+    error: BaseException, dialect: Dialect, *, connection: Connection | None, session: Session | None
+) -> OnceOnlyError | None:
+    """Return what a handler's error means for its unit; None for a failure of the handler's own.
+
+    Groups are read to their leaves. `connection` and `session` are the unit's. What fails on another one is the handler's.
+    """
+    own: dict[DatabaseFailure, DBAPIError] = {}
+    inside = leaves(error)
+    for each in inside:
+        if isinstance(each, DBAPIError) and is_raised_by(each, connection):
+            own.setdefault(dialect.classify(each), each)
+    stale = next((each for each in inside if isinstance(each, StaleDataError) and _is_raised_in(each, session)), None)
+    if stale is not None and DatabaseFailure.LOCKED not in own:
+        return lost_row(stale)
+    first = next((own[each] for each in _NOT_A_HANDLERS if each in own), None)
+    return None if first is None else translated(first, dialect, locked=ConflictError)
+
+
+def lost_row(error: StaleDataError) -> ConflictError:
+    """Return what it means that a row was not there as the session had read it. Another transaction changed or deleted it."""
+    return ConflictError(f"a row was changed or deleted after it was read: {text_of(error)}")
+
+
+def _is_raised_in(error: BaseException, session: Session | None) -> bool:
+    """Return whether an error was raised by a method of this session. SQLAlchemy's own errors have no other mark of it."""
+    trace = error.__traceback__
+    while trace is not None and session is not None:
+        if trace.tb_frame.f_locals.get("self") is session:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 class ErrorTranslator:

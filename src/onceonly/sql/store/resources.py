@@ -10,6 +10,7 @@ from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm.exc import StaleDataError
 
 from onceonly.model.entities import Changes, Entities
 from onceonly.model.errors import (
@@ -28,10 +29,10 @@ from onceonly.model.message import Failure, FailureKind
 from onceonly.ports.store import SyncThread
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure, State
-from onceonly.sql.guard import allow_uses, guard_connection, guard_session, is_raised_by, refuse_uses
+from onceonly.sql.guard import allow_uses, guard_connection, guard_session, refuse_uses
 from onceonly.sql.handler_threads import in_greenlet, is_supported, keep_in_threads
 from onceonly.sql.transaction import DatabaseTransaction
-from onceonly.sql.translation import translated
+from onceonly.sql.translation import failure_of_unit, lost_row, translated
 
 ENDED = (
     "something other than onceonly ended the database transaction of this unit: the database (an error "
@@ -44,18 +45,20 @@ ABORTED = (
 SPOILT = "the changes of a failed handler could not be rolled back separately"
 LOST = "the database connection of this unit was lost before its commit"
 HELD = "this unit holds the write lock of its database, so other connections cannot write: use the session of the handler"
-_OUTAGES = frozenset({DatabaseFailure.LOCKED, DatabaseFailure.HELD, DatabaseFailure.UNABLE, DatabaseFailure.FORBIDDEN})
 
 
 class SqlResources:
     """The resources of one unit. The session is opened when it is first asked for."""
 
-    def __init__(self, database: Database, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool) -> None:
+    def __init__(
+        self, database: Database, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool, several: bool = False
+    ) -> None:
         self._database = database
         self._transaction = transaction
         self._entities = entities
         self._mark: Changes = {}
         self._isolated = isolated
+        self._is_mixed = several and not isolated  # a flush may write what another message's handler left
         self._session: AsyncSession | None = None
         self._is_guarded = False
         self._is_spoilt = False
@@ -176,6 +179,8 @@ class SqlResources:
             raise translated(error, self._database.dialect, locked=ConflictError, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+        except StaleDataError as error:
+            raise CommitRefused(str(lost_row(error))) if self._is_mixed else lost_row(error) from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {text_of(error)}") from error
 
@@ -252,16 +257,15 @@ class SqlResources:
 
     def _graver(self, error: BaseException) -> OnceOnlyError | None:
         """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is not its fault."""
-        if not isinstance(error, Exception) or isinstance(error, CommitRefused | OutcomeUnknown):
+        if not isinstance(error, Exception | BaseExceptionGroup) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
         if self._transaction.state is State.ENDED:
             return CommitRefused(ENDED)
         if self._transaction.state is State.LOST:
             return CommitFailed(LOST)
-        is_own = is_raised_by(error, self._transaction.connection.sync_connection)
-        if isinstance(error, DBAPIError) and is_own and self._database.dialect.classify(error) in _OUTAGES:
-            return translated(error, self._database.dialect, locked=ConflictError)
-        return None
+        session = None if self._session is None or self._is_mixed else self._session.sync_session
+        connection = self._transaction.connection.sync_connection
+        return failure_of_unit(error, self._database.dialect, connection=connection, session=session)
 
     def _is_whole(self) -> bool:
         """Return whether the unit can go on after a handler's work was undone."""

@@ -39,7 +39,10 @@ class SqlUnit:
         self.resources: Resources
         self._loaded = dict(loaded)
         self._entities = Entities(loaded)
-        self._resources = self.resources = SqlResources(scope.database, transaction, self._entities, isolated=isolated)
+        several = len(found.new) > 1
+        self._resources = self.resources = SqlResources(
+            scope.database, transaction, self._entities, isolated=isolated, several=several
+        )
         self._scope = scope
         self._transaction = transaction
         self._is_over = False
