@@ -37,6 +37,10 @@ class SetupError(OnceOnlyError):
     """The set-up is wrong. The message states what to change."""
 
 
+class WrongEventLoop(SetupError):
+    """A connection of the user's own engine belongs to another event loop. It stays there, so no retry helps."""
+
+
 class DriverMissing(SetupError):
     """The URL names a system whose driver is not installed."""
 

@@ -25,7 +25,7 @@ from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
-from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad
+from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad, check_loop
 from onceonly.sql.urls import DatabaseAddress, read_url
 from onceonly.systems import system_of, systems
 
@@ -255,6 +255,7 @@ class Database:
         except self._known:
             raise
         except Exception as error:
+            check_loop(error)
             raise NotConnected(f"{type(error).__name__}: {error}") from error
 
     @contextmanager
@@ -265,6 +266,7 @@ class Database:
         except self._known:
             raise
         except Exception as error:
+            check_loop(error)
             raise NotConnected(f"{type(error).__name__}: {error}") from error
 
     async def _begin(

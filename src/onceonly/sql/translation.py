@@ -10,12 +10,23 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
+from onceonly.model.errors import (
+    CommitFailed,
+    CommitRefused,
+    ConflictError,
+    LockTimeout,
+    OnceOnlyError,
+    OutcomeUnknown,
+    Unable,
+    WrongEventLoop,
+)
 from onceonly.model.exceptions import leaves, text_of
 from onceonly.sql.dialect import DatabaseFailure, Dialect, TooLate
 from onceonly.sql.guard import is_raised_by
 from onceonly.sql.urls import USE_POOLED
 
+_OTHER_LOOP = re.compile(r"different (?:event )?loop|Event loop is closed")
+"""What asyncio and the drivers say. The loop that runs is not closed, so a closed one is another one too."""
 _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
 
 
@@ -109,6 +120,15 @@ def _is_raised_in(error: BaseException, session: Session | None) -> bool:
     return False
 
 
+def check_loop(error: Exception) -> None:
+    """Raise WrongEventLoop if this error means that a connection was made in another event loop."""
+    if isinstance(error, RuntimeError | ValueError) and _OTHER_LOOP.search(text_of(error)):
+        raise WrongEventLoop(
+            "the database engine has connections of another event loop, which cannot be used here. Create the engine in the "
+            "event loop of the endpoint, call `await engine.dispose()` at the end of the other one, or set store= to a URL"
+        ) from error
+
+
 class ErrorTranslator:
     """Encloses driver calls, and raises what `translated` gives. It keeps nothing, so any number may be enclosed at once."""
 
@@ -138,10 +158,12 @@ class ErrorTranslator:
         if isinstance(error, self._drivers):
             asked = {"locked": self._locked, "refused": self._refused, "unknown": self._unknown}
             raise translated(error, self._dialect, **asked, committing=self._committing) from error
+        if isinstance(error, Exception):
+            check_loop(error)
         return False
 
 
 def _first_line(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    words = f"{type(cause).__name__}: {cause}".splitlines()[0]
+    words = f"{type(cause).__name__}: {text_of(cause)}".splitlines()[0]
     return f"{words}. {USE_POOLED}" if _LOST_STATEMENT.search(words) else words

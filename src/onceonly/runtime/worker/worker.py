@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped, WrongEventLoop
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Records
@@ -120,7 +120,7 @@ class Worker:
         """Work until `stop` is set, then finish what is in work within the grace time.
 
         Raises WorkerStopped when a handler does not end, or when one of its loops ends unexpectedly. What kills a loop, such as
-        a crash point, ends the worker and is raised.
+        a crash point or WrongEventLoop, ends the worker and is raised.
         """
         _log.info("worker started", extra=self._extra())
         extending = asyncio.create_task(self._extend())
@@ -178,7 +178,9 @@ class Worker:
             await self._transport.give_back()
             asked = self._backpressure.limit
             loop.begin_batch(await self._transport.receive(asked, self._settings.wait), asked)
-        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
+        except Exception as error:
+            if isinstance(error, WrongEventLoop):
+                raise  # it is the same in each turn
             self._went_bad(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
         if self._trouble is WorkerTrouble.OUTAGE:
@@ -195,7 +197,7 @@ class Worker:
         try:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
             seconds = self._learn(report, loop)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
+        except Exception as error:
             if isinstance(error, BdbQuit):  # `q` in `onceonly run --debug`
                 stop.set()
             else:
@@ -204,6 +206,8 @@ class Worker:
             await loop.starts.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end on their own
                 await self._transport.release(loop.batch)
+            if isinstance(error, WrongEventLoop):
+                raise
         finally:
             self._count(held=-taken)
         loop.batch = ()
