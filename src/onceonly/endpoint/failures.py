@@ -39,7 +39,7 @@ def blame(function: Function, error: BaseException, reason: str = "") -> Handler
     if len(inside) == 1:
         (only,) = inside
         if isinstance(only, HandlerFailed) and only is not error:
-            return only  # a task group of a provider's has enclosed it
+            return HandlerFailed(only.failure, by_message=only.by_message)  # a task group of a provider's has enclosed it
         meaning = _meaning(only)
         trace = _trace(function, only if only.__traceback__ else error) if meaning.is_traced else ""
         return failed(meaning.kind, reason or meaning.reason, trace, delay=meaning.delay)

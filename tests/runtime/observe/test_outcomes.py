@@ -158,6 +158,18 @@ async def test_the_class_of_the_users_exception_is_the_error() -> None:
     assert error_name(failing("late", FailureKind.TIMEOUT)) == "timeout"
 
 
+async def test_the_class_of_a_group_of_one_is_that_of_its_exception() -> None:
+    """A handler with a task group raises nothing else. Several exceptions have no common class."""
+    caused, inner = failing("no stock"), failing("no stock")
+    caused.__cause__ = ExceptionGroup("tasks", [ExceptionGroup("tasks", [ValueError("no stock")])])
+    assert error_name(caused) == "ValueError"
+    inner.__cause__ = KeyError("no stock")
+    caused.__cause__ = ExceptionGroup("of a provider", [inner])
+    assert error_name(caused) == "KeyError"
+    caused.__cause__ = ExceptionGroup("tasks", [ValueError(), KeyError()])
+    assert error_name(caused) == "ExceptionGroup"
+
+
 async def test_a_unit_that_runs_again_reports_each_message_once() -> None:
     """The first run was rolled back with the bad message; the second is isolated."""
     tracked = await track("a", "bad", "c", handlers=fails("bad"))

@@ -15,6 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from onceonly.model.errors import HandlerFailed
+from onceonly.model.exceptions import leaves
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send, Unreadable
 from onceonly.model.record import Answer
@@ -409,10 +410,16 @@ class _BatchCall:
 
 
 def error_name(error: BaseException) -> str:
-    """Return the class of an error, with its module unless it is a built-in. For a failed handler: that of its exception."""
+    """Return the class of an error, with its module unless it is a built-in. For a failed handler: that of its exception.
+
+    A group of one exception counts as that.
+    """
     if isinstance(error, HandlerFailed):
         if error.__cause__ is None:
             return error.failure.kind.value
         return error_name(error.__cause__)
+    inside = leaves(error)
+    if len(inside) == 1 and inside[0] is not error:
+        return error_name(inside[0])
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
