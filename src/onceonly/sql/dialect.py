@@ -71,8 +71,23 @@ class DatabaseFailure(Enum):
     STATEMENT = "the statement is invalid"
     UNABLE = "the database is temporarily unable, such as out of disk space"
     FORBIDDEN = "this user lacks a permission"
+    READ_ONLY = "the database or this transaction is read-only"
+    SESSION = "the session lacks what was set up in it, such as a prepared statement"
     ABORTED = "an earlier error aborted the transaction"
     NOTHING = "the outcome is unknown"
+
+    @property
+    def can_be_set(self) -> bool:
+        """Whether a setting of the session can be the cause, such as SET ROLE, SET TRANSACTION READ ONLY or DEALLOCATE.
+
+        If a handler has said such a statement, these failures are its own, wherever they show. If not, they are an outage.
+        """
+        return self in _CAN_BE_SET
+
+
+_CAN_BE_SET = frozenset(
+    {DatabaseFailure.STATEMENT, DatabaseFailure.FORBIDDEN, DatabaseFailure.READ_ONLY, DatabaseFailure.SESSION}
+)
 
 
 class State(Enum):

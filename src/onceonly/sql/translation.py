@@ -33,6 +33,8 @@ _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exi
 _NOT_A_HANDLERS = (
     DatabaseFailure.LOCKED,
     DatabaseFailure.HELD,
+    DatabaseFailure.SESSION,
+    DatabaseFailure.READ_ONLY,
     DatabaseFailure.UNABLE,
     DatabaseFailure.FORBIDDEN,
 )
@@ -82,16 +84,23 @@ def translated(
     definite: dict[DatabaseFailure, type[OnceOnlyError]] = {DatabaseFailure.LOCKED: locked, DatabaseFailure.HELD: held}
     definite |= {DatabaseFailure.CONSTRAINT: refused, DatabaseFailure.ABORTED: CommitRefused}
     if not committing:
-        definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: Unable, DatabaseFailure.FORBIDDEN: Unable}
+        definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: Unable}
+        definite |= {DatabaseFailure.FORBIDDEN: Unable, DatabaseFailure.READ_ONLY: Unable}
     return definite.get(said, unknown)(text)
 
 
 def failure_of_unit(
-    error: BaseException, dialect: Dialect, *, connection: Connection | None, session: Session | None
+    error: BaseException,
+    dialect: Dialect,
+    *,
+    connection: Connection | None,
+    session: Session | None,
+    has_set: bool = False,
 ) -> OnceOnlyError | None:
     """Return what a handler's error means for its unit; None for a failure of the handler's own.
 
     Groups are read to their leaves. `connection` and `session` are the unit's. What fails on another one is the handler's.
+    `has_set`: the handler has changed settings of the session, so what they can cause is its own failure.
     """
     own: dict[DatabaseFailure, DBAPIError] = {}
     inside = leaves(error)
@@ -101,8 +110,19 @@ def failure_of_unit(
     stale = next((each for each in inside if isinstance(each, StaleDataError) and _is_raised_in(each, session)), None)
     if stale is not None and DatabaseFailure.LOCKED not in own:
         return lost_row(stale)
-    first = next((own[each] for each in _NOT_A_HANDLERS if each in own), None)
+    first = next((own[each] for each in _NOT_A_HANDLERS if each in own and not (has_set and each.can_be_set)), None)
     return None if first is None else translated(first, dialect, locked=ConflictError)
+
+
+def caused_by_setting(error: OnceOnlyError, dialect: Dialect, statement: str) -> CommitRefused | None:
+    """Return what a translated error of this library's own statement means after a handler's `statement` has set something.
+
+    None if no setting can be the cause: then the error counts as it is.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError) or not dialect.classify(cause).can_be_set:
+        return None
+    return CommitRefused(f"{error}. The handler's {statement!r} may be the cause: undo it before the handler ends")
 
 
 def lost_row(error: StaleDataError) -> ConflictError:

@@ -63,16 +63,15 @@ _SAID = {
     **dict.fromkeys(
         (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), DatabaseFailure.CONSTRAINT
     ),
-    **dict.fromkeys(
-        (1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1142, 1143, 1146), DatabaseFailure.STATEMENT
-    ),
+    **dict.fromkeys((1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1146), DatabaseFailure.STATEMENT),
     1969: DatabaseFailure.STATEMENT,  # max_statement_time
-    **dict.fromkeys((1227, 1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1370, 1406, 1411), DatabaseFailure.STATEMENT),
-    **dict.fromkeys((1416, 1525, 1644, 1690, 1792, 3140, 4078), DatabaseFailure.STATEMENT),
+    **dict.fromkeys((1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1406, 1411), DatabaseFailure.STATEMENT),
+    **dict.fromkeys((1416, 1525, 1644, 1690, 3140, 4078), DatabaseFailure.STATEMENT),
+    **dict.fromkeys((1142, 1143, 1227, 1370), DatabaseFailure.FORBIDDEN),  # of a table, a column, the server, a routine
+    **dict.fromkeys((1792, 1836), DatabaseFailure.READ_ONLY),
+    1243: DatabaseFailure.SESSION,  # an unknown prepared statement
     1153: DatabaseFailure.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
-    **dict.fromkeys(
-        (1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 1836, 2003), DatabaseFailure.UNABLE
-    ),
+    **dict.fromkeys((1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 2003), DatabaseFailure.UNABLE),
 }
 
 _LEVELS = {  # units get what the user chose

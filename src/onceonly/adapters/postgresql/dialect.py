@@ -71,13 +71,15 @@ _SAID = {
     "55P03": DatabaseFailure.HELD,  # lock_timeout
     "40002": DatabaseFailure.CONSTRAINT,
     "25P02": DatabaseFailure.ABORTED,
-    "25006": DatabaseFailure.UNABLE,  # read only
+    "25006": DatabaseFailure.READ_ONLY,
     "42501": DatabaseFailure.FORBIDDEN,
     "55006": DatabaseFailure.UNABLE,  # object in use
     "57014": DatabaseFailure.STATEMENT,  # statement_timeout, or cancelled by hand
-    "26000": DatabaseFailure.NOTHING,  # a pooler gave a prepared statement to another session: no message is to blame
-    "42P05": DatabaseFailure.NOTHING,  # the same
+    "26000": DatabaseFailure.SESSION,  # a pooler gave a prepared statement to another session, or DEALLOCATE removed it
+    "42P05": DatabaseFailure.SESSION,  # the same
 }
+_FORBIDDEN, _ROW_SECURITY = "42501", "ExecWithCheckOptions"
+"""The SQLSTATE, and the server's routine that also raises it for a row. Its words depend on the server's language."""
 _SAID_BY_CLASS = {
     "23": DatabaseFailure.CONSTRAINT,
     "44": DatabaseFailure.CONSTRAINT,
@@ -505,6 +507,8 @@ class PostgreSQL(Dialect):
         state = self._driver.sqlstate(error)
         if state is None:
             return DatabaseFailure.STATEMENT if self._driver.refused(error) else DatabaseFailure.NOTHING
+        if state == _FORBIDDEN and self._driver.routine(error) == _ROW_SECURITY:
+            return DatabaseFailure.CONSTRAINT  # a row that a policy refuses: no permission of a table helps
         return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], DatabaseFailure.NOTHING)
 
     def _say_unsaid(self, connection: Connection, *_: object) -> None:

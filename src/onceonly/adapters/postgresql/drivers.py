@@ -102,6 +102,9 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     def sqlstate(self, error: Exception) -> str | None:
         """Give the SQLSTATE of an error; None when it has none."""
 
+    def routine(self, error: Exception) -> str | None:
+        """Return the name of the server's routine that raised an error; None when it has none."""
+
     def refused(self, error: DBAPIError) -> bool:
         """Return whether the driver itself refused a statement, so that nothing was sent."""
 
@@ -298,6 +301,10 @@ class Asyncpg:
         """Read it from asyncpg's own error."""
         return _text(getattr(_cause(error), "sqlstate", None))
 
+    def routine(self, error: Exception) -> str | None:
+        """Read it from asyncpg's own error."""
+        return _text(getattr(_cause(error), "server_source_function", None))
+
     def refused(self, error: DBAPIError) -> bool:
         """Answer no: asyncpg's own refusals have an SQLSTATE."""
         return False
@@ -457,6 +464,10 @@ class Psycopg:
     def sqlstate(self, error: Exception) -> str | None:
         """Read it from psycopg's error."""
         return _text(getattr(_cause(error), "sqlstate", None))
+
+    def routine(self, error: Exception) -> str | None:
+        """Read it from psycopg's error."""
+        return _text(getattr(getattr(_cause(error), "diag", None), "source_function", None))
 
     def refused(self, error: DBAPIError) -> bool:
         """Tell by psycopg's class: what it cannot adapt was never sent."""

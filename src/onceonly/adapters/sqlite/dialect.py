@@ -58,7 +58,7 @@ _SAID = {
     sqlite3.SQLITE_TOOBIG: DatabaseFailure.STATEMENT,
     sqlite3.SQLITE_RANGE: DatabaseFailure.STATEMENT,
     sqlite3.SQLITE_FULL: DatabaseFailure.UNABLE,
-    sqlite3.SQLITE_READONLY: DatabaseFailure.UNABLE,
+    sqlite3.SQLITE_READONLY: DatabaseFailure.READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: DatabaseFailure.UNABLE,
     sqlite3.SQLITE_PERM: DatabaseFailure.UNABLE,
     sqlite3.SQLITE_NOTADB: DatabaseFailure.UNABLE,
