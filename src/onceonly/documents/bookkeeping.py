@@ -12,7 +12,7 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.journal import Journal
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
+from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiting
 
 MOST_TYPES = 500
 """Types of events that are counted in one document, so that it stays below 150 KB."""
@@ -177,7 +177,7 @@ class DocumentStarts:
                 started = BEGUN
                 return Change(key=key, body=_encode(DocumentRun(attempts, token, now + self._lasts)), expected=expected)
             if found.until > now:
-                started = StartResult(wait=(found.until - now) / 1000)
+                started = waiting((found.until - now) / 1000, self._lasts / 1000)
                 return None
             started = StartResult(died=found.attempts)
             return Change(key=key, body=None, expected=expected)

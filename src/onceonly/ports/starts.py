@@ -11,8 +11,8 @@ from onceonly.model.identity import Identity
 class StartResult(Struct, frozen=True, kw_only=True):
     """The answer to `begin`. Both fields at their defaults mean that the run has begun. At most one of them is set.
 
-    `died` is the attempt count of an earlier run whose process ended during it. `wait` is for how many seconds another run
-    of the same message may still be in progress.
+    `died` is the attempt count of an earlier run whose process ended during it. `wait` means that another run of the same
+    message may still be in progress: try again after this number of seconds.
     """
 
     died: int | None = None
@@ -20,6 +20,17 @@ class StartResult(Struct, frozen=True, kw_only=True):
 
 
 BEGUN = StartResult()
+FIRST_WAIT_SECONDS, MOST_WAIT_SECONDS = 0.25, 5.0
+"""The shortest and the longest wait for another run, in seconds."""
+
+
+def waiting(left: float, lasts: float) -> StartResult:
+    """Return how long to wait for a run that counts as dead after `lasts` seconds, of which this number is left.
+
+    Most runs end soon. So each wait is as long as the run has taken so far, within the limits above: the waits of a copy that
+    finds the same run again double.
+    """
+    return StartResult(wait=min(left, max(FIRST_WAIT_SECONDS, min(lasts - left, MOST_WAIT_SECONDS))))
 
 
 class DeadRuns(Struct, frozen=True, kw_only=True):

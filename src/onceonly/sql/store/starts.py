@@ -6,7 +6,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, select, update
 
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
+from onceonly.ports.starts import BEGUN, FIRST_WAIT_SECONDS, NO_DEATHS, DeadRuns, StartResult, waiting
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.store.tables import tables
@@ -60,11 +60,11 @@ class SqlStarts:
         mine = starts.c.key == key
         found = connection.execute(select(starts.c.attempts, starts.c.until).where(mine).with_for_update()).one_or_none()
         if found is None:
-            return StartResult(wait=1.0)  # it ended at this very moment
+            return StartResult(wait=FIRST_WAIT_SECONDS)  # it ended at this very moment
         if found.attempts < attempts:  # that run is known to be over: its death, or its failure, was counted
             connection.execute(update(starts).where(mine).values(row))
             return BEGUN
         if found.until > now:
-            return StartResult(wait=(found.until - now) / 1000)
+            return waiting((found.until - now) / 1000, self._lasts / 1000)
         connection.execute(delete(starts).where(mine))
         return StartResult(died=found.attempts)
