@@ -14,7 +14,7 @@ from typing import Any
 
 from onceonly.model.errors import SchemaMissing
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.counters import HANDLED, CounterRow, SharedCounters
+from onceonly.runtime.processes.counters import HANDLED, Column, CounterRow, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.processes.starting import SAFE_PATH, SETUP
 
@@ -39,6 +39,19 @@ def stuck(index: int, counters_path: str) -> None:
     async def main(_stop: asyncio.Event, _row: CounterRow) -> None:
         await asyncio.sleep(2 * TICK)
         threading.Event().wait()
+
+    run_child(index, counters_path, main, tick=TICK)
+
+
+def runs_alone(index: int, counters_path: str) -> None:
+    """Run one message alone, until it is killed."""
+
+    async def main(stop: asyncio.Event, row: CounterRow) -> None:
+        row.enter(KEY, 2)
+        row.set(Column.ALONE, 1)
+        row.add(HANDLED)
+        await stop.wait()
+        await asyncio.Event().wait()
 
     run_child(index, counters_path, main, tick=TICK)
 

@@ -44,7 +44,7 @@ def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_column_fits_its_row() -> None:
-    """A row is two cache lines of eight numbers each."""
+    """A row is three cache lines of eight numbers each."""
     assert sorted(Column) == list(range(len(Column)))
     assert len(Column) <= WIDTH
 
@@ -124,6 +124,56 @@ def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: p
         now += REMEMBERED_MS
         row.died(seen=True)
         assert other.explains()
+
+
+def test_a_kill_by_the_supervisor_explains_the_death_and_blames_nobody(tmp_path: Path) -> None:
+    """However many handlers were running. What was held is innocent."""
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row, other = counters.row(0), counters.row(1)
+        for keys in ([b"a" * 16], [b"a" * 16, b"b" * 16]):
+            for key in keys:
+                row.enter(key, 0)
+            assert not row.died(seen=True, blames=False)
+            assert other.explains()
+        assert (other.take_death(b"a" * 16), other.take_death(b"b" * 16)) == (None, None)
+        assert other.take_killed(b"a" * 16) is None
+
+
+def test_a_handler_that_does_not_end_is_blamed_whoever_kills_its_process(tmp_path: Path) -> None:
+    """It is the reason why its process does not stop in time."""
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
+        row.enter(b"a" * 16, 1)
+        row.is_stuck(b"a" * 16, 1)
+        assert row.died(seen=True, blames=False)
+        assert row.take_death(b"a" * 16) == 1
+
+
+def test_a_run_alone_that_the_supervisor_killed_is_named_and_not_counted(tmp_path: Path) -> None:
+    """Its record is removed with that. It is found once, unless it is put back."""
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row, other = counters.row(0), counters.row(1)
+        for attempts in (0, 3):
+            row.enter(b"a" * 16, attempts)
+            row.set(Column.ALONE, 1)
+            assert not row.died(seen=True, blames=False)
+            assert row.get(Column.ALONE) == 0
+        assert other.take_death(b"a" * 16) is None
+        assert other.take_killed(b"a" * 16) == 3
+        assert other.take_killed(b"a" * 16) is None
+        other.add_killed(b"a" * 16, 3)
+        assert row.take_killed(b"a" * 16) == 3
+
+
+def test_a_death_is_recorded_before_the_marks_are_cleared(tmp_path: Path) -> None:
+    """A process that is about to be killed still has them."""
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row = counters.row(0)
+        row.enter(b"a" * 16, 2)
+        assert row.record_death()
+        assert (row.get(Column.RUNNING), counters.row(1).take_death(b"a" * 16)) == (1, 2)
+        row.clear_marks()
+        assert row.get(Column.RUNNING) == 0
 
 
 def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:

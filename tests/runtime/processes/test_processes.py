@@ -26,6 +26,7 @@ from tests.runtime.processes.children import (
     halted,
     idle,
     misconfigured,
+    runs_alone,
     says_where_it_searches,
     second_is_misconfigured,
     stubborn,
@@ -134,6 +135,29 @@ async def test_a_killed_child_is_replaced_and_its_counts_survive(counters: Share
     assert replaced.pid != died.pid
     assert counters.row(0).get(HELD) == 0
     assert watched.exit_code == 0
+
+
+async def test_a_kill_by_the_supervisor_is_recorded_before_the_messages_come_again(counters: SharedCounters) -> None:
+    """Whoever receives them finds at once that the death is explained, and that nobody is blamed."""
+    async with Watched(runs_alone, counters).running() as watched:
+        await up(counters, 1)
+        assert watched.supervisor.kill(0)
+        other = counters.row(1)
+        assert other.explains()
+        assert (other.take_death(KEY), other.take_killed(KEY)) == (None, 2)
+        await watched.until(REPLACED)
+        assert (other.take_death(KEY), other.take_killed(KEY)) == (None, None)  # recorded once
+        watched.hurry.set()
+
+
+async def test_a_child_that_outstays_a_stop_blames_nobody(counters: SharedCounters) -> None:
+    """The program may be started again with the same counters, after a change of a file."""
+    async with Watched(runs_alone, counters, grace=0.05).running() as watched:
+        await up(counters, 1)
+    assert watched.kinds() == [STARTED, KILLED]
+    other = counters.row(1)
+    assert other.explains()
+    assert (other.take_death(KEY), other.take_killed(KEY)) == (None, 2)
 
 
 async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(

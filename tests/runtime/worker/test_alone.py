@@ -20,6 +20,7 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.worker.alone import AloneStarts, GateMember, UnitGate
+from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.worker import Worker, run_all
 from tests.conformance.starts_contract import MESSAGE
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
@@ -287,6 +288,69 @@ async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> 
         assert await alone(starts, presence, counters).begin(MESSAGE, 0) == StartResult(died=0)
         assert not presence.is_alone
         assert await alone(starts, counters=counters).begin(MESSAGE, 1) == BEGUN
+
+
+@pytest.mark.parametrize("at", ["before the handler", "in the handler", "after the handler"])
+@pytest.mark.parametrize("killed", [False, True], ids=["died", "killed"])
+async def test_no_record_of_a_run_alone_is_waited_for_after_a_death_that_was_seen(
+    tmp_path: Path,
+    at: str,
+    killed: bool,  # noqa: FBT001
+) -> None:
+    """Wherever in the run it died. Of a process that the supervisor killed nothing is counted."""
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        row, presence = counters.row(0), GateMember()
+        assert await alone(starts, presence, counters).begin(MESSAGE, 1) == BEGUN
+        handlers = LoopHandlers(ScriptedHandlers(), 60.0, NoWait(), endpoint="shop", row=row, presence=presence)
+
+        async def handle() -> None:
+            if at == "in the handler":
+                assert row.get(Column.RUNNING) == 1
+                row.died(seen=True, blames=not killed)
+
+        if at == "before the handler":
+            row.died(seen=True, blames=not killed)
+        await handlers._mark([Message(id=MESSAGE.id, source=MESSAGE.source, type="order", body=b"{}")], handle)
+        if at == "after the handler":
+            row.died(seen=True, blames=not killed)
+        presence.reopen()
+        found = await alone(starts, counters=counters).begin(MESSAGE, 1)
+        assert found == (BEGUN if killed else StartResult(died=1))
+
+
+async def test_a_run_alone_leaves_no_mark(tmp_path: Path) -> None:
+    """However it ends: also where another run is found."""
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row, presence = counters.row(0), GateMember()
+        mine = alone(starts, presence, counters)
+        await mine.begin(MESSAGE, 0)
+        assert (row.get(Column.RUNNING), row.get(Column.ALONE), presence.is_marked) == (1, 1, True)
+        await mine.ended(MESSAGE)
+        assert (row.get(Column.RUNNING), row.get(Column.ALONE), presence.is_marked) == (0, 0, False)
+        await starts.begin(MESSAGE, 0)
+        assert (await mine.begin(MESSAGE, 0)).wait
+        assert (row.get(Column.RUNNING), row.get(Column.LOW), presence.is_marked) == (0, 0, False)
+
+
+async def test_a_killed_run_is_found_again_when_its_record_could_not_be_removed(tmp_path: Path) -> None:
+    """Otherwise the next attempt would wait for it, and count it."""
+
+    class Away(MemoryStarts):
+        async def forget(self, identity: Identity, attempts: int) -> None:
+            raise CommitFailed("connection refused")
+
+    world = Live()
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
+        await MemoryStarts(world, "shop", lasts=3600).begin(MESSAGE, 0)
+        row.add_killed(claim_key("shop", MESSAGE), 0)
+        away = alone(Away(world, "shop"), counters=counters)
+        with pytest.raises(CommitFailed):
+            await away.begin(MESSAGE, 0)
+        await away.ended(MESSAGE)
+        assert await alone(MemoryStarts(world, "shop"), counters=counters).begin(MESSAGE, 0) == BEGUN
 
 
 async def test_a_dead_letter_that_is_sent_again_runs_alone_with_no_deaths(tmp_path: Path) -> None:

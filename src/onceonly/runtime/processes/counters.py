@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-WIDTH = 16  # numbers in a row: 128 bytes, two cache lines, so children do not slow one another down
+WIDTH = 24  # numbers in a row: 192 bytes, three cache lines, so children do not slow one another down
 DEATHS = 64  # deaths that are remembered; an older one is overwritten
-FIELDS = 4  # numbers of a death: two of the key, the attempt count, and when
+FIELDS = 4  # numbers of a death: two of the key, the attempt count (negative for one that is not blamed), and when
 REMEMBERED_MS = 600_000  # for which a death is evidence: its message comes again long before
 SINCE = 2  # instants behind them: when the last death was seen that one handler explains at most, and the last of several
 BYTES = 8  # of one number; every write is one aligned store
@@ -25,7 +25,8 @@ class Column(IntEnum):
 
     RUNNING is how many handlers are running. LOW and HIGH are the two halves of their messages' keys, by exclusive or, and
     COUNTED the sum of their attempt counts: with one handler running, they are its own. STUCK is 1 once a handler has not
-    ended in time, and STUCK_LOW, STUCK_HIGH and STUCK_COUNTED name its message.
+    ended in time, and STUCK_LOW, STUCK_HIGH and STUCK_COUNTED name its message. ALONE is 1 while RUNNING counts a message that
+    runs alone, which is marked for as long as its record may exist.
     """
 
     TICK = 0
@@ -43,6 +44,7 @@ class Column(IntEnum):
     STUCK_LOW = 12
     STUCK_HIGH = 13
     STUCK_COUNTED = 14
+    ALONE = 15
 
 
 TICK, RECEIVED, KNOWN, HANDLED, HELD, DEAD, RETRIED, *_ = Column
@@ -96,28 +98,42 @@ class CounterRow:
         self.set(Column.STUCK_COUNTED, attempts)
         self.set(Column.STUCK, 1)
 
-    def died(self, *, seen: bool) -> bool:
-        """Clear the marks of a process that has ended. If `seen`, record which handler was running; returns whether one was.
+    def died(self, *, seen: bool, blames: bool = True) -> bool:
+        """Clear the marks of a process that has ended. If `seen`, record its death first, as `record_death` does."""
+        blamed = seen and self.record_death(blames=blames)
+        self.clear_marks()
+        return blamed
+
+    def clear_marks(self) -> None:
+        """Remove what marks running handlers: none runs."""
+        for column in range(Column.RUNNING, Column.ALONE + 1):
+            self._numbers[self._start + column] = 0
+
+    def record_death(self, *, blames: bool = True) -> bool:
+        """Record which handler is running in a process that has ended, or is about to be killed. Returns whether one is blamed.
 
         With several handlers running, none is recorded. Their messages run alone next, so the next death is unambiguous.
+
+        Without `blames` the supervisor killed the process for a reason of its own. That explains the death, and no running
+        handler is counted. What ran alone is recorded as killed, so that its record can be removed. A handler that did not end
+        in time is blamed all the same.
         """
-        found, running = None, self.get(Column.RUNNING)
+        running = self.get(Column.RUNNING)
+        found: tuple[int, int, int] | None = None
         if self.get(Column.STUCK):
-            found = [self.get(Column(column)) for column in (Column.STUCK_LOW, Column.STUCK_HIGH, Column.STUCK_COUNTED)]
-        elif running == 1:
-            found = [self.get(Column(column)) for column in (Column.LOW, Column.HIGH, Column.COUNTED)]
-        for column in range(Column.RUNNING, Column.STUCK_COUNTED + 1):
-            self._numbers[self._start + column] = 0
-        if not seen or self._deaths is None:
+            found = self.get(Column.STUCK_LOW), self.get(Column.STUCK_HIGH), self.get(Column.STUCK_COUNTED)
+        elif blames and running == 1:
+            found = self.get(Column.LOW), self.get(Column.HIGH), self.get(Column.COUNTED)
+        if self._deaths is None:
             return False
-        self._numbers[self._deaths + DEATHS * FIELDS + (0 if found or not running else 1)] = _now()
-        if found is None:
-            return False
-        slots = range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS)
-        oldest = min(slots, key=lambda slot: self._numbers[slot + 3])
-        self._numbers[oldest], self._numbers[oldest + 1], self._numbers[oldest + 2] = found
-        self._numbers[oldest + 3] = _now()
-        return True
+        is_explained = found is not None or not running or not blames
+        self._numbers[self._deaths + DEATHS * FIELDS + (0 if is_explained else 1)] = _now()
+        if found is not None:
+            low, high, attempts = found
+            self._add_death(low, high, attempts)
+        elif not blames and running == 1 and self.get(Column.ALONE):
+            self._add_death(self.get(Column.LOW), self.get(Column.HIGH), _killed(self.get(Column.COUNTED)))
+        return found is not None
 
     def explains(self) -> bool:
         """Return whether recent deaths on this host were seen, each with one handler running at most."""
@@ -129,15 +145,50 @@ class CounterRow:
 
     def take_death(self, key: bytes) -> int | None:
         """Return the attempt count with which the run of a message began that ended with its process, and forget it."""
-        if self._deaths is None:
-            return None
-        (low, high), old, found = _halves(key), _now() - REMEMBERED_MS, None
-        for slot in range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS):
-            if self._numbers[slot] == low and self._numbers[slot + 1] == high and self._numbers[slot + 3]:
-                if self._numbers[slot + 3] > old:
-                    found = max(self._numbers[slot + 2], found or 0)
+        found = [attempts for attempts in self._deaths_of(key) if attempts >= 0]
+        self._remove_deaths(key, killed=False)
+        return max(found, default=None)
+
+    def take_killed(self, key: bytes) -> int | None:
+        """Return the attempt count of a message's run alone that ended because the supervisor killed the process; forget it."""
+        found = [_killed(attempts) for attempts in self._deaths_of(key) if attempts < 0]
+        self._remove_deaths(key, killed=True)
+        return max(found, default=None)
+
+    def add_killed(self, key: bytes, attempts: int) -> None:
+        """Record what `take_killed` has returned again: it could not be used."""
+        if self._deaths is not None:
+            low, high = _halves(key)
+            self._add_death(low, high, _killed(attempts))
+
+    def _add_death(self, low: int, high: int, attempts: int) -> None:
+        oldest = min(self._slots(), key=lambda slot: self._numbers[slot + 3])
+        self._numbers[oldest], self._numbers[oldest + 1], self._numbers[oldest + 2] = low, high, attempts
+        self._numbers[oldest + 3] = _now()
+
+    def _deaths_of(self, key: bytes) -> list[int]:
+        """Return the attempt counts of a message's deaths, as they are stored."""
+        old = _now() - REMEMBERED_MS
+        return [self._numbers[slot + 2] for slot in self._slots_of(key) if self._numbers[slot + 3] > old]
+
+    def _remove_deaths(self, key: bytes, *, killed: bool) -> None:
+        for slot in self._slots_of(key):
+            if (self._numbers[slot + 2] < 0) is killed:
                 self._numbers[slot + 3] = 0
-        return found
+
+    def _slots_of(self, key: bytes) -> list[int]:
+        low, high = _halves(key)
+        numbers = self._numbers
+        return [slot for slot in self._slots() if numbers[slot] == low and numbers[slot + 1] == high and numbers[slot + 3]]
+
+    def _slots(self) -> range:
+        start = self._deaths
+        return range(0) if start is None else range(start, start + DEATHS * FIELDS, FIELDS)
+
+
+def _killed(attempts: int) -> int:
+    """Return the attempt count that is stored for a run that is not blamed: a negative one. And the other way round."""
+    return -1 - attempts
 
 
 def _now() -> int:

@@ -67,6 +67,8 @@ class Child:
         self._counts: tuple[int, ...] = ()
         self.has_turned = False
         self.on_purpose = False
+        self.blamed: bool | None = None
+        """Whether a message is blamed for its death. None until that is recorded."""
         self.is_unfit = False
         self.young_deaths = 0
 
@@ -75,6 +77,7 @@ class Child:
         self.process, self.pid = process, process.pid or 0
         self.ended = asyncio.Event()
         self.since, self.on_purpose, self.has_turned = time.monotonic(), False, False
+        self.blamed = None
         self.turned = self.moved = self.since
         asyncio.get_running_loop().add_reader(process.sentinel, self._over, process.sentinel)
 
@@ -89,6 +92,12 @@ class Child:
         code = process.exitcode or 0
         process.close()
         return code
+
+    def record_death(self, *, blames: bool = True) -> bool:
+        """Record its death in the shared counters, once: before a kill, so that it is there when its messages come again."""
+        if self.blamed is None:
+            self.blamed = self.row.record_death(blames=blames)
+        return self.blamed
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to the process. Returns whether there was one."""
@@ -173,11 +182,16 @@ class Supervisor:
         return tuple(child.pulse() for child in self._children)
 
     def kill(self, index: int) -> bool:
-        """Kill one child with SIGKILL; it is replaced at once. Returns whether there was one that was not killed before."""
+        """Kill one child with SIGKILL; it is replaced at once. Returns whether there was one that was not killed before.
+
+        No message is blamed for that.
+        """
         child = self._children[index]
-        if child.on_purpose or not child.signal(signal.SIGKILL):
+        if child.on_purpose or not child.signal(signal.SIGSTOP):  # from here on it begins no run
             return False
         child.on_purpose = True
+        child.record_death(blames=False)
+        child.signal(signal.SIGKILL)
         return True
 
     def main(self) -> int:
@@ -217,7 +231,8 @@ class Supervisor:
             await self._watch(child)
             # a program may end with any exit code, but a handler runs in a process whose set-up is right
             exitcode, is_running = child.clear(), child.row.get(Column.RUNNING)
-            blamed = child.row.died(seen=not child.on_purpose)
+            blamed = child.record_death()
+            child.row.clear_marks()
             if exitcode == SETUP and not is_running:
                 child.is_unfit = True
                 self._tell(ChildEventKind.UNFIT, child, exitcode=exitcode)
@@ -228,7 +243,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         child.row.set(Column.HELD, 0)  # what the one before held went back with it
-        child.row.died(seen=False)
+        child.row.clear_marks()
         starting = self._early.take(child.index)
         child.fill(starting.run(self._target, (child.index, str(self._counters.path), *self._arguments)))
 
@@ -245,6 +260,7 @@ class Supervisor:
             child.look(now, is_sure=not late)
             if child.row.get(Column.STUCK):
                 self._tell(ChildEventKind.STUCK, child)
+                child.record_death()
                 child.signal(signal.SIGKILL)  # its handler would keep it from ending
                 await child.ended.wait()
             elif tick != seen or late:
@@ -254,6 +270,7 @@ class Supervisor:
                 self._tell(ChildEventKind.UNRESPONSIVE, child)
                 child.signal(signal.SIGUSR1)  # it shows where it hangs
                 await _happens(child.ended, STACK_TRACE_SECONDS)
+                child.record_death()
                 child.signal(signal.SIGKILL)
                 await child.ended.wait()
 
@@ -264,10 +281,14 @@ class Supervisor:
         await _all_ended(running, self._grace, hurry)
         worst, forced = 0, ChildEventKind.HURRIED if hurry.is_set() else ChildEventKind.KILLED
         for child in running:
-            killed = not child.ended.is_set()
+            if killed := not child.ended.is_set():
+                child.record_death(blames=False)
             child.signal(signal.SIGKILL)
             await child.ended.wait()
             exitcode = child.clear()
+            if exitcode:  # the program may be started again with the same counters
+                child.record_death()
+            child.row.clear_marks()
             worst = worst or int(exitcode != 0 and not child.on_purpose)
             self._tell(forced if killed else ChildEventKind.STOPPED, child, exitcode=exitcode)
         return worst

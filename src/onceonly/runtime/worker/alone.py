@@ -9,7 +9,7 @@ from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.starts import NO_DEATHS, DeadRuns, StartResult, Starts
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.processes.counters import CounterRow
+from onceonly.runtime.processes.counters import Column, CounterRow
 from onceonly.runtime.worker.backpressure import Backpressure
 
 FAIR_SECONDS = 1.0
@@ -75,6 +75,8 @@ class GateMember:
     def __init__(self) -> None:
         self._gate: UnitGate | None = None
         self.is_alone = False
+        self.is_marked = False
+        """Whether the message that runs alone is marked in the shared counters, so its handler needs no mark."""
 
     async def enter(self) -> bool:
         """Begin a unit. Returns whether `leave` must be called: not for a unit that has the process to itself."""
@@ -105,7 +107,8 @@ class GateMember:
 class AloneStarts:
     """Starts of one loop: a run that is recorded has the process to itself, and is removed however long that takes.
 
-    What the supervisor saw is in the shared counters, so an ordinary suspect costs no call.
+    What the supervisor saw is in the shared counters, so an ordinary suspect costs no call. A run is marked there from before
+    its record is written until after it is removed: a death that the supervisor sees never leaves a record to be waited for.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class AloneStarts:
         self._surroundings = environment
         self._row = row
         self._recorded: Identity | None = None
+        self._mark: tuple[bytes, int] | None = None
 
     async def died(self, identities: Sequence[Identity]) -> DeadRuns:
         """Look at the shared counters."""
@@ -137,16 +141,18 @@ class AloneStarts:
                 with suppress(RetryableError, ConflictError):  # it stays: a later run may be counted once too often
                     await self.forget(identity, seen)
             else:
+                await self._forget_killed(identity)
+                self._enter(identity, attempts)
                 self._recorded = identity  # from here on it may be written
                 started = await self._starts.begin(identity, attempts)
         except (RetryableError, ConflictError):
             raise  # `ended` follows
         except BaseException:
-            self._presence.reopen()
+            self._leave()
             raise
         if started.died is not None or started.wait:
             self._recorded = None
-            self._presence.reopen()
+            self._leave()
         return started
 
     async def ended(self, identity: Identity) -> None:
@@ -160,7 +166,7 @@ class AloneStarts:
                 except (RetryableError, ConflictError):
                     await self._surroundings.timer.sleep(backpressure.after_outage())
         finally:
-            self._presence.reopen()
+            self._leave()
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the record of a run whose death was counted."""
@@ -170,6 +176,36 @@ class AloneStarts:
         """End what a bug or a stop has left open."""
         if self._recorded is not None:
             await self.ended(self._recorded)
+        self._leave()
+
+    async def _forget_killed(self, identity: Identity) -> None:
+        """Remove the record of a run that the supervisor of this process killed: nothing is counted for it."""
+        if self._row is None:
+            return
+        key = claim_key(self._endpoint, identity)
+        killed = self._row.take_killed(key)
+        if killed is None:
+            return
+        try:
+            await self.forget(identity, killed)
+        except BaseException:
+            self._row.add_killed(key, killed)
+            raise
+
+    def _enter(self, identity: Identity, attempts: int) -> None:
+        """Mark the run in the shared counters."""
+        if self._row is not None:
+            self._mark = claim_key(self._endpoint, identity), attempts
+            self._row.enter(*self._mark)
+            self._row.set(Column.ALONE, 1)
+            self._presence.is_marked = True
+
+    def _leave(self) -> None:
+        """Remove the mark, and let others in again."""
+        if self._row is not None and self._mark is not None:
+            self._row.set(Column.ALONE, 0)
+            self._row.leave(*self._mark)
+        self._mark, self._presence.is_marked = None, False
         self._presence.reopen()
 
     def _seen(self, identity: Identity) -> int | None:

@@ -18,6 +18,7 @@ from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
 from onceonly.runtime.processes.counters import CounterRow
+from onceonly.runtime.worker.alone import GateMember
 from onceonly.runtime.worker.growth import WaitSample, WaitSampler
 
 _Decided = TypeVar("_Decided")
@@ -30,7 +31,7 @@ class LoopHandlers:
     time is used raises BudgetExceeded. Nothing is marked without a `row` of the shared counters.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it has from its loop, by name
         self,
         handlers: Handlers,
         budget: float,
@@ -38,15 +39,20 @@ class LoopHandlers:
         *,
         endpoint: str,
         row: CounterRow | None = None,
+        presence: GateMember | None = None,
         sampler: WaitSampler | None = None,
     ) -> None:
-        """Enclose these handlers, in the process of this row; `sampler` is that of a worker that may grow."""
+        """Enclose these handlers, in the process of this row; `sampler` is that of a worker that may grow.
+
+        What runs alone by `presence` may be marked already, together with its record.
+        """
         self._handlers = handlers
         self._budget = budget
         self._timer = timer
         self._until: WeakKeyDictionary[Resources, float] = WeakKeyDictionary()
         self._endpoint = endpoint
         self._row = row
+        self._presence = presence or GateMember()
         self._attempts: dict[Identity, int] = {}
         self._sampler = sampler
         self._sample = WaitSample()
@@ -110,7 +116,8 @@ class LoopHandlers:
         if row is None:
             return await handle()
         marks = [(claim_key(self._endpoint, each.identity), self._attempts.get(each.identity, 0)) for each in messages]
-        for mark in marks:
+        entered = () if self._presence.is_marked else marks
+        for mark in entered:
             row.enter(*mark)
         try:
             return await handle()
@@ -119,7 +126,7 @@ class LoopHandlers:
                 row.is_stuck(*marks[0])
             raise
         finally:
-            for mark in marks:
+            for mark in entered:
                 row.leave(*mark)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:

@@ -294,10 +294,16 @@ class WorkerLoop:
     ) -> None:
         """Begin with nothing in work."""
         row = shared.row
-        self._handlers = LoopHandlers(
-            ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row, sampler=shared.sampler
-        )
         presence = GateMember()
+        self._handlers = LoopHandlers(
+            ports.handlers,
+            settings.budget,
+            environment.timer,
+            endpoint=ports.endpoint,
+            row=row,
+            presence=presence,
+            sampler=shared.sampler,
+        )
         self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, environment=environment, row=row)
         store = TurningStore(ports.store, turn, presence, forgets=shared.forgets)
         self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
