@@ -188,7 +188,17 @@ class Host:
         plans = self._plan(settings, sends=True)
         most = units_at_once(settings, entities=plans.work_on_entities)
         least = _at_once(settings, plans)
-        working = Worker(ports, settings.worker, environment=environment, counters=counters, ask=ask, least=least, most=most)
+        longest = max([settings.timeout, *(each.timeout or 0.0 for each in plans.handlers.values())]) + settings.worker.grace
+        working = Worker(
+            ports,
+            settings.worker,
+            environment=environment,
+            counters=counters,
+            ask=ask,
+            least=least,
+            most=most,
+            longest=longest,
+        )
         worker: Runner = working
         if maintenance.drops is not None:
             in_store = maintenance.tokens is None

@@ -10,7 +10,7 @@ from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.delivery import MOST_HELD
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import CommitFailed
+from onceonly.model.errors import CommitFailed, HandlerStuck, WorkerStopped
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult
@@ -23,7 +23,7 @@ from onceonly.runtime.worker.alone import AloneStarts, GateMember, UnitGate
 from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.worker import Worker, run_all
 from tests.conformance.starts_contract import MESSAGE
-from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
+from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class Unsteady(MemoryStarts):
@@ -98,6 +98,63 @@ async def test_one_that_is_cancelled_while_it_waits_lets_others_in() -> None:
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await gate.enter()
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "stuck"])
+async def test_a_worker_that_ends_in_any_way_lets_other_workers_go_on(ends: str) -> None:
+    """The gate is one for all endpoints of the event loop. What was recorded of a cancelled run is removed: nobody died."""
+    running = asyncio.Event()
+
+    async def script(message: Message, _resources: Resources) -> None:
+        if message.id == "suspect":
+            running.set()
+            if ends == "stuck":
+                raise HandlerStuck("a handler did not end")
+            await asyncio.Event().wait()
+
+    simulated = await SimulatedEndpoint(ScriptedHandlers(script)).open()
+    message = Message(id="suspect", source="test", type="order", body=b"{}")
+    await simulated.ports.transport.send([Send(message=message, to="shop", alone=True)])
+    world = Live()
+    ports = simulated.ports._replace(starts=MemoryStarts(world, "shop", lasts=3600))
+    first = asyncio.create_task(Worker(ports, FAST, environment=simulated.environment).run(asyncio.Event()))
+    await running.wait()
+    if ends == "cancelled":
+        first.cancel()
+    (error,) = await asyncio.gather(first, return_exceptions=True)
+    assert isinstance(error, asyncio.CancelledError if ends == "cancelled" else WorkerStopped)
+    if ends == "cancelled":
+        assert await MemoryStarts(world, "shop").begin(message.identity, 0) == BEGUN
+    other = await SimulatedEndpoint(ScriptedHandlers()).open("1")
+    stop = asyncio.Event()
+    second = asyncio.create_task(Worker(other.ports, FAST, environment=other.environment).run(stop))
+    async with asyncio.timeout(30):
+        await other.settled()
+    stop.set()
+    await second
+    assert other.noted() == ["1"]
+
+
+async def test_who_waits_for_longer_than_the_longest_handler_says_for_what(caplog: pytest.LogCaptureFixture) -> None:
+    """A unit for the message that runs alone, and a message that is to run alone for the units that are open."""
+    gate = UnitGate()
+    await gate.enter("billing", patience=0.0)
+    clearing = asyncio.create_task(gate.clear("shop: upstream 1", patience=0.0))
+    await logged(caplog, 1)
+    gate.leave("billing")
+    await clearing
+    entering = asyncio.create_task(gate.enter("billing", patience=0.0))
+    await logged(caplog, 2)
+    gate.reopen()
+    await entering
+    told = [(record.unit, record.waits_for) for record in caplog.records]  # type: ignore[attr-defined]
+    assert told == [("shop: upstream 1", "billing"), ("billing", "shop: upstream 1")]
+
+
+async def logged(caplog: pytest.LogCaptureFixture, number: int) -> None:
+    """Return when this many lines were logged."""
+    while len(caplog.records) < number:  # noqa: ASYNC110 - a log tells nobody that it has grown
+        await asyncio.sleep(0)
 
 
 async def test_no_handler_runs_beside_one_that_is_alone() -> None:

@@ -1,10 +1,13 @@
 """Running one message with the process to itself, so that its death is that message's and no other's."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from weakref import WeakKeyDictionary
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.starts import NO_DEATHS, DeadRuns, StartResult, Starts
@@ -15,12 +18,18 @@ from onceonly.runtime.worker.backpressure import Backpressure
 FAIR_SECONDS = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
 
+_log = EventLogger(logging.getLogger("onceonly.worker"))
+
 
 class UnitGate:
-    """The units in progress in this process, of all endpoints: any number of them, or one that is alone."""
+    """The units in progress in this process, of all endpoints: any number of them, or one that is alone.
+
+    Both sides may name themselves. Who waits for longer than its `patience`, in seconds, logs once what it waits for.
+    """
 
     def __init__(self) -> None:
-        self._inside = 0
+        self._inside: Counter[str] = Counter()
+        self._holder = ""
         self._closed_since = 0.0
         self._alone = asyncio.Lock()
         self._open = asyncio.Event()
@@ -28,37 +37,65 @@ class UnitGate:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def enter(self) -> None:
+    async def enter(self, name: str = "", *, patience: float | None = None) -> None:
         """Begin a unit, when none is alone or waits to be."""
-        while not self._open.is_set():
-            await self._open.wait()
-        self._inside += 1
+        if not self._open.is_set():
+            with self._reporting(name, patience):
+                while not self._open.is_set():
+                    await self._open.wait()
+        self._inside[name] += 1
         self._empty.clear()
 
-    def leave(self) -> None:
+    def leave(self, name: str = "") -> None:
         """End a unit."""
-        self._inside -= 1
+        self._inside[name] -= 1
+        if not self._inside[name]:
+            del self._inside[name]
         if not self._inside:
             self._empty.set()
 
-    async def clear(self) -> None:
+    async def clear(self, name: str = "", *, patience: float | None = None) -> None:
         """Wait until all units have ended; none begins until `reopen`."""
-        await self._alone.acquire()
-        try:
-            now = asyncio.get_running_loop().time()
-            if now - self._closed_since > FAIR_SECONDS:
-                self._closed_since = now
-                await asyncio.sleep(0)  # those who wait enter now: nothing is closed yet
-            self._open.clear()
-            await self._empty.wait()
-        except BaseException:
-            self.reopen()
-            raise
+        with self._reporting(name, patience):
+            await self._alone.acquire()
+            try:
+                now = asyncio.get_running_loop().time()
+                if now - self._closed_since > FAIR_SECONDS:
+                    self._closed_since = now
+                    await asyncio.sleep(0)  # those who wait enter now: nothing is closed yet
+                self._open.clear()
+                await self._empty.wait()
+                self._holder = name
+            except BaseException:
+                self.reopen()
+                raise
 
     def reopen(self) -> None:
         """Let units begin again."""
+        self._holder = ""
         self._open.set()
         self._alone.release()
+
+    @contextmanager
+    def _reporting(self, name: str, patience: float | None) -> Iterator[None]:
+        """Enclose a wait: log what it waits for when it takes too long."""
+        if patience is None:
+            yield
+            return
+        started, loop = asyncio.get_running_loop().time(), asyncio.get_running_loop()
+
+        def report() -> None:
+            busy = self._holder or ", ".join(sorted(self._inside))
+            _log.warning(
+                "unit waits for longer than the longest handler",
+                extra={"unit": name, "waits_for": busy, "seconds": round(loop.time() - started, 1)},
+            )
+
+        timer = loop.call_later(patience, report)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 _CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, UnitGate] = WeakKeyDictionary()
@@ -70,10 +107,15 @@ def gate() -> UnitGate:
 
 
 class GateMember:
-    """One loop's part in the gate: its units, and whether it has the process to itself."""
+    """One loop's part in the gate: its units, and whether it has the process to itself.
 
-    def __init__(self) -> None:
+    `patience` is how many seconds it waits before it logs what it waits for: the longest that a handler may take.
+    """
+
+    def __init__(self, endpoint: str = "", *, patience: float | None = None) -> None:
         self._gate: UnitGate | None = None
+        self._endpoint = endpoint
+        self._patience = patience
         self.is_alone = False
         self.is_marked = False
         """Whether the message that runs alone is marked in the shared counters, so its handler needs no mark."""
@@ -83,18 +125,18 @@ class GateMember:
         if self.is_alone:
             return False
         self._gate = self._gate or gate()
-        await self._gate.enter()
+        await self._gate.enter(self._endpoint, patience=self._patience)
         return True
 
     def leave(self) -> None:
         """End a unit."""
         if self._gate is not None:
-            self._gate.leave()
+            self._gate.leave(self._endpoint)
 
-    async def clear(self) -> None:
-        """Have the process to itself."""
+    async def clear(self, message: str = "") -> None:
+        """Have the process to itself, for this message."""
         self._gate = self._gate or gate()
-        await self._gate.clear()
+        await self._gate.clear(f"{self._endpoint}: {message}", patience=self._patience)
         self.is_alone = True
 
     def reopen(self) -> None:
@@ -133,7 +175,7 @@ class AloneStarts:
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""
-        await self._presence.clear()
+        await self._presence.clear(f"{identity.source} {identity.id}")
         try:
             seen = self._seen(identity)
             if seen is not None and seen >= attempts:
@@ -148,11 +190,11 @@ class AloneStarts:
         except (RetryableError, ConflictError):
             raise  # `ended` follows
         except BaseException:
-            self._leave()
+            self.leave()
             raise
         if started.died is not None or started.wait:
             self._recorded = None
-            self._leave()
+            self.leave()
         return started
 
     async def ended(self, identity: Identity) -> None:
@@ -166,7 +208,7 @@ class AloneStarts:
                 except (RetryableError, ConflictError):
                     await self._surroundings.timer.sleep(backpressure.after_outage())
         finally:
-            self._leave()
+            self.leave()
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the record of a run whose death was counted."""
@@ -176,7 +218,7 @@ class AloneStarts:
         """End what a bug or a stop has left open."""
         if self._recorded is not None:
             await self.ended(self._recorded)
-        self._leave()
+        self.leave()
 
     async def _forget_killed(self, identity: Identity) -> None:
         """Remove the record of a run that the supervisor of this process killed: nothing is counted for it."""
@@ -200,8 +242,8 @@ class AloneStarts:
             self._row.set(Column.ALONE, 1)
             self._presence.is_marked = True
 
-    def _leave(self) -> None:
-        """Remove the mark, and let others in again."""
+    def leave(self) -> None:
+        """Remove the mark, and let others in again. A record may be left. Harmless when repeated."""
         if self._row is not None and self._mark is not None:
             self._row.set(Column.ALONE, 0)
             self._row.leave(*self._mark)

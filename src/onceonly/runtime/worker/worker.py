@@ -34,6 +34,7 @@ from onceonly.runtime.worker.isolation import RecentFailures
 from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.redelivery import PatientTransport
 
+LONGEST_HANDLER_SECONDS = 60.0  # unless the endpoint's settings say another time
 LAST_RELEASE_SECONDS = 2.0  # to release what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
@@ -78,11 +79,13 @@ class Worker:
         ask: Callable[[], object] = lambda: None,
         least: int | None = None,
         most: int = 1,
+        longest: float = LONGEST_HANDLER_SECONDS,
     ) -> None:
         """Prepare to run; nothing is received before `run`.
 
         `least` batches are handled at once, by default as the settings say, and up to `most` while handlers wait for something
-        else than the store.
+        else than the store. `longest` is how many seconds a handler of this process may take: a unit that waits for longer is
+        logged.
         """
         least = least or settings.at_once
         ports = observed(ports, observer)
@@ -95,7 +98,7 @@ class Worker:
         self._ask = ask
         self.turns = turns = ElasticTurns(least, max(most, least), in_flight=IN_FLIGHT)
         shared = SharedByLoops(
-            together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None
+            together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None, longest
         )
         self._loops = [
             WorkerLoop(self._ports, settings, environment, turn=LoopTurn(turns), shared=shared) for _ in range(turns.loops)
@@ -120,8 +123,18 @@ class Worker:
         """Work until `stop` is set, then finish what is in work within the grace time.
 
         Raises WorkerStopped when a handler does not end, or when one of its loops ends unexpectedly. What kills a loop, such as
-        a crash point or WrongEventLoop, ends the worker and is raised.
+        a crash point or WrongEventLoop, ends the worker and is raised. However it ends, other workers of the process go on.
         """
+        try:
+            await self._run(stop)
+        except asyncio.CancelledError:
+            await self._remove_starts()
+            raise
+        finally:
+            for loop in self._loops:
+                loop.starts.leave()
+
+    async def _run(self, stop: asyncio.Event) -> None:
         _log.info("worker started", extra=self._extra())
         extending = asyncio.create_task(self._extend())
         turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
@@ -248,6 +261,13 @@ class Worker:
                     await loop.starts.close()
                 await self._transport.release(left)
 
+    async def _remove_starts(self) -> None:
+        """Remove the records of runs that were cancelled: their process lives on, so nothing may be counted for them."""
+        with suppress(Exception):  # a record that is left is found later
+            async with asyncio.timeout(LAST_RELEASE_SECONDS):
+                for loop in self._loops:
+                    await loop.starts.close()
+
     def _went_bad(self, what: WorkerTrouble, error: Exception | None, said: Sequence[str] = ()) -> None:
         told, self._trouble = self._trouble, what
         bug = error is not None and not isinstance(error, OnceOnlyError)
@@ -284,6 +304,7 @@ class SharedByLoops(NamedTuple):
     room: asyncio.Semaphore
     row: CounterRow | None
     sampler: WaitSampler | None
+    longest: float
 
 
 class WorkerLoop:
@@ -294,7 +315,7 @@ class WorkerLoop:
     ) -> None:
         """Begin with nothing in work."""
         row = shared.row
-        presence = GateMember()
+        presence = GateMember(ports.endpoint, patience=shared.longest)
         self._handlers = LoopHandlers(
             ports.handlers,
             settings.budget,
