@@ -3,16 +3,19 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from onceonly import Endpoint
 from onceonly.assembly import open_transport, temporary_transport
-from onceonly.cli.drain import HeldElsewhereNotice
+from onceonly.cli.drain import DrainedQueue, HeldElsewhereNotice, drain, waiting_messages
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import LIVE
+from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 from tests.cli.terminal import Terminal
 from tests.servers.available import RABBITMQ, need
 from tests.servers.redis import own_redis
@@ -71,6 +74,72 @@ def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: Terminal)
         assert (done.code, done.out) == (1, "")
         assert done.error == ("error: not drained: 1 not yet due (retries and delayed messages): drain again when they are due")
 
+
+class Receiver:
+    """A worker that settles whatever it receives."""
+
+    def __init__(self, url: str, row: CounterRow) -> None:
+        self._url, self._row = url, row
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Receive until the stop."""
+        async with open_transport(self._url, "mine") as transport:
+            while not stop.is_set():
+                taken = await transport.receive(10, 0.05)
+                self._row.add(Column.RECEIVED, len(taken))
+                await transport.ack(taken)
+
+
+class LateRelay:
+    """A relay that finds, just when it is stopped, the record of a process that died, and sends its message."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send one message at the end."""
+        await stop.wait()
+        async with open_transport(self._url, "mine") as transport:
+            message = Message(id="late", source="mine", type="Work", body=b"{}")
+            assert await transport.send([Send(message=message, to="mine")]) == (Answer.TAKEN,)
+
+
+async def test_what_a_relay_sends_last_is_still_handled(tmp_path: Path) -> None:
+    """Nobody would receive it otherwise, and the exit code would say that nothing is left."""
+    url = f"sqlite:///{tmp_path}/q.db"
+    settings = Endpoint("mine", store="sqlite:///unused.db", transport=url).settings
+    queues, stop = [DrainedQueue(settings, ())], asyncio.Event()
+    async with temporary_transport(url, [Topology(endpoint="mine")]), open_transport(url, "mine") as transport:
+        await transport.declare([Topology(endpoint="mine")])
+        with SharedCounters.create(tmp_path / "board", 1) as counters:
+            row = counters.row(0)
+            delayed = await drain(queues, workers=[Receiver(url, row)], relays=[LateRelay(url)], stop=stop, row=row)
+            assert (delayed, row.get(Column.RECEIVED)) == (0, 1)
+        assert await waiting_messages(queues, patience=0) == 0
+        await LateRelay(url).run(stop)
+        assert await waiting_messages(queues, patience=0) == 1
+
+
+def test_a_stop_before_the_end_is_told_by_the_exit_code(onceonly: Terminal) -> None:
+    """Whatever the signal cut off is left."""
+    (onceonly.folder / "works.py").write_text(STOPS)
+    onceonly.write("work.jsonl", [{"id": "a"}, {"id": "b"}])
+    assert onceonly("send", "work.jsonl", "--to", "works:works", "--type", "Work", "--id-from", "id").code == 0
+    done = onceonly("run", "works:works", "--drain")
+    assert (done.code, "1 message waiting" in done.error) == (1, True), done.err
+
+
+STOPS = """
+import os, signal
+from onceonly import Endpoint, WorkerSettings
+
+works = Endpoint("works", store="sqlite:///w.db", transport="sqlite:///q.db", worker=WorkerSettings(batch_size=1))
+
+
+@works.handler(type="Work")
+async def work(message: dict) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
 
 TWO = """
 from onceonly import Endpoint

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +42,7 @@ from onceonly.runtime.observe.outcomes import OutcomeObserver
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.collection import frozen_start
 from onceonly.runtime.processes.counters import CounterRow
+from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, side_by_side
 
@@ -186,11 +188,18 @@ def labels_of(endpoint: Endpoint, settings: Settings) -> EndpointLabels:
     )
 
 
+class OpenRunners(NamedTuple):
+    """What works on open endpoints: workers and what maintains their stores, and relays."""
+
+    workers: Sequence[Runner]
+    relays: Sequence[Runner]
+
+
 @asynccontextmanager
 async def opened(
     loaded: Sequence[tuple[Endpoint, Settings]], row: CounterRow, observer: Observer, stop: asyncio.Event
-) -> AsyncIterator[list[Runner]]:
-    """Open endpoints one after the other, and give a worker and a relay for each; none of those left when `stop` is set."""
+) -> AsyncIterator[OpenRunners]:
+    """Open endpoints one after the other, and give what works on each; none of those left when `stop` is set."""
     async with AsyncExitStack() as stack:
         runners: list[Runner] = []
         for endpoint, settings in loaded:
@@ -198,4 +207,5 @@ async def opened(
             ports = await stack.enter_async_context(opening)
             if ports is not None:
                 runners += host_of(endpoint).runners(ports, settings, counters=row)
-        yield runners
+        relays = [runner for runner in runners if isinstance(runner, Relay)]
+        yield OpenRunners([runner for runner in runners if runner not in relays], relays)

@@ -15,6 +15,7 @@ from onceonly.model.wording import counted
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Column, CounterRow
+from onceonly.runtime.worker.worker import Runner, run_all, side_by_side
 
 COUNTED = 10_000
 """Records are counted up to this number."""
@@ -52,15 +53,54 @@ class DrainedQueue(NamedTuple):
     events: tuple[str, ...]
 
 
-async def stop_when_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, row: CounterRow) -> int:
-    """Set `stop` when no message waits or is held in any of these queues. Return how many of their messages are not due yet.
+async def drain(
+    queues: Sequence[DrainedQueue],
+    *,
+    workers: Sequence[Runner],
+    relays: Sequence[Runner],
+    stop: asyncio.Event,
+    row: CounterRow,
+) -> int:
+    """Run these until no message waits or is held in any of the queues, then stop them. Return how many are not due yet.
 
-    Sets it also when it fails itself.
+    The relays stop first: what one of them sends last, for a process that died, is still handled. Sets `stop` in any case.
     """
-    try:
-        return await _until_drained(queues, stop, row)
-    finally:
-        stop.set()
+    halt, halted, delayed = asyncio.Event(), asyncio.Event(), 0
+
+    async def relaying() -> None:
+        try:
+            await run_all(relays, halt)
+        finally:
+            halted.set()
+
+    async def draining() -> None:
+        nonlocal delayed
+        try:
+            await _until_drained(queues, stop, row)
+            halt.set()
+            await halted.wait()
+            delayed = await _until_drained(queues, stop, row)
+        finally:
+            halt.set()
+            stop.set()
+
+    await side_by_side([run_all(workers, stop), relaying(), draining()])
+    return delayed
+
+
+async def waiting_messages(queues: Sequence[DrainedQueue], *, patience: float = QUIET_SECONDS) -> int | None:
+    """Return how many messages wait or are held in these queues. None if it is not known.
+
+    Some brokers count what has just been acknowledged, so a queue that is not empty is looked at for `patience` seconds.
+    """
+    end = monotonic() + patience
+    async with AsyncExitStack() as stack:
+        opened = await _opened(stack, queues)
+        while True:
+            depth = await _together(opened)
+            if (depth is not None and not (depth.waiting or depth.held)) or monotonic() >= end:
+                return None if depth is None else depth.waiting + depth.held
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def unsent_records(found: Sequence[Settings]) -> int:
@@ -75,10 +115,7 @@ async def unsent_records(found: Sequence[Settings]) -> int:
 
 async def _until_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, row: CounterRow) -> int:
     async with AsyncExitStack() as stack:
-        opened = [
-            (queue, await stack.enter_async_context(open_transport(queue.settings.transport, queue.settings.name)))
-            for queue in queues
-        ]
+        opened = await _opened(stack, queues)
         elsewhere = HeldElsewhereNotice()
         before = -1  # an empty look counts only if nothing was received since the one before it: one queue fills another
         while not stop.is_set():
@@ -93,6 +130,13 @@ async def _until_drained(queues: Sequence[DrainedQueue], stop: asyncio.Event, ro
                 before = received
             await asyncio.sleep(POLL_SECONDS)
     return 0
+
+
+async def _opened(stack: AsyncExitStack, queues: Sequence[DrainedQueue]) -> list[tuple[DrainedQueue, Transport]]:
+    return [
+        (queue, await stack.enter_async_context(open_transport(queue.settings.transport, queue.settings.name)))
+        for queue in queues
+    ]
 
 
 async def _together(opened: Sequence[tuple[DrainedQueue, Transport]]) -> Depth | None:

@@ -46,7 +46,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
     retries until it answers. With --health, GET /live and /ready report the state of all processes: 200, or 503 if they need
     attention. GET /metrics has their numbers for Prometheus.
 
-    Exits with code 2 if the configuration is wrong. With --drain, exits with code 1 if delayed or unsent messages are left.
+    Exits with code 2 if the configuration is wrong. With --drain, exits with code 1 if any message is left: waiting, held,
+    delayed or unsent.
     """
     if debug and (drain or reload or processes > 1 or health is not None):
         raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
@@ -69,5 +70,5 @@ def run(  # noqa: PLR0913 - one parameter for each option
             debug=debug,
             freeze=freeze,
         )
-        code = run_plan(plan, processes=processes, reload=reload, drain=drain, early=early)
+        code = run_plan(plan, processes=processes, reload=reload, drains=drain, early=early)
     raise typer.Exit(code)

@@ -14,7 +14,7 @@ from onceonly.assembly.documents import TOLD
 from onceonly.assembly.gauges import reading_gauges
 from onceonly.cli.child import ChildPlan, check, opened, work
 from onceonly.cli.debugger import Debugger
-from onceonly.cli.drain import DrainedQueue, stop_when_drained, unsent_records
+from onceonly.cli.drain import DrainedQueue, drain, unsent_records, waiting_messages
 from onceonly.cli.health import HealthSource, address_of, vitals_in
 from onceonly.cli.metrics import MetricsPage, can_serve_metrics, metrics_missing
 from onceonly.cli.output import NEGATIVE, complain, say
@@ -32,18 +32,20 @@ from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.processes.starting import SETUP, EarlyStart, answer_breakpoints
-from onceonly.runtime.worker.worker import run_all, side_by_side
+from onceonly.runtime.worker.worker import side_by_side
 
 HANGS = 2
 """A process is reported as hanging when its event loop is blocked for this part of the time after which it is killed."""
 CLOSE_SECONDS = 5.0
 """Seconds a child gets on top of its workers' grace time, to close what it has open."""
 
+STOPPED = "it was stopped before the queues were empty"
+
 _log = EventLogger(logging.getLogger("onceonly"))
 
 
-def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool, early: EarlyStart | None = None) -> int:
-    """Run what a plan names until a signal, or with `drain` until the queues are empty. Return the exit code.
+def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drains: bool, early: EarlyStart | None = None) -> int:
+    """Run what a plan names until a signal, or with `drains` until the queues are empty. Return the exit code.
 
     The first worker processes are those of `early`. `--drain` and `--debug` use none.
 
@@ -53,9 +55,9 @@ def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drain: bool, earl
     if plan.debug:
         run_here(partial(_debug, plan))
         return 0
-    left: list[str] = []
+    left = [STOPPED]
     with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
-        if not drain:
+        if not drains:
             return _supervise(plan, counters, reload=reload, early=early or EarlyStart({}))
         run_here(lambda stop: _drain(plan, stop, counters, left))
     if left:
@@ -164,28 +166,30 @@ async def _debug(plan: ChildPlan, stop: asyncio.Event) -> None:
 
 
 async def _drain(plan: ChildPlan, stop: asyncio.Event, counters: SharedCounters, left: list[str]) -> None:
-    """Work until the queues are empty; adds what is left all the same, in words."""
+    """Work until the queues are empty; `left` becomes what is left all the same, in words."""
     loaded, row = plan.load(), counters.row(0)
     queues = [DrainedQueue(settings, endpoint.topology().events) for endpoint, settings in loaded]
     # checked in the event loop that does the work: an engine of the user's belongs to one loop
     if not await check(loaded, stop):
         return
     async with opened(loaded, row, Logs(), stop) as runners:
-        drained = asyncio.create_task(stop_when_drained(queues, stop, row))
-        try:
-            with monitored_loop():
-                await run_all(runners, stop)
-            delayed = await drained
-            unsent = await unsent_records([settings for _, settings in loaded])
-        finally:
-            drained.cancel()
+        with monitored_loop():
+            delayed = await drain(queues, workers=runners.workers, relays=runners.relays, stop=stop, row=row)
+        # in this order: a record that another process sends in between is in a queue then
+        unsent = await unsent_records([settings for _, settings in loaded])
+        waiting = await waiting_messages(queues)
     numbers = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
     say("drained: " + ", ".join(f"{number} {name}" for name, number in (numbers | {"not yet due": delayed}).items()))
+    left.clear()
     if delayed:
         left.append(f"{delayed} not yet due (retries and delayed messages): drain again when they are due")
     if unsent:
         when = "drain again later, the relay sends records that are older than relay_after"
         left.append(f"{counted(unsent, 'record')} with unsent messages: {when}")
+    if waiting is None:
+        left.append("the messages that wait cannot be counted: drain again when the broker answers")
+    elif waiting:
+        left.append(f"{counted(waiting, 'message')} waiting or held by other processes: drain again")
 
 
 def _tell(event: ChildEvent) -> None:
