@@ -157,12 +157,12 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         )
         await _store_counts(stack, transport, opened, endpoint=settings.name, environment=environment)
         observer = await _with_journal(stack, observer, opened, endpoint=settings.name, environment=environment)
-        watched = observed(ports, observer)
         has_queue = bool(events or commands) or not (sends or settings.control.processed_by)
+        own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),) if has_queue else ()
+        watched = observed(ports._replace(declared=own), observer)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
             with named(settings, "transport", places.transport):
-                own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),)
-                await watched.transport.declare(own if has_queue else ())
+                await watched.transport.declare(own)
                 if has_queue:
                     await report_settings(transport, settings.name, places.transport)
         yield watched

@@ -11,7 +11,7 @@ from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.starts import NoStarts, Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.transactions import Controls, Transactions
-from onceonly.ports.transport import Transport
+from onceonly.ports.transport import Topology, Transport
 
 
 class RelayPorts(NamedTuple):
@@ -47,6 +47,8 @@ class Ports(NamedTuple):
     responders: Responders | None = None
     """What other services may have executed here; None where an endpoint has no responders."""
     starts: Starts = NoStarts()
+    declared: tuple[Topology, ...] = ()
+    """What was declared when the endpoint was opened. A worker whose queue was deleted declares it again."""
 
     def for_relay(self) -> RelayPorts | None:
         """Return what a relay uses of these; None with a store that cannot be searched."""

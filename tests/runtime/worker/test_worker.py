@@ -8,9 +8,10 @@ import pytest
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, WorkerStopped
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, QueueMissing, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
+from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import CallTally, Point
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, SharedCounters
@@ -62,6 +63,26 @@ class BrokerInOutage(MemoryTransport):
         if self.release_failures >= 0:
             raise CommitFailed("connection reset")
         await super().release(deliveries)
+
+
+class DeletedQueue(MemoryTransport):
+    """Has no queue until it is declared again. That fails at first, as for a broker that blocks a deleted name."""
+
+    missing, failures = True, 2
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Refuse while there is no queue."""
+        if self.missing:
+            raise QueueMissing("queue 'shop' does not exist: start its endpoint first")
+        return await super().receive(limit, wait)
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Fail as the class says."""
+        self.failures -= 1
+        if self.failures >= 0:
+            raise CommitFailed("the queue is being deleted")
+        await super().declare(topologies)
+        self.missing = False
 
 
 class BrokerThatCancels(MemoryTransport):
@@ -205,6 +226,17 @@ async def test_slow_handlers_end_the_unit_when_its_time_is_used() -> None:
     assert tally.calls[Point.COMMIT] == 5
     assert worker.report.postponed >= 4
     assert worker.report.retried == 0
+
+
+async def test_a_worker_whose_queue_was_deleted_declares_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    """As a restart would, with the backoff of an outage."""
+    simulated = await SimulatedEndpoint().open("1")
+    transport = DeletedQueue(simulated.driver, "shop", clock=simulated.clock)
+    ports = simulated.ports._replace(transport=transport, declared=(Topology(endpoint="shop", events=("order",)),))
+    await simulated.work(ports=ports)
+    assert simulated.noted() == ["1"]
+    assert ("shop", "order") in {(queue, event) for event, queue in simulated.broker().subscriptions}
+    assert messages_in(caplog, "WARNING")[-1] == "queue was missing, declared again"
 
 
 async def test_a_stop_finishes_what_is_in_work_and_receives_no_more() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped, WrongEventLoop
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, SetupError, WorkerStopped, WrongEventLoop
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Records
@@ -107,6 +107,7 @@ class Worker:
         self._backpressure = Backpressure(settings.batch_size, environment.chance, first=1 if turns.can_grow else None)
         self._recent_failures = RecentFailures(settings.batch_size)
         self._trouble: WorkerTrouble | None = None
+        self._lacks_queue = False
         self.report = BatchReport()
 
     @property
@@ -188,12 +189,14 @@ class Worker:
     async def _turn(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
+            await self._declare_again()
             await self._transport.give_back()
             asked = self._backpressure.limit
             loop.begin_batch(await self._transport.receive(asked, self._settings.wait), asked)
         except Exception as error:
             if isinstance(error, WrongEventLoop):
                 raise  # it is the same in each turn
+            self._lacks_queue = isinstance(error, SetupError)
             self._went_bad(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
         if self._trouble is WorkerTrouble.OUTAGE:
@@ -203,6 +206,13 @@ class Worker:
             self.turns.shrink()
             return 0.0  # what came too late is released by `run`
         return await self._work(loop, stop)
+
+    async def _declare_again(self) -> None:
+        """Declare the queue if it was deleted, as a restart would. Its messages are lost. Raises what `declare` raises."""
+        if self._lacks_queue and self._ports.declared:
+            await self._transport.declare(self._ports.declared)
+            _log.warning("queue was missing, declared again", extra=self._extra())
+        self._lacks_queue = False
 
     async def _work(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
         taken = len(loop.batch)
