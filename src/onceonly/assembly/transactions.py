@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -47,11 +47,20 @@ class OpenedTransactions(NamedTuple):
 class OutsideTransactions:
     """The ways of transactions in a process in which the endpoint does not run.
 
-    Its transport is opened for each dispatch, where none is open already for control messages.
+    Its transport is opened for each dispatch, where none is open already for control messages. `expect` is that of the store.
     """
 
-    def __init__(self, settings: Settings, store: Store, ways: TransactionPorts, environment: Environment) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        ways: TransactionPorts,
+        environment: Environment,
+        *,
+        expect: Callable[[float], None] | None = None,
+    ) -> None:
         self.ways = ways
+        self.expect = expect
         self._settings = settings
         self._store = store
         self._surroundings = environment
@@ -117,7 +126,7 @@ async def outside(
     async with AsyncExitStack() as stack:
         with named(settings, "store", settings.places.store):
             opening = open_store(settings, entities=has.entities, environment=environment)
-            store = (await stack.enter_async_context(opening)).store
+            store = await stack.enter_async_context(opening)
             begun = open_transactions(settings, entities=has.entities, environment=environment)
             transactions, controls = await stack.enter_async_context(begun)
         deciding = await open_admission(stack, settings, environment)
@@ -126,7 +135,7 @@ async def outside(
             with named(settings, "transport", settings.places.transport):
                 opened = open_transport(settings.places.transport, settings.name, environment=environment)
                 ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
-        yield OutsideTransactions(settings, store, ways, environment)
+        yield OutsideTransactions(settings, store.store, ways, environment, expect=store.expect)
 
 
 def check_processed(settings: Settings, has: EndpointTraits) -> None:

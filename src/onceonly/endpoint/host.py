@@ -351,7 +351,7 @@ class Host:
             entities=any(each.entity is not None for each in self._registered.handlers),
         )
         async with outside(chosen.settings, has, environment=chosen.environment) as opened:
-            yield self._means_of(chosen, opened.ways, opened.dispatch)
+            yield self._means_of(chosen, opened.ways, opened.dispatch)._replace(expect=opened.expect)
 
     def _means_of(self, running: OpenEndpoint, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
         """Where control messages decide a transaction, no relay finds its record: it is sent by this very task."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from onceonly.algorithms.transaction import TransactionPorts, before_commit, begin, complete, enclosed, transact
-from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT
+from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT, MARGIN_SECONDS
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.sending import SendingOutside
 from onceonly.endpoint.transaction_entities import HeldEntities
@@ -47,6 +47,7 @@ class TransactionContext(NamedTuple):
     """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent.
 
     `max_commit` is the longest, in milliseconds, that an attempt may take where control messages decide its outcome; else 0.
+    `expect` sets for how many seconds a transaction may be silent, where nothing else in the process has.
     """
 
     endpoint: str
@@ -56,6 +57,7 @@ class TransactionContext(NamedTuple):
     environment: Environment
     session: type[Any] | None
     max_commit: int = 0
+    expect: Callable[[float], None] | None = None
 
 
 OpenMeans = Callable[[], TransactionContext | AbstractAsyncContextManager[TransactionContext]]
@@ -237,6 +239,8 @@ class Transaction(SendingOutside):
                 f"{means.endpoint!r} allow {means.max_commit} ms. Make it shorter, or raise "
                 "control=ControlMessages(max_commit=...)"
             )
+        if means.expect is not None:  # a server ends it then: a process that is stopped for ever keeps no key
+            means.expect(self._asked.max_commit / 1000 + MARGIN_SECONDS)
         self._opening = TransactionAttempt(
             endpoint=means.endpoint,
             attempt=means.environment.ids.new_id(),

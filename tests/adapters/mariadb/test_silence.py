@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from onceonly import Endpoint
 from onceonly.adapters.mariadb import watch as mariadb_watch
 from onceonly.adapters.mariadb.watch import MariaDBConnectionState, SideConnections
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
@@ -197,3 +199,11 @@ async def test_a_user_s_engine_keeps_its_settings(url: str) -> None:
         async with database.writing() as connection:
             assert (await connection.exec_driver_sql("SELECT @@idle_transaction_timeout")).scalar_one() == 0
     await engine.dispose()
+
+
+@pytest.mark.usefixtures("database")
+async def test_a_transaction_in_a_process_that_opened_nothing_has_a_limit(url: str) -> None:
+    """Its process may be stopped for ever, while it holds the lock of its key."""
+    shop = Endpoint("shop", store=place(url), transport=place(url))
+    async with shop.transaction(idempotency_key="k1") as tx:
+        assert await tx.sql.scalar(text("SELECT @@idle_transaction_timeout")) == 35

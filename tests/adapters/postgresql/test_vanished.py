@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from onceonly import Endpoint
 from onceonly.config.deduplication import Tokens
 from onceonly.config.endpoint import Settings
 from onceonly.config.worker import WorkerSettings
@@ -68,6 +69,15 @@ async def test_a_session_of_a_users_engine_keeps_its_own_limit(url: str, databas
             assert await own.scalar(text(IDLE)) == "0"
     finally:
         await engine.dispose()
+
+
+@pytest.mark.usefixtures("database")
+async def test_a_transaction_in_a_process_that_opened_nothing_has_a_limit(url: str) -> None:
+    """Its process may be stopped for ever, while it holds the lock of its key."""
+    shop = Endpoint("shop", store=url, transport=url)
+    for asked, expected in ((None, "35s"), (timedelta(minutes=2), "125s")):
+        async with shop.transaction(idempotency_key=f"k-{expected}", max_commit=asked) as tx:
+            assert await tx.sql.scalar(text(IDLE)) == expected
 
 
 @pytest.mark.usefixtures("database")
