@@ -46,6 +46,9 @@ from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, side_by_side
 
+CLOSE_SECONDS = 5.0
+"""Seconds a child gets on top of its workers' grace time, to close what it has open."""
+
 _log = EventLogger(logging.getLogger("onceonly"))
 
 
@@ -135,7 +138,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
                 ]
                 await side_by_side(runs)
 
-        run_child(index, counters_path, main)
+        run_child(index, counters_path, main, grace=max(settings.worker.grace for _, settings in loaded) + CLOSE_SECONDS)
     except SetupError as error:
         complain(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)

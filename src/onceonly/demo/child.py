@@ -8,6 +8,9 @@ from onceonly.endpoint.host import host_of
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 
+GRACE_SECONDS = 5.0
+"""Seconds to finish what is in work after the stop, and after the demo itself was killed."""
+
 
 def serve(index: int, counters_path: str, place: DemoUrls) -> None:
     """Work until told to stop, or killed."""
@@ -17,4 +20,4 @@ def serve(index: int, counters_path: str, place: DemoUrls) -> None:
             for endpoint in make(place):
                 group.create_task(host_of(endpoint).run(stop, counters=row))
 
-    run_child(index, counters_path, main)
+    run_child(index, counters_path, main, grace=GRACE_SECONDS)

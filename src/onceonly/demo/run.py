@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from onceonly.demo.audit import AuditFindings, RunRemains, audit
-from onceonly.demo.child import serve
+from onceonly.demo.child import GRACE_SECONDS, serve
 from onceonly.demo.flights import LEDGER, Flight, sends, with_receipts
 from onceonly.demo.options import Options
 from onceonly.demo.place import DemoUrls, place_of
@@ -25,7 +25,6 @@ from onceonly.ports.transport import Depth
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import Supervisor
 
-GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.02  # between two glances at what the processes hold
 GLANCES = 8  # between two looks at the queues, which cost the database something
 QUIET_SECONDS = 100.0  # without anything happening
@@ -121,7 +120,12 @@ class Killer:
         ]
 
     def _kill(self, index: int, pid: int) -> bool:
-        """Stop the process first, so that what it holds cannot change between the look and the kill."""
+        """Stop the process first, so that what it holds cannot change between the look and the kill.
+
+        One that holds nothing is not stopped: if this process were killed just then, nobody would continue that one.
+        """
+        if self._counters.row(index).get(Column.HELD) <= 0:
+            return False
         os.kill(pid, signal.SIGSTOP)
         if self._counters.row(index).get(Column.HELD) > 0:
             return self._supervisor.kill(index)

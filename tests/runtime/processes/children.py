@@ -149,6 +149,18 @@ def announced(index: int, counters_path: str) -> None:
     run_child(index, counters_path, main, tick=TICK)
 
 
+def lingering(index: int, counters_path: str) -> None:
+    """Print that it is up and, after the stop, that it stops; then block its event loop for ever."""
+
+    async def main(stop: asyncio.Event, _row: CounterRow) -> None:
+        os.write(1, b'{"kind": "up"}\n')
+        await stop.wait()
+        os.write(1, b'{"kind": "stopping"}\n')
+        threading.Event().wait()
+
+    run_child(index, counters_path, main, tick=TICK, grace=0.1)
+
+
 class HoldsPipes:
     """Tells events, and when both children are started forks a process that holds whatever the parent had open."""
 
@@ -167,6 +179,7 @@ class HoldsPipes:
 if __name__ == "__main__":
     with SharedCounters.create(sys.argv[1], 2) as counters:
         hear = HoldsPipes() if "--held" in sys.argv else tell
-        supervisor = Supervisor(announced, (), processes=2, counters=counters, watchdog=20.0, grace=10.0, on_event=hear)
+        target = lingering if "--lingering" in sys.argv else announced
+        supervisor = Supervisor(target, (), processes=2, counters=counters, watchdog=20.0, grace=10.0, on_event=hear)
         code = supervisor.main()
     sys.exit(code)

@@ -329,6 +329,15 @@ async def test_children_notice_that_their_parent_was_killed(tmp_path: Path) -> N
     assert b"Traceback" not in err
 
 
+async def test_children_that_do_not_stop_end_themselves_when_their_parent_was_killed(tmp_path: Path) -> None:
+    """No supervisor is left to kill them, and their event loop may be blocked."""
+    async with parent(tmp_path, "--lingering") as process:
+        process.kill()
+        out, err = await process.communicate()  # until the last of them has closed its end of the pipe
+    assert [json.loads(line)["kind"] for line in out.splitlines()] == ["stopping", "stopping"]
+    assert err.count(b"supervisor has ended and process does not stop, exiting") == 2
+
+
 async def test_children_notice_it_even_when_another_process_holds_the_parents_end_of_their_pipes(tmp_path: Path) -> None:
     """A process that the parent forked lives on; the pipes do not end, but the children have another parent now."""
     async with parent(tmp_path, "--held") as process:

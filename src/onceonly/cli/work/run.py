@@ -12,7 +12,7 @@ import msgspec
 
 from onceonly.assembly.documents import TOLD
 from onceonly.assembly.gauges import reading_gauges
-from onceonly.cli.child import ChildPlan, check, opened, work
+from onceonly.cli.child import CLOSE_SECONDS, ChildPlan, check, opened, work
 from onceonly.cli.debugger import Debugger
 from onceonly.cli.drain import DrainedQueue, drain, unsent_records, waiting_messages
 from onceonly.cli.health import HealthSource, address_of, vitals_in
@@ -36,8 +36,6 @@ from onceonly.runtime.worker.worker import side_by_side
 
 HANGS = 2
 """A process is reported as hanging when its event loop is blocked for this part of the time after which it is killed."""
-CLOSE_SECONDS = 5.0
-"""Seconds a child gets on top of its workers' grace time, to close what it has open."""
 
 STOPPED = "it was stopped before the queues were empty"
 

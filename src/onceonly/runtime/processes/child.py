@@ -5,6 +5,7 @@ import faulthandler
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -18,24 +19,32 @@ from onceonly.runtime.processes.starting import SIGNALS
 _log = EventLogger(logging.getLogger("onceonly"))
 
 TICK_SECONDS = 0.25
+PARENT_CHECK_SECONDS = 0.5
+ORPHAN_GRACE_SECONDS = 60.0
 SAME_SIGNAL_SECONDS = 1.0
 """A signal that comes twice within this time was sent to the process and to its group, or forwarded."""
 
 ChildMain = Callable[[asyncio.Event, CounterRow], Coroutine[Any, Any, None]]
 
 
-def run_child(index: int, counters_path: str, main: ChildMain, *, tick: float = TICK_SECONDS) -> None:
+def run_child(
+    index: int, counters_path: str, main: ChildMain, *, tick: float = TICK_SECONDS, grace: float = ORPHAN_GRACE_SECONDS
+) -> None:
     """Run `main(stop, row)` in a child of a Supervisor, until it returns.
 
     SIGTERM sets `stop`, and so does the end of the parent, however it ended. Ctrl-C is the parent's to answer. Row `index`
     of the shared counters gets a tick every `tick` seconds while the event loop runs. SIGUSR1 writes the stack to standard
     error.
 
+    No supervisor is left then to kill a process that does not stop. So the process ends itself `grace` seconds later.
+
     When a handler stops the event loop, the process ends with exit code 1 and cancels nothing: the supervisor finds the mark
     of the handler that was running.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1)
+    if (parent := parent_process()) is not None and parent.pid is not None:
+        threading.Thread(target=_end_after, args=(parent.pid, grace), name="onceonly parent", daemon=True).start()
     has_ended = False
 
     async def child() -> None:
@@ -128,6 +137,15 @@ def _orphaned(stop: asyncio.Event, sentinel: int) -> None:
     """The parent's end of the pipe is closed: it ended, perhaps by SIGKILL."""
     asyncio.get_running_loop().remove_reader(sentinel)
     stop.set()
+
+
+def _end_after(parent: int, grace: float) -> None:
+    """End this process some time after its parent has ended; in a thread, as the event loop may be blocked."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_SECONDS)
+    time.sleep(grace)
+    _log.error("supervisor has ended and process does not stop, exiting", extra={"grace": grace})
+    os._exit(1)
 
 
 async def _tick(row: CounterRow, seconds: float, stop: asyncio.Event, parent: int | None) -> None:
