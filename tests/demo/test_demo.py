@@ -37,7 +37,11 @@ NAMES = [
     "swept_attempts",
     "blobs",
     "seconds",
+    "longest_wait",
+    "longest_wait_cause",
 ]
+RUN_LASTS_SECONDS = 30.0
+"""A message that waits for a run to count as dead waits for longer than this, on any machine."""
 ZEROS = NAMES[NAMES.index("lost") : NAMES.index("marks")]
 
 
@@ -62,6 +66,7 @@ def test_every_flight_counts_once_though_processes_are_killed() -> None:
     assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
     assert (code, numbers["messages"], numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 400, 400, 4, 800)
     assert numbers["duplicates"] > 0
+    assert 0 < numbers["longest_wait"] < RUN_LASTS_SECONDS, numbers["longest_wait_cause"]
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from onceonly.demo.options import Options
 from onceonly.demo.place import DemoUrls, place_of
 from onceonly.demo.stage import DemoSession, staged
 from onceonly.demo.view import ViewState
+from onceonly.demo.waits import LongestWait, longest_wait, read_steps
 from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth
 from onceonly.runtime.processes.counters import Column, SharedCounters
@@ -51,14 +52,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     kills: int
     findings: AuditFindings
     seconds: float
+    longest_wait: LongestWait
     remains: RunRemains
 
-    def numbers(self) -> dict[str, int | float]:
-        """Give the numbers flat, as `--json` prints them."""
+    def numbers(self) -> dict[str, int | float | str]:
+        """Give the numbers flat, as `--json` prints them, and the cause of the longest wait."""
         own = {name: getattr(self, name) for name in ("messages", "deliveries", "duplicates", "kills")}
         kept = {name: getattr(self.remains, name) for name in ("marks", "swept_tokens", "swept_attempts")}
         found, left = msgspec.structs.asdict(self.findings), msgspec.structs.asdict(self.remains.left)
-        return {**own, **found, **left, **kept, "blobs": len(self.remains.blobs), "seconds": round(self.seconds, 1)}
+        longest = {"longest_wait": round(self.longest_wait.seconds, 2), "longest_wait_cause": self.longest_wait.cause}
+        blobs, seconds = len(self.remains.blobs), round(self.seconds, 1)
+        return {**own, **found, **left, **kept, "blobs": blobs, "seconds": seconds, **longest}
 
 
 async def run(flights: list[Flight], options: Options, show: Callable[[ViewState], None]) -> Result:
@@ -80,6 +84,7 @@ async def run(flights: list[Flight], options: Options, show: Callable[[ViewState
             seconds = time.monotonic() - started
             await until_quiet(stage)
             remains = await stage.remains()
+            waited = longest_wait(read_steps(Path(folder)))
         return Result(
             messages=len(flights),
             deliveries=counters.total(Column.RECEIVED),
@@ -87,6 +92,7 @@ async def run(flights: list[Flight], options: Options, show: Callable[[ViewState
             kills=killer.kills,
             findings=audit(flights, remains),
             seconds=seconds,
+            longest_wait=waited,
             remains=remains,
         )
 

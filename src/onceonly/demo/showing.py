@@ -24,10 +24,10 @@ def run_and_show(options: Options, *, as_json: bool) -> bool:
 
 def passed(result: Result, options: Options) -> bool:
     """Return whether a run showed what it should."""
-    numbers = result.numbers()
     if options.deduplicates:
+        numbers = result.numbers()
         return not any(numbers[name] for name in MUST_BE_ZERO)
-    return numbers["duplicated"] > 0
+    return result.findings.duplicated > 0
 
 
 def _watched(options: Options) -> Result:

@@ -76,13 +76,17 @@ def miles_table(expected: Mapping[str, int], counted: Mapping[str, Mapping[str, 
     return table
 
 
-def findings_table(result: Mapping[str, int | float], options: Options) -> Table:
+def findings_table(result: Mapping[str, int | float | str], options: Options) -> Table:
     """Show the numbers of a run; those that must be zero when it deduplicates are marked."""
     table = Table(title="What happened", title_justify="left", show_header=False)
     for name, meaning in _meanings(options).items():
         value = result[name]
         style = "" if name not in MUST_BE_ZERO or not options.deduplicates else "bold red" if value else "green"
-        table.add_row(name.replace("_", " "), Text(f"{value:,}", style, justify="right"), meaning)
+        table.add_row(
+            name.replace("_", " "), Text(value if isinstance(value, str) else f"{value:,}", style, justify="right"), meaning
+        )
+    cause = f"seconds that a message waited for its next step: {result['longest_wait_cause']}"
+    table.add_row("longest wait", Text(f"{result['longest_wait']:,}", justify="right"), cause)
     return table
 
 
