@@ -176,6 +176,29 @@ def test_a_death_is_recorded_before_the_marks_are_cleared(tmp_path: Path) -> Non
         assert row.get(Column.RUNNING) == 0
 
 
+def test_a_death_that_is_not_recorded_yet_is_seen_by_others(tmp_path: Path) -> None:
+    """A broker delivers the messages again at once, perhaps before the supervisor has seen the end of the process."""
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        counters.row(1).occupy()
+        assert not counters.row(1).awaits_record()
+        program = (
+            "import sys; from onceonly.runtime.processes.counters import *; "
+            "counters = SharedCounters.open(Path(sys.argv[1])); counters.row(0).occupy(); "
+            "print('up', flush=True); sys.stdin.read()"
+        )
+        words = [sys.executable, "-c", program, str(tmp_path / "board")]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            assert not counters.row(1).awaits_record()
+            other.kill()
+            other.wait()
+        assert counters.row(1).awaits_record()
+        counters.row(0).died(seen=True)
+        assert not counters.row(1).awaits_record()
+        assert counters.row(1).get(Column.ALIVE) == 1
+
+
 def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     """The process kills itself right after counting, without closing anything."""
     SharedCounters.create(tmp_path / "board", 1).close()

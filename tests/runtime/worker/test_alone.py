@@ -410,6 +410,35 @@ async def test_a_killed_run_is_found_again_when_its_record_could_not_be_removed(
         assert await alone(MemoryStarts(world, "shop"), counters=counters).begin(MESSAGE, 0) == BEGUN
 
 
+@pytest.mark.parametrize("asks", ["died", "begin"])
+async def test_who_receives_a_message_again_waits_for_the_record_of_the_death(tmp_path: Path, asks: str) -> None:
+    """A broker may be faster than the supervisor."""
+
+    class Supervisor(NoWait):
+        """Records the death while the other process waits."""
+
+        async def sleep(self, seconds: float) -> None:
+            assert counters.row(0).died(seen=True)
+
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        counters.row(0).set(Column.ALIVE, 1)  # and no process holds its lock
+        counters.row(0).enter(claim_key("shop", MESSAGE), 0)
+        environment = LIVE._replace(timer=Supervisor())
+        mine = AloneStarts(starts, GateMember(), endpoint="shop", environment=environment, row=counters.row(1))
+        if asks == "died":
+            assert await mine.died([MESSAGE]) == DeadRuns(counted={MESSAGE: 0}, explained=True)
+        else:
+            assert await mine.begin(MESSAGE, 0) == StartResult(died=0)
+
+
+async def test_a_supervisor_that_records_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    """It may have died as well."""
+    with SharedCounters.create(tmp_path / "board", 2) as counters:
+        counters.row(1).set(Column.ALIVE, 1)
+        assert await alone(MemoryStarts(Live(), "shop"), counters=counters).died([MESSAGE]) == NO_DEATHS
+
+
 async def test_a_dead_letter_that_is_sent_again_runs_alone_with_no_deaths(tmp_path: Path) -> None:
     """The death that it was given up for was seen by the supervisor; the record of that run is not found as another one."""
     starts = MemoryStarts(Live(), "shop", lasts=0)

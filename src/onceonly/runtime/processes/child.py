@@ -56,6 +56,7 @@ def run_child(
 
     with SharedCounters.open(counters_path) as counters:
         row = counters.row(index)
+        row.occupy()  # before any connection is opened: when this process ends, its lock is released before them
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             try:
                 runner.run(child())

@@ -2,9 +2,13 @@
 
 A child also marks here which message's handler is running. When it dies, its parent writes the mark into a list of deaths,
 which later children read: so only the message whose handler was running is counted. All of it is memory: no system call.
+
+A broker may deliver messages of a dead process again before the parent has seen its death. So each child locks a byte of a
+second file. The system releases the lock together with the connections of the child. Who has a suspect looks there first.
 """
 
 import mmap
+import os
 import struct
 import time
 from enum import IntEnum
@@ -26,7 +30,8 @@ class Column(IntEnum):
     RUNNING is how many handlers are running. LOW and HIGH are the two halves of their messages' keys, by exclusive or, and
     COUNTED the sum of their attempt counts: with one handler running, they are its own. STUCK is 1 once a handler has not
     ended in time, and STUCK_LOW, STUCK_HIGH and STUCK_COUNTED name its message. ALONE is 1 while RUNNING counts a message that
-    runs alone, which is marked for as long as its record may exist.
+    runs alone, which is marked for as long as its record may exist. ALIVE is 1 from the start of a child until its death is
+    recorded.
     """
 
     TICK = 0
@@ -45,6 +50,7 @@ class Column(IntEnum):
     STUCK_HIGH = 13
     STUCK_COUNTED = 14
     ALONE = 15
+    ALIVE = 16
 
 
 TICK, RECEIVED, KNOWN, HANDLED, HELD, DEAD, RETRIED, *_ = Column
@@ -54,11 +60,14 @@ _halves = struct.Struct("qq").unpack
 class CounterRow:
     """The numbers of one child. One process writes, everyone reads."""
 
-    def __init__(self, numbers: memoryview, start: int, deaths: int | None = None) -> None:
+    def __init__(
+        self, numbers: memoryview, start: int, deaths: int | None = None, *, locks: "ProcessLocks | None" = None
+    ) -> None:
         """Stand at `start` in the shared counters's numbers; `deaths` is where the list of deaths begins, if there is one."""
         self._numbers = numbers
         self._start = start
         self._deaths = deaths
+        self._locks = locks
 
     def get(self, column: Column) -> int:
         """Read one number."""
@@ -106,7 +115,7 @@ class CounterRow:
 
     def clear_marks(self) -> None:
         """Remove what marks running handlers: none runs."""
-        for column in range(Column.RUNNING, Column.ALONE + 1):
+        for column in range(Column.RUNNING, Column.ALIVE + 1):
             self._numbers[self._start + column] = 0
 
     def record_death(self, *, blames: bool = True) -> bool:
@@ -134,6 +143,19 @@ class CounterRow:
         elif not blames and running == 1 and self.get(Column.ALONE):
             self._add_death(self.get(Column.LOW), self.get(Column.HIGH), _killed(self.get(Column.COUNTED)))
         return found is not None
+
+    def occupy(self) -> None:
+        """Note that this process fills the row, until its end."""
+        if self._locks is not None:
+            self._locks.hold(self._start // WIDTH)
+            self.set(Column.ALIVE, 1)
+
+    def awaits_record(self) -> bool:
+        """Return whether another process has ended whose death is not recorded yet. Costs a system call for each row."""
+        if self._locks is None or self._deaths is None:
+            return False
+        others = (start for start in range(0, self._deaths, WIDTH) if start != self._start)
+        return any(self._numbers[start + Column.ALIVE] and not self._locks.is_held(start // WIDTH) for start in others)
 
     def explains(self) -> bool:
         """Return whether recent deaths on this host were seen, each with one handler running at most."""
@@ -191,6 +213,34 @@ def _killed(attempts: int) -> int:
     return -1 - attempts
 
 
+class ProcessLocks:
+    """Which processes live: a file with one locked byte for each. The system ends a lock together with its process."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it."""
+        import fcntl  # noqa: PLC0415 - not on Windows, where an application may run a worker without a supervisor
+
+        self._fcntl = fcntl
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def hold(self, index: int) -> None:
+        """Lock a byte until this process ends. A process that it forks does not hold it."""
+        self._fcntl.lockf(self._file, self._fcntl.LOCK_EX | self._fcntl.LOCK_NB, 1, index)
+
+    def is_held(self, index: int) -> bool:
+        """Return whether another process holds a byte. Not for a byte of this process: the answer would release it."""
+        try:
+            self._fcntl.lockf(self._file, self._fcntl.LOCK_SH | self._fcntl.LOCK_NB, 1, index)
+        except OSError:
+            return True
+        self._fcntl.lockf(self._file, self._fcntl.LOCK_UN, 1, index)
+        return False
+
+    def close(self) -> None:
+        """Close the file. That ends all locks of this process."""
+        os.close(self._file)
+
+
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
@@ -203,6 +253,7 @@ class SharedCounters:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._numbers = memoryview(self._map).cast("q")
+        self._locks = ProcessLocks(path.with_name(f"{path.name}-locks"))
 
     @classmethod
     def create(cls, path: Path | str, rows: int) -> Self:
@@ -224,7 +275,7 @@ class SharedCounters:
         """Give one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
             raise IndexError(f"index {index} is out of range: the shared counters have {self.rows} rows")
-        return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH)
+        return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH, locks=self._locks)
 
     def total(self, column: Column) -> int:
         """Add one column up over all rows."""
@@ -234,6 +285,7 @@ class SharedCounters:
         """Unmap the file; what was counted stays in it."""
         self._numbers.release()
         self._map.close()
+        self._locks.close()
 
     def __enter__(self) -> Self:
         return self

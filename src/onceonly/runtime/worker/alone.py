@@ -18,6 +18,9 @@ from onceonly.runtime.worker.backpressure import Backpressure
 FAIR_SECONDS = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
 
+RECORD_SECONDS, RECORD_CHECKS = 0.005, 400
+"""How often, and how many times, a death is waited for that the supervisor has not recorded. It may have died as well."""
+
 _log = EventLogger(logging.getLogger("onceonly.worker"))
 
 
@@ -169,12 +172,15 @@ class AloneStarts:
         """Look at the shared counters."""
         if self._row is None:
             return NO_DEATHS
+        await self._until_recorded(self._row)
         seen = {identity: self._seen(identity) for identity in identities}
         counted = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
         return DeadRuns(counted=counted, explained=self._row.explains())
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
         """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""
+        if self._row is not None:
+            await self._until_recorded(self._row)
         await self._presence.clear(f"{identity.source} {identity.id}")
         try:
             seen = self._seen(identity)
@@ -219,6 +225,13 @@ class AloneStarts:
         if self._recorded is not None:
             await self.ended(self._recorded)
         self.leave()
+
+    async def _until_recorded(self, row: CounterRow) -> None:
+        """Wait until the supervisor has recorded each death: a broker may deliver the messages again before that."""
+        for _ in range(RECORD_CHECKS):
+            if not row.awaits_record():
+                return
+            await self._surroundings.timer.sleep(RECORD_SECONDS)
 
     async def _forget_killed(self, identity: Identity) -> None:
         """Remove the record of a run that the supervisor of this process killed: nothing is counted for it."""
