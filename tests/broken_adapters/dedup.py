@@ -236,6 +236,35 @@ class FirstAddDedup(DroppingDedup):
     renews = False
 
 
+class RenewingDedup(DroppingDedup):
+    """Writes an old key anew when it is added again, with the fingerprint of that call."""
+
+    def lasts(self) -> int:
+        """Keep keys for a long time."""
+        return self.retention() * 10
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Forget the first fingerprint of what is old."""
+        await store.inner.remove([key for key in keys if self.passed - self.seen.get(key, 0) > self.oldest()])
+        await super().add(store, keys, bodies)
+
+    def oldest(self) -> int:
+        """Give the age up to which a key is not written anew."""
+        return self.retention()
+
+
+class PlainRenewingDedup(RenewingDedup):
+    """Forgets the fingerprint of an old key that is added again without one."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Leave those alone that have one."""
+        await (super() if not bodies else super(RenewingDedup, self)).add(store, keys, bodies)
+
+    def oldest(self) -> int:
+        """Write it anew before its retention ends."""
+        return self.retention() // 2
+
+
 class VagueDedup(WrappedDedup):
     """Says that it failed whenever it does not know."""
 

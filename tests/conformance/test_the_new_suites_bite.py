@@ -38,6 +38,8 @@ DEDUP = {
     dedup.BodilessDedup: ["a_fingerprint_is_remembered_with_its_key"],
     dedup.ClingingDedup: ["a_removed_key_has_no_fingerprint"],
     dedup.FirstCallDedup: ["a_key_without_a_fingerprint_takes_the_first_that_comes"],
+    dedup.RenewingDedup: ["a_key_that_is_renewed_keeps_its_fingerprint"],
+    dedup.PlainRenewingDedup: ["a_key_that_is_renewed_keeps_its_fingerprint"],
     dedup.LastBodyDedup: ["the_first_fingerprint_stays"],
     dedup.AgreeableDedup: ["a_key_never_added_is_not_remembered"],
     dedup.PrivateDedup: ["an_added_key_is_remembered_everywhere"],
@@ -267,7 +269,11 @@ ON_DOCUMENTS: dict[tuple[type[Suite], type[WrappedDocuments]], set[str]] = {
         "of_activating_and_removing_at_once_removing_wins",
     },
 }
-RETENTION_RULES = ["a_key_is_remembered_for_its_retention", "adding_again_counts_the_retention_anew"]
+RETENTION_RULES = [
+    "a_key_is_remembered_for_its_retention",
+    "adding_again_counts_the_retention_anew",
+    "a_key_that_is_renewed_keeps_its_fingerprint",
+]
 
 
 class OnSpoiledDocuments(Suite):

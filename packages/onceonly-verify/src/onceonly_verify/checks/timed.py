@@ -12,6 +12,7 @@ AHEAD = (0, 1)
 """Each run has a clock that is right, or a step ahead: so two clocks differ by a step at most."""
 KEYED, OTHER = Client("t", key="k"), Client("u")
 WITHOUT_ENTITY = Client("t", key="k", entity="")
+ON_ANOTHER = Client("t", key="k", entity="another")
 MADE = ("load", "save", "artifact-create", "ack")
 FAILING = ("begin", "send", "dead-letter", "ack")
 BEHIND = copies("a", "a", instant=START - 1)
@@ -20,6 +21,11 @@ NEXT, AFTER = copies("b", instant=START + 3 * STEP), copies("c", instant=START +
 """Messages in the next slices of the same bucket, whose sender's clock may be ahead by a step."""
 KEPT_LONG = 9
 """Steps of a retention that does not end in a check."""
+BEYOND_MARGIN = 4
+"""Steps of a retention that is longer than the clock margin and the difference of two clocks.
+
+What is stored without its retention, and with the margin alone, is deleted before this retention ends.
+"""
 
 
 def _artifact(steps: int) -> Workload:
@@ -38,6 +44,14 @@ def _delays(*skews: int) -> Workload:
     retry = Retry(immediate=1, delayed=2, first_delay=STEP / 1000, factor=2, max_delay=7200, jitter=0)
     timing = Timing(steps=1, rest=8, skews=skews, retry_after=(0, 1, 2))
     return Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.FAILS),), retry=retry, timing=timing)
+
+
+def _beyond(
+    deduplication: DeduplicationMode, *, arrivals: tuple[Arrival, ...] = (), clients: tuple[Client, ...] = ()
+) -> Workload:
+    """Return a workload in which nothing may be forgotten: the clock stops when the retention ends."""
+    timing = Timing(steps=BEYOND_MARGIN, per_call=bool(arrivals), skews=AHEAD if arrivals else (0,), retention=BEYOND_MARGIN)
+    return Workload(arrivals=arrivals, clients=clients, deduplication=deduplication, quiet=True, timing=timing)
 
 
 def _swept(deduplication: DeduplicationMode) -> Workload:
@@ -124,6 +138,43 @@ TIMED_CHECKS: tuple[Check, ...] = (
             quiet=True,
             timing=Timing(steps=4, forgets=True),
         ),
+        bounds=Bounds(),
+        workers=0,
+    ),
+    Check(
+        name="time, a dedup store, a retention beyond the margin",
+        workload=_beyond(DeduplicationMode.DEDUP, arrivals=TWICE),
+        bounds=Bounds(),
+        workers=1,
+        reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="time, a dedup store, a renewed mark, and another body",
+        workload=Workload(
+            arrivals=(Arrival("a", "a"), Arrival("a", "b")),
+            deduplication=DeduplicationMode.DEDUP,
+            quiet=True,
+            timing=Timing(steps=BEYOND_MARGIN - 1, retention=BEYOND_MARGIN),
+        ),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        reaches=("load", "save", "dead-letter", "ack"),
+    ),
+    Check(
+        name="time, the answer under a client's key, a retention beyond the margin",
+        workload=_beyond(DeduplicationMode.HISTORY, clients=(KEYED, KEYED, OTHER)),
+        bounds=Bounds(),
+        workers=0,
+    ),
+    Check(
+        name="time, the answer under a client's key without an entity, a retention beyond the margin",
+        workload=_beyond(DeduplicationMode.HISTORY, clients=(WITHOUT_ENTITY, WITHOUT_ENTITY)),
+        bounds=Bounds(),
+        workers=0,
+    ),
+    Check(
+        name="time, the answer under a client's key, asked for on another entity",
+        workload=_beyond(DeduplicationMode.HISTORY, clients=(KEYED, ON_ANOTHER)),
         bounds=Bounds(),
         workers=0,
     ),

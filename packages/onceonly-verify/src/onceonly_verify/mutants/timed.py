@@ -8,7 +8,7 @@ from onceonly_verify.mutants.transactions import control
 from onceonly_verify.mutants.transactions import documents as transactions
 from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import compare, keep_only, negate, never, replace
-from onceonly_verify.mutations.places import argument, call, comparison, condition, named, operand, returned
+from onceonly_verify.mutations.places import argument, call, comparison, condition, named, operand, result_of, returned
 
 QUIET = "time, history, two copies and another message, nothing to send"
 HISTORY, DEDUP = "time, history, two copies and another message", "time, a dedup store, two copies"
@@ -19,6 +19,12 @@ ASKED = "time, a request of another service, late and deleted"
 DELAYS = "time, delays of retries, and a crash"
 SWEPT = "time, tokens and a sweeper, and a crash"
 SWEPT_ELSEWHERE = "time, tokens elsewhere and a sweeper, and a failed call"
+BEYOND, RENEWED = "time, a dedup store, a retention beyond the margin", "time, a dedup store, a renewed mark, and another body"
+ANSWER_BEYOND, ANSWER_ELSEWHERE = (
+    "time, the answer under a client's key, a retention beyond the margin",
+    "time, the answer under a client's key, asked for on another entity",
+)
+ANSWER_WITHOUT = "time, the answer under a client's key without an entity, a retention beyond the margin"
 SLICES = "time, a ring, two slices of one bucket, and a crash"
 OUTSIDE = "time, a ring, claims without an instant, and a failed call"
 _HALF = "old // 2"
@@ -72,6 +78,21 @@ TIMED: tuple[Mutant, ...] = (
         (marks("DocumentMarkStore.add", replace(argument("Change", "expires"), "self._clock.now()")),),
     ),
     Mutant(
+        "marks kept for the margin alone",
+        (BEYOND,),
+        (marks("DocumentMarkStore.add", replace(named("self._retention"), "0")),),
+    ),
+    Mutant(
+        "a renewed mark without its fingerprint",
+        (RENEWED,),
+        (
+            marks(
+                "DocumentMarkStore.add",
+                replace(argument("Mark", 1), "old if before is None else ''", before=result_of("_mark")),
+            ),
+        ),
+    ),
+    Mutant(
         "marks removed in the wrong direction",
         (DEDUP,),
         (marks("DocumentMarkStore.sweep", replace(comparison("_mark"), "not old")),),
@@ -115,6 +136,26 @@ TIMED: tuple[Mutant, ...] = (
         "answers kept for no time",
         (ANSWER,),
         (transactions("DocumentTransaction._changed", replace(argument("ClientKey.of", "until"), "1")),),
+    ),
+    Mutant(
+        "answers kept for the margin alone",
+        (ANSWER_BEYOND,),
+        (
+            transactions(
+                "DocumentTransaction._changed",
+                replace(argument("ClientKey.of", "until"), "self._transactions.store.clock.now()"),
+            ),
+        ),
+    ),
+    Mutant(
+        "the document of an answer dropped after the margin",
+        (ANSWER_WITHOUT,),
+        (documents("DocumentStore.change_of", replace(call("max"), "self.clock.now()")),),
+    ),
+    Mutant(
+        "the way to an answer dropped after the margin",
+        (ANSWER_ELSEWHERE,),
+        (documents("DocumentStore.change_of", never(condition("leads_to"))),),
     ),
     Mutant(
         "a young attempt swept as dead",
