@@ -332,6 +332,32 @@ class ImpatientRing(WrappedRings):
         return outcome
 
 
+class RoundingRing(WrappedRings):
+    """Rounds the instant of a message to the nearest time slice when its bucket is not ready."""
+
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Take those at the end of the last slice for messages from the future."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        unit.undecidable = tuple(
+            each._replace(reason=Undecidable.TOO_NEW) if self._is_rounded_up(each) else each for each in unit.undecidable
+        )
+        return unit
+
+    def _is_rounded_up(self, undecidable: UndecidableMessage) -> bool:
+        instant = undecidable.message.instant
+        is_late = instant - instant % WIDTH_MS > self.now() + 2 * WIDTH_MS
+        return undecidable.reason is Undecidable.SLOT_NOT_READY and is_late and instant % WIDTH_MS > WIDTH_MS // 2
+
+
+class ObeyingRing(WrappedRings):
+    """Rotates to the slice that its clock names, although the bucket holds a newer one."""
+
+    async def rotate(self, ring: Ring, number: int, *, by_rows: bool) -> Rotation:
+        """Report that it did."""
+        outcome = await ring.rotate(number, by_rows=by_rows)
+        return Rotation.ROTATED if outcome is Rotation.EARLY else outcome
+
+
 class BreakingRing(WrappedRings):
     """Rotates under units: they commit as if nothing had been."""
 

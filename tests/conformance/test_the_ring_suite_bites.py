@@ -59,6 +59,8 @@ RINGS = {
         "what_a_person_sends_back_waits_for_its_bucket",
     ],
     rings.RelabellingRing: ["what_is_handled_while_its_bucket_is_rotated_stays"],
+    rings.RoundingRing: ["a_slice_decides_alike_from_its_first_to_its_last_millisecond"],
+    rings.ObeyingRing: ["a_bucket_that_is_ahead_of_the_clock_is_not_rotated"],
     rings.SharingRing: ["endpoints_do_not_share_claims_in_a_bucket"],
     rings.StallingRing: ["a_undecidable_message_does_not_hold_up_its_batch"],
     rings.StoppedRing: ["the_ring_tells_the_time_that_decides"],

@@ -13,6 +13,8 @@ from onceonly.ports.store import Store
 
 WIDTH_MS = 1000
 RETENTION_MS = TIME_BUCKETS * WIDTH_MS
+INSIDE_MS = WIDTH_MS * 3 // 5
+"""How far the clock is inside a time slice: neither at its start, nor where rounding leads to it."""
 SOURCE = "till"
 
 
@@ -93,8 +95,12 @@ async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | 
     return tuple(name_of(each.identity) for each in unit.found.new)
 
 
-async def begun(subject: RingSubject) -> tuple[Bucketing, int]:
-    """Initialize the ring. Return its time slices and the time."""
+async def begun(subject: RingSubject, *, inside: int = INSIDE_MS) -> tuple[Bucketing, int]:
+    """Initialize the ring at an instant inside a time slice, `inside` milliseconds after its start.
+
+    Return the time slices and the time.
+    """
+    await subject.pass_time((inside - subject.now()) % WIDTH_MS)
     ring = await subject.ring()
     await ring.buckets()
     return await ring.bucketing(), subject.now()

@@ -21,12 +21,15 @@ from onceonly.conformance.ring_subject import (
 from onceonly.conformance.store_subject import ONE_EFFECT, handle, wins
 from onceonly.conformance.suite import OTHER, Suite, steps
 from onceonly.model.errors import ConflictError, RetryableError
+from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import Bucketing, Undecidable
 from onceonly.ports.ring import Ring, Rotation, TimeBucketState
 
 LONG_MS = 20 * WIDTH_MS
 """After this time every bucket may be rotated."""
+ACCEPTED = ("first", "last")
+REFUSED = {"old": Undecidable.TOO_OLD, "early": Undecidable.TOO_NEW}
 MOMENTS = 6
 LONG_WAIT_SECONDS = 1.0
 """Seconds after which a store with short time limits gives up waiting for another unit."""
@@ -274,6 +277,20 @@ class RingSuite(Suite):
             early = at(now + (bucketing.buckets - bucketing.full) * WIDTH_MS)
             assert await see(subject, early) == Seen(undecidable=(("m1", Undecidable.TOO_NEW),))
 
+    async def test_a_slice_decides_alike_from_its_first_to_its_last_millisecond(self) -> None:
+        """Which messages are accepted, too old, too new or waiting changes with the time slice, and never within one."""
+        async with self.open_ring() as subject:
+            bucketing, _ = await begun(subject, inside=0)
+            for inside in (0, 1, WIDTH_MS // 2, WIDTH_MS - 1):
+                await subject.pass_time(inside - subject.now() % WIDTH_MS)
+                seen = await see(subject, *_edges(bucketing, subject.now()))
+                assert (seen.new, dict(seen.undecidable)) == (ACCEPTED, REFUSED)
+                await subject.pass_time(LONG_MS)
+                seen = await see(subject, *_edges(bucketing, subject.now())[1:])
+                waiting = dict.fromkeys(ACCEPTED, Undecidable.SLOT_NOT_READY)
+                assert dict(seen.undecidable) == {**waiting, "early": Undecidable.TOO_NEW}
+                await rotate_all(subject)
+
     async def test_a_message_whose_bucket_is_not_rotated_waits(self) -> None:
         """A message is undecidable until its bucket is rotated, then new."""
         async with self.open_ring() as subject:
@@ -350,6 +367,19 @@ class RingSuite(Suite):
             assert await see(subject, at(now)) == Seen(done=("m1",))
             await subject.pass_time(1)
             assert await rotated(subject, now) is Rotation.ROTATED
+
+    async def test_a_bucket_that_is_ahead_of_the_clock_is_not_rotated(self) -> None:
+        """When the clock is set back, a bucket keeps the newer time slice that it holds, and `buckets` reports it."""
+        async with self.open_ring() as subject:
+            await begun(subject)
+            await subject.pass_time(LONG_MS)
+            await rotate_all(subject)
+            late = at(subject.now())
+            await handle(subject, late)
+            await subject.pass_time(-LONG_MS)
+            assert {bucket.state for bucket in await (await subject.ring()).buckets()} == {TimeBucketState.AHEAD}
+            assert Rotation.ROTATED not in await rotate_all(subject)
+            assert await see(subject, late) == Seen(done=("m1",))
 
     async def test_a_bucket_that_owes_is_not_rotated(self) -> None:
         """A bucket with a pending record of its time slice is not rotated. Records of other time slices do not matter."""
@@ -519,6 +549,13 @@ class RingSuite(Suite):
                     assert not leads_too
             async with second.leading() as leads:
                 assert leads
+
+
+def _edges(bucketing: Bucketing, now: int) -> tuple[Message, ...]:
+    """Return the newest message that is too old, the oldest and the newest that are accepted, and the first too new one."""
+    start = now - now % WIDTH_MS
+    first, early = start - bucketing.full * WIDTH_MS, start + (bucketing.buckets - bucketing.full) * WIDTH_MS
+    return at(first - 1, "old"), at(first, "first"), at(early - 1, "last"), at(early, "early")
 
 
 async def _bucketing(ring: Ring) -> Bucketing:
