@@ -243,6 +243,15 @@ class BlindStore(WrappedStores):
         return None
 
 
+class RecordsOnlyStore(WrappedStores):
+    """Finds behind its fence what still has effects to dispatch, and nothing else."""
+
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Leave out what is done."""
+        found = await super().fence(store, unit, identity, message)
+        return found if found is not None and found.is_pending else None
+
+
 class FencelessStore(WrappedStores):
     """Looks for a record, and stops no attempt."""
 

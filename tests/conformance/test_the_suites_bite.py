@@ -47,6 +47,10 @@ STORES = {
     commits.EffectsOnlyStore: ["a_handled_message_without_effects_is_done"],
     commits.ForgivingStore: ["a_refused_commit_leaves_nothing"],
     commits.FencelessStore: ["an_attempt_that_began_before_a_fence_is_not_committed_after_it"],
+    commits.RecordsOnlyStore: [
+        "a_fence_after_forget_finds_a_message_that_is_done",
+        "a_fence_finds_a_handled_message_without_effects",
+    ],
     commits.FickleStore: ["a_message_has_one_unit_key"],
     claims.FirstRequestStore: ["very_many_messages_share_a_unit"],
     commits.FirstReleaseStore: ["very_many_messages_can_be_left_out_of_a_commit"],

@@ -165,6 +165,20 @@ class StoreSuite(Suite):
             await handle(subject, message(), decided=ONE_EFFECT)
             assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
+    async def test_a_fence_finds_a_handled_message_without_effects(self) -> None:
+        """A fence returns a record, perhaps an empty one. Otherwise a handled message would become a dead letter."""
+        async with self.open_store() as subject:
+            await handle(subject, message())
+            assert await fence(subject, await unit_of(subject)) is FenceResult.COMMITTED
+
+    async def test_a_fence_after_forget_finds_a_message_that_is_done(self) -> None:
+        """A fence returns a record of each message that `begin` finds done. A store that deletes its claims finds it new."""
+        async with self.open_store() as subject:
+            await handle(subject, message(), decided=ONE_EFFECT)
+            await (await subject.store()).forget([Record(message().identity)])
+            is_done = (await look(subject, message())).done == (message(),)
+            assert await fence(subject, await unit_of(subject)) is (FenceResult.COMMITTED if is_done else FenceResult.OUT)
+
     # Identity
 
     async def test_ids_that_join_to_the_same_text_are_distinct(self) -> None:

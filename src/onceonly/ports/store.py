@@ -144,7 +144,7 @@ class Fence(Protocol):
         """Return the record of this message, or make sure that no earlier attempt can be committed.
 
         `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
-        it, and raises ConflictError without it. A store that keeps claims may return an empty record for a message that is
+        it, and raises ConflictError without it. A store that keeps claims returns an empty record for a message that is
         done. `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
         claim: from now on its commit is a ConflictError. Raises ConflictError while an attempt is under way that cannot be
         overtaken, CommitFailed, OutcomeUnknown.

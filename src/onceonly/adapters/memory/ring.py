@@ -61,6 +61,12 @@ class RingWorld(Struct, frozen=True):
     open: tuple[OpenRingUnit, ...] = ()
     leader: Hashable = None
 
+    @property
+    def claimed(self) -> frozenset[Identity]:
+        """The messages that are known to be handled."""
+        inside = frozenset(identity for held in self.buckets for identity, _ in held.claims)
+        return inside | {identity for (identity, _), _ in self.arrivals}
+
 
 class RingSettings(Struct, frozen=True):
     """How time is cut, what time it is, and whether `begin` waits for a claim."""

@@ -59,6 +59,11 @@ class StoreWorld(Struct, frozen=True):
     rows: tuple[Reservation, ...] = ()
     """The register rows, in the order they were opened."""
 
+    @property
+    def claimed(self) -> frozenset[Identity]:
+        """The messages that are known to be handled."""
+        return frozenset(identity for identity, _ in self.claims)
+
 
 class UnitChanges(Struct, frozen=True):
     """What a unit wants to make final; `refusal` is the reason for which the store refuses it, if any."""
@@ -151,11 +156,12 @@ def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
 
 
 def fence(world: StoreWorld, identity: Identity, blocking: bool) -> Step:  # noqa: FBT001 - positional
-    """Return the record of a message.
+    """Return the record of a message, an empty one if it is done.
 
-    Without one, a unit that claims it is a ConflictError, or loses in an optimistic store.
+    Of a message that is new, a unit that claims it is a ConflictError, or loses in an optimistic store.
     """
-    known = {stored.record.identity: stored.record for stored in world.records}
+    known = {identity: Record(identity) for identity in world.claimed}
+    known |= {stored.record.identity: stored.record for stored in world.records}
     claiming = {unit.token for unit in world.open if any(identity == claimed for claimed, _ in unit.claims)}
     if identity in known or not claiming:
         return world, known.get(identity)

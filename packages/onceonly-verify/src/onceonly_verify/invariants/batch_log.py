@@ -485,6 +485,8 @@ class BatchLog:
             raise WrongReportError(f"wrong letter: {name!r} is given up without a copy, and no copy of it was refused")
         if not (letter.finish_only or logged.has_fence):
             raise WrongReportError(f"both: {name!r} is given up, and no fence keeps an earlier attempt from its commit")
+        if logged.fenced and not letter.finish_only:
+            raise WrongReportError(f"both: {name!r} is given up, and its fence has found that it was handled")
         if letter.finish_only != logged.refused:
             raise WrongReportError(f"wrong letter: that of {name!r} is {'not ' if logged.refused else ''}finish only")
 

@@ -4,6 +4,7 @@ from onceonly_verify.mutants.known_bad import (
     ACROSS,
     AHEAD,
     BESIDE,
+    BOTH,
     COPIES,
     DUPLICATE,
     EARLY,
@@ -237,6 +238,17 @@ if done.finished:
         "the fence's record ignored",
         (LATE,),
         (delivery("_is_committed", replace(returned("fence.fence"), "fenced is None and False", fenced=_FENCED)),),
+    ),
+    Mutant(
+        "the fence's record of a message that is done ignored",
+        (BOTH,),
+        (
+            delivery(
+                "_is_committed",
+                replace(returned("fence.fence"), "(kept := fenced) is not None and kept.is_pending", fenced=_FENCED),
+            ),
+        ),
+        needs_log=True,
     ),
     Mutant(
         "a failed message kept as one that is handled",
