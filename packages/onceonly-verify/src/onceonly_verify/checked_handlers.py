@@ -1,6 +1,7 @@
 """The handlers of checked endpoints: every run leaves its own mark in what it commits and in what it sends."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -87,6 +88,8 @@ class CheckedHandlers:
         self._programs = programs
         self._endpoint = endpoint
         self._attempts: dict[Identity, int] = {}
+        self.board: Any = None
+        """What marks running handlers in the shared counters, where there are any."""
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read the CloudEvent, as an endpoint does: with an identity, and where tokens are used with a token."""
@@ -121,7 +124,9 @@ class CheckedHandlers:
         responses: Sequence[Response | None],
     ) -> Sequence[Decision]:
         """Write a row for each message, then end as the checker chooses for each: one that fails ends the run of all."""
-        runs = [await self._choose(message, resources, is_only=len(messages) == 1) for message in messages]
+        marks = [(claim_key(self._endpoint, each.identity), self._attempts[each.identity]) for each in messages]
+        with self.board.running(marks) if self.board else nullcontext():
+            runs = [await self._choose(message, resources, is_only=len(messages) == 1) for message in messages]
         async with resources.attempt():
             for message, (end, mark) in zip(messages, runs, strict=True):
                 self._write(message, resources, mark)

@@ -45,7 +45,8 @@ class CheckerDriver:
         """Whether the program read the clock since the latest answer."""
         self.has_failed = False
         """Whether a call raised."""
-        self._name = name
+        self.name = name
+        """What names the run, and so its process."""
         self._count = 0
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
@@ -72,4 +73,4 @@ class CheckerDriver:
     def token(self) -> tuple[Hashable, int]:
         """Count, under this run's name."""
         self._count += 1
-        return (self._name, self._count)
+        return (self.name, self._count)

@@ -10,6 +10,7 @@ from onceonly.adapters.memory.world import PortOperation
 from onceonly.formats.cloudevents import PREFIX
 from onceonly.model.identity import Identity
 from onceonly.ports.transport import Topology
+from onceonly_verify.board import death_of
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import Call, HandlerChoice
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, successes
@@ -75,7 +76,7 @@ class CheckEnvironment:
         self._workload = workload
         self._programs = programs
         self._idle = len(cast.roles)
-        self._reduced = reduced
+        self._reduced = reduced and not workload.board  # what is marked at once is read by others
         self._failing: Way = partial(failures, blocking=workload.blocking)
         self._told: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
@@ -226,7 +227,7 @@ class CheckEnvironment:
                 said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
                 self.happened.update(f"handler: {end.value}" for _, end in ends)
             if ends and ends[-1][1] is End.KILLS:
-                yield self._dying(said, after, now._replace(ledger=ledger))
+                yield self._dying(said, after, now._replace(ledger=ledger), marks)
             else:
                 over = after.call is None and after.escaped is None
                 worker = self._cast.number(after.batch) if over else after.number
@@ -250,12 +251,15 @@ class CheckEnvironment:
             else:
                 yield from self._choices(self.trie.child(node, end, self._now), rest, (*ends, (name, end)), marks)
 
-    def _dying(self, label: Label, node: Node, now: WorldChange) -> Move:
+    def _dying(self, label: Label, node: Node, now: WorldChange, marks: Marks = ()) -> Move:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
         number = self._cast.number(node.batch)
         store = self._stores[self._cast.roles[number].endpoint]
         receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, HandlerChoice) else None
         rollback = PortOperation("rollback", store, roll_back, (receipt,))
+        if self._workload.board:
+            died = death_of(self._programs, self._workload.board, receipt, node.call)
+            return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (*marks, rollback, died))
         lost = PortOperation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
         return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
 

@@ -29,6 +29,8 @@ ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
 
 _UNKNOWN = (UNKNOWN_APPLIED, UNKNOWN_NOT, LANDS_LATER)
+MARKED = frozenset({"start-begin", "start-ended", "start-forget"})
+"""The calls around which a run is marked in the shared counters."""
 FORMS: dict[str, tuple[str, ...]] = {
     "begin": (CONFLICT, FAILED, UNKNOWN_NOT),
     "open": (CONFLICT, FAILED, UNKNOWN_NOT),
@@ -178,8 +180,14 @@ def outage(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
 
 
 def interrupted(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
-    """Interrupt a call by the death of its process: not yet made, partly applied, or still under way."""
+    """Interrupt a call by the death of its process: not yet made, partly applied, or still under way.
+
+    After most calls a death is one before the next call. What is marked with the answer of the calls in `MARKED` makes the
+    difference: there the process may also die before the answer.
+    """
     yield CallOutcome("crash before", part, None)
+    if operation.point in MARKED and (step := operation.function(part, *operation.arguments)) is not None:
+        yield CallOutcome("crash, applied", step[0], None)
     for items in subsets(operation):
         yield CallOutcome("crash, partly applied", do(only(operation, items), part)[0], None)
     if operation.point == "commit":

@@ -5,7 +5,7 @@ NOT_COVERED = (
     "Real time and drift of clocks. Time moves in steps of half an hour, and clocks differ by one step at most.",
     "Time at several endpoints, and the age at which relays take records. Worlds with time have one endpoint and no relay.",
     "Larger worlds: more copies, workers, endpoints and faults at once than a check names.",
-    "Several batches in one process. Each loop of a worker is a worker here, and dies alone.",
+    "Several batches in one process. Each loop of a worker dies alone here, and a run alone has no other unit beside it.",
     "The runtime around the algorithms: when relays, sweepers and janitors wake up, leader election and shutdown.",
     "Handlers. A handler is one step. Its locks, its isolation and its own side effects are not checked.",
     "Attempts that take longer than the age from which a sweeper treats them as dead. Their artifacts may stay.",

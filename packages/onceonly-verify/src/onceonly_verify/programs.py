@@ -44,6 +44,8 @@ MODULES = (
     "onceonly.documents.transactions",
     "onceonly.documents.dedup",
     "onceonly.adapters.memory.transport",
+    "onceonly.runtime.processes.counters",
+    "onceonly.runtime.worker.alone",
 )
 """Each comes after those it imports."""
 WORLDS = ("onceonly.adapters.memory.store", "onceonly.adapters.memory.transport")
@@ -80,6 +82,8 @@ class Programs(NamedTuple):
     document_transactions: Any
     transports: Any
     starts: Any
+    counters: Any
+    alone: Any
     has_log: bool = True
 
 
@@ -163,4 +167,6 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         document_transactions=modules["onceonly.documents.transactions"],
         transports=modules["onceonly.adapters.memory.transport"],
         starts=modules["onceonly.adapters.memory.starts"],
+        counters=modules["onceonly.runtime.processes.counters"],
+        alone=modules["onceonly.runtime.worker.alone"],
     )

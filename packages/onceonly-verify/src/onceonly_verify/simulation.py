@@ -190,8 +190,7 @@ class Simulation:
     async def _die(self, who: int, run: ProgramRun) -> None:
         self.workers[who] = None
         await run.kill()
-        running = run.call.run if isinstance(run.call, HandlerChoice) else None
-        self.player.roll_back(who, run.batch[0].receipt, running)
+        self.player.roll_back(who, run.batch[0].receipt, run.call)
         self._leave(ended=False)
 
     def _leave(self, *, ended: bool) -> None:

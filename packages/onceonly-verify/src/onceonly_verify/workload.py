@@ -17,6 +17,7 @@ from onceonly.model.retry import Retry
 from onceonly.model.ring import INSTANT
 from onceonly.model.token import TOKEN, Token
 from onceonly.model.transaction import Control
+from onceonly_verify.supervision import Supervision
 from onceonly_verify.time_steps import Timing
 
 SHOP, BILLING, SHIPPING, SINK, ARCHIVE, NOWHERE = "shop", "billing", "shipping", "sink", "archive", "nowhere"
@@ -278,6 +279,11 @@ class Workload(Struct, frozen=True, kw_only=True):
     retry: Retry = NEVER_TIRED
     supervised: bool = True
     """Whether a supervisor sees which handler was running when a process ends."""
+    board: Supervision | None = None
+    """Who ends processes that crash, where supervisor and processes share their counters; None where nothing is shared.
+
+    A handler that kills its process does so by itself in any case.
+    """
     blocking: bool = True
     alone: bool = False
     """That one worker is at work alone and nothing fails: no report counts a conflict, and no row is left to a sweeper."""

@@ -22,6 +22,7 @@ from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
+from onceonly_verify.board import BOARD, first_board, on_board
 from onceonly_verify.checked_handlers import CheckedHandlers, EventClock, clock_of, decode_rows
 from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_ring
 from onceonly_verify.driver import CheckerDriver
@@ -84,19 +85,23 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
     delays = tuple(delay * STEP for delay in workload.timing.looks) if workload.timing else tuple(range(1, workload.looks + 1))
     to = workload.endpoints[0] if endpoint == workload.opened_by else endpoint
     controls = None if is_searched or not transactions else Controls(transactions, delays, to, clock)
+    handlers = CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint)
+    starts = programs.starts.MemoryStarts(plain, endpoint, clock=still)
+    if workload.board:
+        handlers.board, starts = on_board(programs, driver, starts, endpoint)
     return Ports(
         endpoint=endpoint,
         store=store,
         fence=store,
         pending=store if is_searched else None,
-        handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
+        handlers=handlers,
         admission=_admission_of(workload, programs, driver, endpoint=endpoint),
         effects=_effects_of(workload, programs, driver, store, endpoint=endpoint, has_peers=has_peers),
         transport=programs.transports.MemoryTransport(plain, endpoint, clock=still, rules=rules),
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=still),
         transactions=transactions,
         controls=controls,
-        starts=programs.starts.MemoryStarts(plain, endpoint, clock=still),
+        starts=starts,
     )
 
 
@@ -175,6 +180,8 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.deduplication is DeduplicationMode.DEDUP:
         worlds[DEDUP] = ExpiringWorld() if workload.timing else programs.dedup.DedupWorld()
     worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
+    if workload.board:
+        worlds[BOARD.name] = first_board(programs)
     if workload.clients or workload.asked:
         worlds[ANSWERS] = AnswersWorld()
     if workload.requests or workload.followed:

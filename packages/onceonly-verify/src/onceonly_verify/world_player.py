@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
+from onceonly_verify.board import death_of
 from onceonly_verify.check import Check
 from onceonly_verify.clock import ring_ticks
+from onceonly_verify.driver import HandlerChoice
 from onceonly_verify.environment import first_parts
 from onceonly_verify.explorer import Step
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, successes
@@ -276,10 +278,15 @@ class WorldPlayer:
             if self.time:
                 self.numbers[STORE] = self.time.observe(self.numbers[STORE])
 
-    def roll_back(self, who: int, receipt: Any, running: tuple[bytes, int] | None) -> None:
-        """End the units of a worker whose process died, perhaps while a handler was `running`."""
+    def roll_back(self, who: int, receipt: Any, call: Any) -> None:
+        """End the units of a worker whose process died at this call, perhaps while a handler was running."""
         place = self.parts.places[self._opening.cast.store_of(self.roles[who]).name]
         self.put(place, roll_back(self.part(place), receipt)[0])
+        if self._check.workload.board:
+            died = death_of(self._opening.programs, self._check.workload.board, receipt, call)
+            self.mark((died,))
+            return
+        running = call.run if isinstance(call, HandlerChoice) else None
         place = self.parts.places[self._opening.programs.starts.PLACE.name]
         self.put(place, lose(self.part(place), receipt, running, self._check.workload.supervised)[0])
 

@@ -7,6 +7,7 @@ from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, 
 from onceonly_verify.checks.batch_handlers import BATCH_HANDLER_CHECKS
 from onceonly_verify.checks.batches import BATCH_CHECKS
 from onceonly_verify.checks.clients import CLIENT_CHECKS
+from onceonly_verify.checks.deaths import DEATH_CHECKS
 from onceonly_verify.checks.executions import EXECUTION_CHECKS
 from onceonly_verify.checks.full_batches import FULL_CHECKS
 from onceonly_verify.checks.hopeless import HOPELESS_CHECKS
@@ -382,6 +383,7 @@ CHECKS: tuple[Check, ...] = (
     *BATCH_CHECKS,
     *PAIR_CHECKS,
     *HOPELESS_CHECKS,
+    *DEATH_CHECKS,
     *SHELL_CHECKS,
     *FULL_CHECKS,
     *BATCH_HANDLER_CHECKS,

@@ -13,7 +13,9 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
+from onceonly_verify.board import BOARD
 from onceonly_verify.invariants.batch_log import BrokenOracleError
+from onceonly_verify.invariants.deaths import left_marked, wrongly_suspected
 from onceonly_verify.invariants.logged import WrongReportError
 from onceonly_verify.invariants.resources import (
     UNDECIDABLE,
@@ -86,7 +88,8 @@ class Auditor:
         self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage)
         self._mismatched = workload.mismatched()
         self._hopeless = frozenset(each.name for each in workload.arrivals if each.flaw in HOPELESS)
-        self._starts = self._parts.places[STARTS]
+        self._deaths = BOARD.name if workload.board else STARTS
+        """The part of the world that knows which messages' processes died."""
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
         self._targets = {endpoint: frozenset(workload.targets(endpoint)) for endpoint in workload.endpoints}
@@ -101,14 +104,19 @@ class Auditor:
         return (
             self._look((0, state[STORE]), self._whole)
             or self._look((1, state[STORE], self._sent_in(state[BROKER])), self._safe)
-            or self._look((2, self._parts.at(state, self._starts), state[BROKER], state[LEDGER]), self._settling)
+            or self._look(
+                (2, self._parts.at(state, self._parts.places[self._deaths]), state[BROKER], state[LEDGER]), self._settling
+            )
+            or self._look((6, self._parts.at(state, self._parts.places[self._deaths]), state[BROKER]), self._suspected)
             or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
             or self._escape(state)
         )
 
     def violation_at_rest(self, state: State) -> str:
         """Say what is wrong with this state, in which nothing is left to do."""
-        return self._look((4, state[STORE], state[BROKER], state[LETTERS]), self._finished)
+        return self._look((4, state[STORE], state[BROKER], state[LETTERS]), self._finished) or self._look(
+            (5, state[STORE]), self._unmarked
+        )
 
     def _look(self, key: tuple[int, ...], rule: Any) -> str:
         found = self._known.get(key)
@@ -207,8 +215,9 @@ class Auditor:
             if queue not in (self._workload.subscribers if decided == ("",) else decided):
                 yield f"ghost: {name!r} was sent to {queue}, and the committed attempt {mark} did not decide that"
 
-    def _settling(self, starts: int, broker: int, ledger: int) -> Iterator[str]:
-        world, deaths = self._parts.bare(BROKER, broker), dict(self._parts.bare(self._starts, starts).deaths)
+    def _settling(self, died: int, broker: int, ledger: int) -> Iterator[str]:
+        part = self._parts.bare(self._parts.places[self._deaths], died)
+        world, deaths = self._parts.bare(BROKER, broker), dict(part.deaths)
         known = self._parts.known[LEDGER].values[ledger]
         if known.left_behind:
             yield "left behind: a worker ended its batch and neither acked nor released a delivery"
@@ -230,6 +239,15 @@ class Auditor:
             if count > own:
                 yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {own} of its own"
 
+    def _suspected(self, died: int, broker: int) -> Iterator[str]:
+        if self._workload.board:
+            board = self._parts.bare(self._parts.places[self._deaths], died)
+            for entry in self._parts.bare(BROKER, broker).entries:
+                yield from wrongly_suspected(self._workload, board, entry, _identity(entry))
+
+    def _unmarked(self, store: int) -> Iterator[str]:
+        yield from left_marked(self._parts.stores(store))
+
     def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
         if kept := self._parts.known[LETTERS].values[letters].letters:
             yield from self._fairly_given_up(kept, store, ledger)
@@ -237,7 +255,7 @@ class Auditor:
     def _fairly_given_up(self, kept: tuple[DeadLetter, ...], store: int, ledger: int) -> Iterator[str]:
         handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
         known = self._parts.known[LEDGER].values[ledger]
-        deaths = dict(self._parts.stores(store)[STARTS].deaths)
+        deaths = dict(self._parts.stores(store)[self._deaths].deaths)
         for letter in _of_messages(kept, self._workload):
             text = letter.body.decode()
             name, excuses = name_of(text), known.excuses_of(name_of(text)) + self._workload.failed_before(name_of(text))

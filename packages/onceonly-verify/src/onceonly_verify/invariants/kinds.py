@@ -23,6 +23,7 @@ IN_EVERY_STATE: dict[str, str] = {
     "hasty": "No transaction is given up before its deadline, no retry begins early, and no young token is swept.",
     "fresh id": "An effect has one id, however often it is sent.",
     "unfair": "Only a message's own failures are counted, and only they make it a dead letter.",
+    "apart": "A suspect runs with others only if a death explains it, and alone only if none does or the death was its own.",
     "both": "No dead letter was handled as well, except where the guarantees allow it.",
     "wrong letter": "A dead letter contains its own message, and says truly whether it was handled.",
     "miscopied": "A copy of a message has the identity, body, attributes and counts of the message.",
@@ -37,7 +38,7 @@ IN_EVERY_STATE: dict[str, str] = {
 AT_REST: dict[str, str] = {
     "lost": "Every message is handled or a dead letter.",
     "phantom": "What was committed as sent has arrived, and what was committed as requested was executed.",
-    "leak": "No record, unit, run, token, request, response or artifact is left that nothing removes.",
+    "leak": "No record, unit, run, mark, token, request, response or artifact is left that nothing removes.",
     "stuck": "From every state, a state at rest can be reached.",
 }
 KINDS = IN_EVERY_STATE | AT_REST

@@ -9,6 +9,7 @@ from onceonly_verify.mutants.batch_handlers import BATCH_HANDLERS
 from onceonly_verify.mutants.batches import BATCHES
 from onceonly_verify.mutants.chain import CHAINED
 from onceonly_verify.mutants.clients import CLIENTS
+from onceonly_verify.mutants.deaths import DEATHS
 from onceonly_verify.mutants.executions import EXECUTIONS
 from onceonly_verify.mutants.hopeless import HOPELESS
 from onceonly_verify.mutants.in_database import IN_DATABASE
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CALLING,
     *RINGS,
     *TIMED,
+    *DEATHS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
