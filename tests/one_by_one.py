@@ -13,6 +13,10 @@ class OneByOne:
         """Put each message into a batch of its own."""
         return [(message,) for message in messages]
 
+    def runs_alone(self, _message: Message) -> bool:
+        """Let all messages share a unit."""
+        return False
+
     async def handle_batch(self, *_: object) -> Sequence[Decision]:
         """Fail the test: nothing asks for it."""
         raise AssertionError("no handler takes batches")

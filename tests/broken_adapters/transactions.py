@@ -1,6 +1,7 @@
 """Stores that obey a handler that ends the database transaction of its unit."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -70,3 +71,19 @@ class LeakingStore(WrappedStores):
             self._is_spoiled = False
             raise CommitFailed("the connection is closed")
         return await super().begin(store, messages, isolated=isolated)
+
+
+class _EndlessResources(WrappedResources):
+    """Ends nothing: what a handler was given works on."""
+
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
+        """Enclose nothing."""
+        return nullcontext()
+
+
+class EndlessStore(WrappedStores):
+    """Lets handlers use what they were given after their end."""
+
+    def resources(self, unit: Unit) -> Resources:
+        """End nothing."""
+        return _EndlessResources(unit.resources)

@@ -1,6 +1,6 @@
 """Stores that pass every call on, for the broken ones to spoil one of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -173,14 +173,18 @@ class WrappedResources:
         """Give a resource."""
         return self.inner.get(kind)
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
         """Enclose a handler's work."""
-        return self.inner.attempt()
+        return self.inner.attempt(handler)
+
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Write what a handler has left."""
+        return self.inner.leave(is_last=is_last)
 
     def is_busy(self) -> bool:
         """Ask the resources."""
         return self.inner.is_busy()
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], **options: Any) -> object:
         """Run a synchronous handler."""
-        return await self.inner.run_sync(function)
+        return await self.inner.run_sync(function, **options)

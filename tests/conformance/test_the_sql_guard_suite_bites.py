@@ -19,6 +19,10 @@ STORES: dict[type[WrappedStores], list[str]] = {
         "a_handler_never_commits_its_data_without_its_message",  # its second message cannot begin
         "a_transaction_that_was_ended_disturbs_no_other_unit",
     ],
+    transactions.EndlessStore: [
+        "a_failed_handler_leaves_nothing_that_works",
+        "what_a_handler_is_given_ends_with_it",
+    ],
     WrappedStores: [],
 }
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG001, ARG005 - handlers under test need not use what they are given
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -468,13 +468,16 @@ async def test_a_store_without_entities_fails_the_handler_in_words() -> None:
         def get(self, kind: type) -> object:
             raise LookupError(f"no {kind.__name__}")
 
-        def attempt(self) -> AbstractAsyncContextManager[None]:
+        def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+            return None
+
+        def attempt(self, _handler: str = "") -> AbstractAsyncContextManager[None]:
             return nullcontext()
 
         def is_busy(self) -> bool:
             return False
 
-        async def run_sync(self, function: Any) -> object:
+        async def run_sync(self, function: Any, *, is_last: bool = False) -> object:
             return function(self.get)
 
     with pytest.raises(HandlerFailed, match="LookupError: no Entities"):

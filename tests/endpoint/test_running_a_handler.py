@@ -328,7 +328,7 @@ class RefusingResources:
         self._error = error
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
+    async def attempt(self, _handler: str = "") -> AsyncIterator[None]:
         """Raise."""
         yield
         raise self._error
@@ -341,7 +341,16 @@ class RefusingResources:
         """Tell that it never is: there is no store."""
         return False
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+    def leave(self, *, is_last: bool = False) -> None:
+        """Write nothing."""
+
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
         """Run it."""
         return function(self.get)
 

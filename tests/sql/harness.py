@@ -86,13 +86,18 @@ async def attempt(unit: Unit, handler: Callable[[], Awaitable[object]]) -> None:
     """Run one handler as an endpoint does."""
     async with unit.resources.attempt():
         await handler()
+        if (writing := unit.resources.leave(is_last=True)) is not None:
+            await writing
 
 
 async def add(unit: Unit, *names: str) -> None:
     """Handle by adding an order for each name."""
+
+    async def handler(name: str) -> None:
+        session_of(unit.resources).add(Order(id=name))
+
     for name in names:
-        async with unit.resources.attempt():
-            session_of(unit.resources).add(Order(id=name))
+        await attempt(unit, lambda name=name: handler(name))
 
 
 async def handle(store: SqlStore, *asked: Message, decided: bool = False) -> None:

@@ -113,7 +113,7 @@ async def test_a_users_engine_with_one_connection_works(file: Path) -> None:
 
 
 async def test_a_users_session_factory_makes_the_units_session(file: Path) -> None:
-    """With its class and its settings; autoflush is on all the same."""
+    """With its class and its settings."""
     engine = create_async_engine(f"sqlite+aiosqlite:///{file}")
     factory = async_sessionmaker(engine, class_=ShopSession, info={"shop": 7}, autoflush=False)
     async with opened(factory, tables=True) as database:
@@ -121,7 +121,7 @@ async def test_a_users_session_factory_makes_the_units_session(file: Path) -> No
         session = unit.resources.get(ShopSession)
         assert isinstance(session, ShopSession)
         assert session is session_of(unit.resources)
-        assert (session.info, session.autoflush) == ({"shop": 7}, True)
+        assert (session.info, session.autoflush) == ({"shop": 7}, False)
         await add(unit, "a")
         await unit.commit(records(message()))
         assert await orders(database) == ["a"]

@@ -1,6 +1,7 @@
 """The shipping algorithm over the SQL store: the bad messages of a batch are found, the good ones are handled once."""
 
 from contextlib import suppress
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -65,18 +66,22 @@ class ShopHandlers(OneByOne):
 
 async def reach_past(session: AsyncSession, reach: bytes) -> None:
     """Do what a handler should not, if this names it."""
-    driver = (await (await session.connection()).get_raw_connection()).driver_connection
     match reach:
         case b"commits in the driver":
-            await driver.commit()
+            await (await driver_of(session)).commit()
         case b"runs a script":
-            await driver.executescript("SELECT 1")
+            await (await driver_of(session)).executescript("SELECT 1")
         case b"rolls back in SQL":
             with suppress(IntegrityError):
                 await session.execute(text("INSERT OR ROLLBACK INTO orders VALUES ('same', 0), ('same', 0)"))
             await session.execute(text("INSERT INTO orders VALUES ('after', 0)"))
         case b"has another engine":
             await write_elsewhere(session)
+
+
+async def driver_of(session: AsyncSession) -> Any:
+    """Reach for the driver's connection."""
+    return (await (await session.connection()).get_raw_connection()).driver_connection
 
 
 async def write_elsewhere(session: AsyncSession) -> None:

@@ -15,7 +15,7 @@ from tests.sql.every_database import emptied, entities_of, on, put, somebody_wai
 from tests.sql.harness import Order, add, opened, statements
 
 KEYS = ("a", "A", "a ", "a\0", "é", "e\u0301", "🛫", "%", "\ud800", "x" * ENTITY_KEY_BYTES, "é" * (ENTITY_KEY_BYTES // 2))
-BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["START TRANSACTION"]}
+BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["SET TRANSACTION ISOLATION"]}
 LOCK = {
     "sqlite": 'SELECT onceonly_entities."key", onceonly_entities.state',
     "postgresql": "SELECT every_entities.key, every_entities.state",

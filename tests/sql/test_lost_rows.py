@@ -17,7 +17,7 @@ from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.conformance.clock import ManualClock
 from onceonly.endpoint.host import host_of
-from onceonly.model.errors import CommitRefused, ConflictError, HandlerFailed
+from onceonly.model.errors import ConflictError, HandlerFailed
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.retry import SURE
 from onceonly.ports.bundle import Ports
@@ -203,14 +203,13 @@ async def handle(unit: SqlUnit, handler: object) -> None:
     await unit.commit(records(*unit.found.new))
 
 
-async def test_nothing_shows_which_of_several_messages_has_lost_its_row_at_the_commit(shop: Shop) -> None:
-    """So that the unit is refused. An isolated one shows it, and goes on without it."""
+async def test_a_lost_row_is_found_at_the_end_of_the_handler_that_read_it(shop: Shop) -> None:
+    """Each handler has a session of its own. An isolated unit goes on without it."""
     asked = messages(2)
     unit = await shop.store.begin(asked)
     await attempt(unit, lambda: take(session_of(unit.resources), "pears"))
-    await attempt(unit, lambda: take(session_of(unit.resources), gone=False))
-    with pytest.raises(CommitRefused, match="a row was changed or deleted after it was read"):
-        await unit.commit(records(*asked))
+    with pytest.raises(ConflictError, match="a row was changed or deleted after it was read"):
+        await attempt(unit, lambda: take(session_of(unit.resources), gone=False))
     unit.abandon()
     unit = await shop.store.begin(asked, isolated=True)
     await attempt(unit, lambda: take(session_of(unit.resources), "pears"))

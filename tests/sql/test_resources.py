@@ -181,12 +181,15 @@ async def test_a_commit_of_the_drivers_own_is_refused_by_the_database(
     ending: Callable[[Any], Any],
     isolated: bool,  # noqa: FBT001 - pytest's way
 ) -> None:
-    """Also when its text is in the driver's cache from before; the unit goes on as if it had not been asked."""
+    """Also when its text is in the driver's cache from before; the unit goes on as if it had not been asked.
+
+    A handler gets the driver's connection in a unit of one message only.
+    """
     async with database.engine.connect() as connection:  # the only one there is: the unit gets it next
         driver = (await connection.get_raw_connection()).driver_connection
         for statement in ("BEGIN IMMEDIATE", "COMMIT", "BEGIN IMMEDIATE", "COMMIT"):
             await driver.execute(statement)
-    unit = await store.begin(messages(2), isolated=isolated)
+    unit = await store.begin(messages(1), isolated=isolated)
     await add(unit, "a")
     raw = await connection_of(unit.resources).get_raw_connection()
     with pytest.raises(DatabaseError, match="not authorized"):
@@ -194,7 +197,7 @@ async def test_a_commit_of_the_drivers_own_is_refused_by_the_database(
     await add(unit, "b")
     await unit.commit(records(*unit.found.new))
     assert await orders(database) == ["a", "b"]
-    assert await look(store, *messages(2)) == {"done": ["m0", "m1"]}
+    assert await look(store, *messages(1)) == {"done": ["m0"]}
 
 
 async def test_a_connection_may_commit_again_when_its_unit_is_over(database: Database, store: SqlStore) -> None:
@@ -220,14 +223,14 @@ async def test_a_connection_may_commit_again_when_its_unit_is_over(database: Dat
 @pytest.mark.parametrize("isolated", [False, True])
 async def test_a_rollback_of_the_drivers_own_is_reported_loudly(store: SqlStore, isolated: bool) -> None:  # noqa: FBT001 - pytest's way
     """It costs nothing but the unit: found out at the end of the handler, and again at commit."""
-    unit = await store.begin(messages(2), isolated=isolated)
+    unit = await store.begin(messages(1), isolated=isolated)
     with pytest.raises(CommitRefused, match="something other than onceonly ended"):
         await attempt(unit, lambda: roll_back_in_the_driver(unit))
     with pytest.raises(CommitRefused):
         await add(unit, "too-late")
     with pytest.raises(CommitRefused, match="something other than onceonly ended"):
         await unit.commit(records(*unit.found.new))
-    assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
+    assert await look(store, *messages(1)) == {"new": ["m0"]}
 
 
 async def test_a_rollback_of_the_drivers_own_is_reported_when_the_handler_raises_too(store: SqlStore) -> None:
@@ -237,7 +240,7 @@ async def test_a_rollback_of_the_drivers_own_is_reported_when_the_handler_raises
         await roll_back_in_the_driver(unit)
         raise ZeroDivisionError
 
-    unit = await store.begin(messages(2))
+    unit = await store.begin(messages(1))
     with pytest.raises(CommitRefused, match="something other than onceonly ended"):
         await attempt(unit, handler)
     unit.abandon()
@@ -307,10 +310,11 @@ async def test_a_swallowed_failure_of_the_session_fails_the_handler(
         assert await orders(database) == []
 
 
-async def test_a_failed_handler_leaves_nothing_in_the_session(database: Database, store: SqlStore) -> None:
-    """What it added, flushed or not, changed and deleted is as before; the next handlers share the session."""
+async def test_a_failed_handler_leaves_nothing(database: Database, store: SqlStore) -> None:
+    """What it added, flushed or not, changed and deleted is as before, for the next handlers and in the database."""
 
     async def handler() -> None:
+        session = session_of(unit.resources)
         kept = await session.get_one(Order, "a")
         kept.total = 99
         session.add(Order(id="flushed"))
@@ -320,12 +324,10 @@ async def test_a_failed_handler_leaves_nothing_in_the_session(database: Database
 
     unit = await store.begin(messages(3), isolated=True)
     await add(unit, "a")
-    session = session_of(unit.resources)
     with pytest.raises(ZeroDivisionError):
         await attempt(unit, handler)
-    assert not session.new
-    assert not session.dirty
     async with unit.resources.attempt():
+        session = session_of(unit.resources)
         assert (await session.get_one(Order, "a")).total == 0
         assert await session.get(Order, "flushed") is None
         session.add(Order(id="c"))
@@ -407,7 +409,6 @@ async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(
 
     unit = await store.begin(messages(2))
     await add(unit, "a", "b")
-    await session_of(unit.resources).flush()
     connection = connection_of(unit.resources)
     with pytest.raises(ConflictError, match="locked"):
         await attempt(unit, handler)
@@ -437,15 +438,19 @@ async def test_a_lock_met_on_another_connection_is_the_handlers_own_failure(
     await own.dispose()
 
 
-async def test_reaching_for_the_units_own_savepoint_spoils_the_unit(store: SqlStore) -> None:
-    """Nothing of it is committed: whose work was undone is no longer known."""
+async def test_reaching_for_the_units_own_savepoint_fails_the_handler(store: SqlStore) -> None:
+    """Its handler has failed, and nothing of it is committed."""
+
+    def roll_back(connection: Connection) -> None:
+        savepoint = connection.get_nested_transaction()
+        assert savepoint is not None
+        savepoint.rollback()
+
     unit = await store.begin(messages(2), isolated=True)
-    session = session_of(unit.resources)
     with pytest.raises(HandlerFailed):
-        await attempt(unit, lambda: session.run_sync(lambda it: it.get_nested_transaction().rollback()))
-    with pytest.raises(CommitRefused):
-        await unit.commit(records(unit.found.new[1]))
-    assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
+        await attempt(unit, lambda: connection_of(unit.resources).run_sync(roll_back))
+    await unit.commit(records(unit.found.new[1]))
+    assert await look(store, *messages(2)) == {"new": ["m0"], "done": ["m1"]}
 
 
 async def test_a_leaked_session_is_of_no_use_after_the_unit(store: SqlStore, database: Database) -> None:
@@ -453,7 +458,8 @@ async def test_a_leaked_session_is_of_no_use_after_the_unit(store: SqlStore, dat
     unit = await store.begin([message()])
     session = session_of(unit.resources)
     await unit.commit(records(message()))
-    session.add(Line(order_id="a"))
-    with pytest.raises(Exception, match="not allowed here"):
+    with pytest.raises(RuntimeError, match="used after its handler ended"):
+        session.add(Line(order_id="a"))
+    with pytest.raises(RuntimeError, match="used after its handler ended"):
         await session.flush()
     assert await counted(database, "claims") == 1

@@ -1,7 +1,6 @@
 """Failures that a setting of the session can cause: an outage, unless the handler itself has set it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple
 
 import pytest
 from sqlalchemy import text
@@ -10,10 +9,12 @@ from sqlalchemy.exc import DBAPIError
 from onceonly.adapters.mariadb.dialect import MariaDB
 from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.adapters.sqlite.dialect import SQLite
-from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, Unable
+from onceonly.model.errors import CommitFailed, CommitRefused, HandlerFailed, OnceOnlyError, Unable
+from onceonly.model.message import FailureKind
 from onceonly.ports.store import Unit
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure, Dialect
+from onceonly.sql.guard import unit_connection
 from onceonly.sql.schema import create_user_tables
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import caused_by_setting, failure_of_unit
@@ -81,20 +82,9 @@ def test_what_a_setting_can_cause_is_known() -> None:
     assert {each for each in DatabaseFailure if each.can_be_set} == CAN_BE_SET
 
 
-class Setting(NamedTuple):
-    """Statements of a handler, the last of which fails, and what that is if another one has caused it."""
-
-    statements: tuple[str, ...]
-    elsewhere: type[OnceOnlyError]
-
-
 WRITE = "INSERT INTO orders (id, total) VALUES ('a', 1)"
 READ = "SELECT count(*) FROM orders"
-SETTINGS = {
-    "read-only": Setting(("SET TRANSACTION READ ONLY", WRITE), Unable),
-    "another role": Setting(("SET LOCAL ROLE pg_monitor", WRITE), Unable),
-    "a prepared statement": Setting((READ, "DEALLOCATE ALL", READ), OutcomeUnknown),
-}
+SET_ROLE = "SET LOCAL ROLE pg_monitor"
 
 
 @pytest.fixture
@@ -111,20 +101,17 @@ async def database(postgresql: str) -> AsyncIterator[Database]:
         yield database
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-async def test_what_a_handler_has_set_is_its_own_failure_and_an_outage_otherwise(database: Database, name: str) -> None:
+async def test_what_a_handler_has_set_is_its_own_failure_and_an_outage_otherwise(database: Database) -> None:
     """By the error of its last statement."""
-    setting = SETTINGS[name]
     unit = await SqlStore(database, "shop").begin([message()])
     connection = connection_of(unit.resources)
-    *before, last = setting.statements
-    for statement in before:
-        await connection.execute(text(statement))
+    await connection.execute(text(SET_ROLE))
     with pytest.raises(DBAPIError) as failed:
-        await connection.execute(text(last))
-    own = {"connection": connection.sync_connection, "session": None}
+        await connection.execute(text(WRITE))
+    assert connection.sync_connection is not None
+    own = {"connection": unit_connection(connection.sync_connection), "session": None}
     for error in (failed.value, ExceptionGroup("tasks", [ValueError("a"), failed.value])):
-        assert type(failure_of_unit(error, database.dialect, **own)) is setting.elsewhere  # type: ignore[arg-type]
+        assert type(failure_of_unit(error, database.dialect, **own)) is Unable  # type: ignore[arg-type]
         assert failure_of_unit(error, database.dialect, **own, has_set=True) is None  # type: ignore[arg-type]
     unit.abandon()
 
@@ -165,18 +152,24 @@ async def run(unit: Unit, statements: Sequence[str]) -> None:
             await connection_of(unit.resources).execute(text(statement))
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+async def test_a_statement_that_fails_after_a_setting_fails_the_handler(database: Database) -> None:
+    """Its message is retried and counted. It would be retried forever, as if the server were out of order."""
+    unit = await SqlStore(database, "shop").begin([message()])
+    raised = await what_is_raised(run(unit, (SET_ROLE, WRITE)), unit)
+    assert raised in ("DBAPIError", "InternalError", "ProgrammingError", "NotSupportedError")
+
+
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.xfail(reason="the guard does not record settings yet", strict=True)
-async def test_a_statement_that_fails_after_a_setting_fails_the_handler(
+async def test_a_setting_is_not_executed_next_to_other_messages(
     database: Database,
-    name: str,
     isolated: bool,  # noqa: FBT001 - pytest's way
 ) -> None:
-    """Its message is retried and counted. It would be retried forever, as if the server were out of order."""
+    """The message runs again, in a unit of one."""
     unit = await SqlStore(database, "shop").begin(messages(2), isolated=isolated)
-    raised = await what_is_raised(run(unit, SETTINGS[name].statements), unit)
-    assert raised in ("DBAPIError", "InternalError", "ProgrammingError", "NotSupportedError")
+    with pytest.raises(HandlerFailed) as failed:
+        await run(unit, (SET_ROLE, WRITE))
+    assert failed.value.failure.kind is FailureKind.ALONE
+    unit.abandon()
 
 
 async def handle(unit: Unit, statements: Sequence[str]) -> None:
@@ -185,21 +178,30 @@ async def handle(unit: Unit, statements: Sequence[str]) -> None:
     await unit.commit(records(*unit.found.new, decided=True))
 
 
-@pytest.mark.parametrize("name", ["read-only", "another role"])
-@pytest.mark.xfail(reason="the guard does not record settings yet", strict=True)
-async def test_a_commit_that_fails_after_a_setting_fails_the_handler(database: Database, name: str) -> None:
-    """Its own statements worked, and the records cannot be written."""
-    unit = await SqlStore(database, "shop").begin([message()])
-    assert await what_is_raised(handle(unit, SETTINGS[name].statements[:-1]), unit) in ("CommitRefused", "HandlerFailed")
-
-
-@pytest.mark.xfail(reason="the guard does not record settings yet", strict=True)
-async def test_a_connection_whose_prepared_statements_a_handler_removed_is_not_used_again(database: Database) -> None:
-    """The driver believes that they are still there. The handler of the next unit on this connection would fail."""
+@pytest.mark.parametrize("setting", [SET_ROLE, "SET ROLE pg_monitor", "SET LOCAL search_path TO nowhere", "RESET ALL"])
+async def test_the_librarys_own_statements_do_not_depend_on_a_setting(database: Database, setting: str) -> None:
+    """The records are written, and the next unit finds the session as it was."""
     store = SqlStore(database, "shop")
-    for each, statements in zip(messages(2), ((READ, "DEALLOCATE ALL"), (READ,)), strict=True):
-        unit = await store.begin([each])
-        assert await what_is_raised(handle(unit, statements), unit) == ""
+    for number in range(3):
+        unit = await store.begin([message(f"m{number}")])
+        assert await what_is_raised(handle(unit, [setting]), unit) == ""
+    assert len(await store.undispatched(1 << 52, 10)) == 3
+    async with database.engine.connect() as connection:
+        assert (await connection.execute(text("SELECT current_user"))).scalar_one() != "pg_monitor"
+
+
+@pytest.mark.parametrize(
+    "refused", ["SET TRANSACTION READ ONLY", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "DEALLOCATE ALL"]
+)
+async def test_what_cannot_be_undone_is_refused(database: Database, refused: str) -> None:
+    """Innocent messages would fail afterwards."""
+    store = SqlStore(database, "shop")
+    unit = await store.begin([message()])
+    with pytest.raises(RuntimeError, match="is not allowed in a handler"):
+        await run(unit, [READ, refused])
+    unit.abandon()
+    other = await store.begin([message()])
+    assert await what_is_raised(handle(other, [READ]), other) == ""
 
 
 async def test_a_row_that_a_policy_refuses_is_a_constraint(place: str) -> None:

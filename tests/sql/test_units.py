@@ -102,8 +102,8 @@ async def test_an_isolated_unit_costs_a_savepoint_and_a_flush_for_each_handler(d
     with statements(database) as heard:
         await add(unit, "a", "b")
         await unit.commit(records(*unit.found.new))
-    one = ["SAVEPOINT sa_savepoint_{}", ADD, "RELEASE SAVEPOINT sa_savepoint_{}"]
-    assert heard == [*(each.format(1) for each in one), *(each.format(2) for each in one), "COMMIT"]
+    one = ["SAVEPOINT sa_savepoint_1", ADD, "RELEASE SAVEPOINT sa_savepoint_1"]
+    assert heard == [*one, *one, "COMMIT"]
 
 
 async def test_claims_are_made_in_key_order(database: Database, store: SqlStore) -> None:

@@ -47,6 +47,8 @@ from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import Controls
 
+_AGAIN_ALONE = frozenset({FailureKind.UNKNOWN, FailureKind.ALONE})
+"""Failures of a message in a unit of several after which it runs in a unit of one."""
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the handler of this message was running")
 NO_COPY = "It cannot be retried: the transport rejected the copy that counts the retry. The original is stored here"
 MOST_HELD = 20
@@ -253,13 +255,15 @@ async def run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool =
 
     An isolated unit needs no extra pass for bad handlers.
 
-    Those whose units failed before, perhaps because of them, run behind the others, each in a unit of its own.
+    Those whose units failed before, perhaps because of them, run behind the others, each in a unit of its own. So do those
+    whose handlers need a database transaction for themselves.
     """
-    doubted = [item for item in items if item.doubted] if len(items) > 1 else []
-    if not doubted:
+    runs_alone = ports.handlers.runs_alone
+    alone = [item for item in items if item.doubted or runs_alone(item.message)] if len(items) > 1 else []
+    if not alone:
         return await _run(items, ports, isolated=isolated and len(items) > 1)
-    others = [item for item in items if item not in doubted]
-    return await _each_alone(doubted, await run(others, ports, isolated=isolated) if others else RunResult(), ports)
+    others = [item for item in items if item not in alone]
+    return await _each_alone(alone, await run(others, ports, isolated=isolated) if others else RunResult(), ports)
 
 
 async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False, seen: bool = False) -> RunResult:
@@ -273,12 +277,14 @@ async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool 
     except (ConflictError, RetryableError) as error:
         lost = error
     else:
-        unknown = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNKNOWN]
-        failed = tuple(each for each in processed.failed if each[0] not in unknown)
+        again = [identity for identity, failure in processed.failed if failure.kind in _AGAIN_ALONE]
+        failed = tuple(each for each in processed.failed if each[0] not in again)
         ran = RunResult(processed=(replace(processed, failed=failed),))
-        return await _each_alone([item for item in items if item.message.identity in unknown], ran, ports)
+        return await _each_alone([item for item in items if item.message.identity in again], ran, ports)
     if lost is not None:  # not inside `except`: tracebacks of the other messages would begin with this error
         return await _find(items, lost, ports, isolated=isolated, seen=seen)
+    if any(ports.handlers.runs_alone(item.message) for item in items):  # one has just shown that it must
+        return await run(items, ports, isolated=isolated)
     if not isolated:
         return await _run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
@@ -482,6 +488,10 @@ class GivenUp:
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Put each message into a batch of its own."""
         return [(message,) for message in messages]
+
+    def runs_alone(self, message: Message) -> bool:
+        """Return False: no handler runs."""
+        return False
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None

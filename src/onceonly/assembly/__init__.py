@@ -1,7 +1,8 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
@@ -59,6 +60,7 @@ __all__ = [
     "open_transport",
     "refuse_ring",
     "require_records",
+    "runs_alone",
     "schemas",
     "shown",
     "temporary_transport",
@@ -97,6 +99,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     entities: bool = False,
     responders: bool = False,
     sends: bool = False,
+    isolations: Mapping[str, str] = MappingProxyType({}),
     longest_timeout: float = 0.0,
     at_once: int | None = None,
     environment: Environment = LIVE,
@@ -107,7 +110,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     `make_handlers` receives the transport and the place for blobs, if there is one; `entities` means that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
     only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its handlers, in
-    seconds, where one has a longer one than the endpoint. `at_once` is how many batches it handles at once, if not as many as
+    seconds, where one has a longer one than the endpoint. `isolations` are the levels of handlers that have one, by type of
+    message. `at_once` is how many batches it handles at once, if not as many as
     the worker's settings say. The ports are enclosed by `observer`. Raises SetupError: an unknown
     scheme, a missing driver, missing or newer tables; RetryableError when a server is away. Both name the setting it is about.
     """
@@ -120,6 +124,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             opened = await stack.enter_async_context(opening)
             if opened.expect is not None:
                 opened.expect(settings.longest_silence(longest_timeout, at_once=at_once))
+            if isolations and opened.isolate is not None:
+                opened.isolate(isolations)
             store, dead_letters, register = opened.store, opened.dead_letters, opened.register
             transacting = open_transactions(settings, entities=entities, environment=environment)
             transactions, controls = await stack.enter_async_context(transacting)
@@ -284,6 +290,15 @@ def open_store(
 
         return open_store_on_documents(settings, clock=environment.clock)
     return _stores(store).open_store(settings, clock=environment.clock)
+
+
+def runs_alone(settings: Settings) -> bool:
+    """Return whether the store's isolation level asks for a unit for each message. Raises SetupError."""
+    if not settings.places.store.is_sql:
+        return False
+    from onceonly.assembly import sql  # noqa: PLC0415 - SQLAlchemy is imported when a URL names it
+
+    return sql.runs_alone(settings)
 
 
 def units_at_once(settings: Settings, *, entities: bool) -> int:

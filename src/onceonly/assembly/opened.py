@@ -1,6 +1,6 @@
 """What opening a store gives, and what opening a way to deduplicate gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from onceonly.model.ring import Bucketing
@@ -54,6 +54,8 @@ class OpenedStore(NamedTuple):
     """The processes that run the endpoint, unless `presence=False`."""
     message_journal: MessageJournal | None = None
     """What happened to messages, if the endpoint has `journal=`."""
+    isolate: Callable[[Mapping[str, str]], None] | None = None
+    """Sets the isolation levels of units of one message, by message type. Raises SetupError for an unknown level."""
 
 
 class BucketClock(NamedTuple):

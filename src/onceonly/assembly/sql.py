@@ -18,6 +18,7 @@ from onceonly.sql.database import Database, connection_limit, dialect_of, place_
 from onceonly.sql.database import open_database as connect
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.database_identity import whereabouts
+from onceonly.sql.dialect import checked_isolation
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.queue_tables import SCHEMA as QUEUE
 from onceonly.sql.schema import Schema, check, create, create_user_tables, drop, is_there
@@ -121,6 +122,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
         presence=SqlPresence(database, settings.name) if settings.presence else None,
         message_journal=journal,
+        isolate=store.isolate,
     )
 
 
@@ -202,6 +204,14 @@ def are_one_file(one: Any, other: Any) -> bool:
     if not dialect_of(here).embedded:
         return False
     return whereabouts(here, embedded=True) == whereabouts(there, embedded=dialect_of(there).embedded)
+
+
+def runs_alone(settings: Settings) -> bool:
+    """Return whether each message needs a unit of its own, by the isolation level that was chosen. Raises SetupError."""
+    place = place_of(settings.store)  # type: ignore[arg-type]  # a SQL store's
+    dialect = dialect_of(place.url)
+    level = checked_isolation(dialect, settings.isolation) or checked_isolation(dialect, place.isolation)
+    return level in dialect.stale_levels
 
 
 def units_at_once(settings: Settings) -> int:

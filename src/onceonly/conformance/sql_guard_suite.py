@@ -59,6 +59,42 @@ class SqlGuardSuite(Suite):
                     await handle(subject, message(f"{name}{other}"), store=store)
                 assert {f"{name}a", f"{name}b"} <= (await subject.read()).keys(), ending
 
+    async def test_what_a_handler_is_given_ends_with_it(self) -> None:
+        """The next handler of the unit gets another session, and sees what was written. The first one raises RuntimeError."""
+        async with self.open_store() as subject:
+            for isolated in (False, True):
+                asked = [message(f"{name}{isolated}") for name in ("a", "b")]
+                unit = await (await subject.store()).begin(asked, isolated=isolated)
+                sessions = []
+                try:
+                    for each in asked:
+                        async with unit.resources.attempt():
+                            session = cast("AsyncSession", unit.resources.get(AsyncSession))
+                            await subject.write(unit.resources, each.id, "handled")
+                            sessions.append(session)
+                    assert sessions[0] is not sessions[1]
+                    for session in sessions:
+                        await _is_refused(session)
+                    await unit.commit([Record(each.identity) for each in asked])
+                finally:
+                    unit.abandon()
+                assert {each.id for each in asked} <= (await subject.read()).keys()
+
+    async def test_a_failed_handler_leaves_nothing_that_works(self) -> None:
+        """Its session raises RuntimeError, whether its work was undone or its unit is given up."""
+        async with self.open_store() as subject:
+            for isolated in (False, True):
+                asked = [message(f"{name}{isolated}") for name in ("c", "d")]
+                unit = await (await subject.store()).begin(asked, isolated=isolated)
+                try:
+                    with suppress(ZeroDivisionError):
+                        async with unit.resources.attempt():
+                            session = cast("AsyncSession", unit.resources.get(AsyncSession))
+                            raise ZeroDivisionError
+                    await _is_refused(session)
+                finally:
+                    unit.abandon()
+
     async def _committed(
         self, subject: SqlSubject, asked: Message, ending: "_Ending", store: Store | None = None, *, isolated: bool
     ) -> bool:
@@ -76,6 +112,15 @@ class SqlGuardSuite(Suite):
         finally:
             unit.abandon()
         return True
+
+
+async def _is_refused(session: AsyncSession) -> None:
+    """Make sure that a session cannot be used any more."""
+    try:
+        await session.execute(text("SELECT 1"))
+    except RuntimeError:
+        return
+    raise AssertionError("a session works after its handler ended")
 
 
 class _Ending(NamedTuple):

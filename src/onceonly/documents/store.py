@@ -5,7 +5,7 @@ rows become final in that one write, or another worker was faster. Records are f
 nothing here is ever searched for.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -272,7 +272,7 @@ class DocumentResources:
             return self._entities
         raise LookupError(f"a document store provides entities, not {kind.__name__}")
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work; in an isolated unit what it wrote is undone when it raises."""
         return self._attempt()
 
@@ -290,6 +290,16 @@ class DocumentResources:
         """Return that it never is: a document is loaded before the handler runs."""
         return False
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Do nothing: what handlers write is taken as they write it."""
+        return None
+
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
         """Run a synchronous handler, in `thread` if there is one."""
         return function(self.get) if thread is None else await thread.run(partial(function, self.get))

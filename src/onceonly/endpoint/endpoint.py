@@ -144,7 +144,14 @@ class Endpoint:
     def handler(self, function: _Function, /) -> _Function: ...
     @overload
     def handler(
-        self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ..., batch: bool = ...
+        self,
+        *,
+        type: str | None = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        batch: bool = ...,
+        own_transaction: bool = ...,
+        isolation: str | None = ...,
     ) -> Callable[[_Function], _Function]: ...
     @overload
     def handler(
@@ -155,6 +162,8 @@ class Endpoint:
         type: str | None = ...,
         retry: Retry | None = ...,
         timeout: float | None = ...,
+        own_transaction: bool = ...,
+        isolation: str | None = ...,
     ) -> Callable[[_Function], _Function]: ...
     def handler(  # noqa: PLR0913 - one for each option
         self,
@@ -166,6 +175,8 @@ class Endpoint:
         batch: bool = False,
         entity: Any = None,
         key: Any = None,
+        own_transaction: bool = False,
+        isolation: str | None = None,
     ) -> Any:
         """Register a handler. Usable with and without arguments. Returns the function unchanged.
 
@@ -177,6 +188,11 @@ class Endpoint:
         worker has received together, at most `WorkerSettings.batch_size`. `BatchContext` has the context of each. Every message
         keeps its own effects, retries and dead letter: when a batch fails, its work is undone, and its messages run again by
         halves, until only those that fail have failed. `timeout` is for the whole batch.
+
+        With `own_transaction`, on a SQL store, each message gets a database transaction of its own. Other messages share one.
+        Set it for what the text of a statement does not show, such as a function on the server that changes a setting, or
+        `now()` in a unique key. `isolation` is the level of these transactions, such as "SERIALIZABLE", and implies
+        `own_transaction`.
 
         With `entity`, each message changes one entity of that class. `key` is the message's field that has the entity's key,
         or a function that returns the key for a message: a str, an int, a UUID or an enum of these.
@@ -191,7 +207,9 @@ class Endpoint:
 
         def register(function: _Function) -> _Function:
             self._registered.handlers.append(
-                RegisteredHandler(self._function(function, frame), type, retry, timeout, entity, key, batch)
+                RegisteredHandler(
+                    self._function(function, frame), type, retry, timeout, entity, key, batch, own_transaction, isolation
+                )
             )
             return function
 

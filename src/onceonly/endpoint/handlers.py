@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from bdb import BdbQuit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ from onceonly.endpoint.reading import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import (
     USERS_ERRORS,
     ConflictError,
@@ -47,6 +49,7 @@ from onceonly.runtime.observe.crash import ProcessCrash
 from onceonly.runtime.observe.telemetry import CreationHook
 from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
 
+_log = EventLogger(logging.getLogger("onceonly"))
 _PASSES = (Exception, BaseExceptionGroup, asyncio.CancelledError, ProcessCrash)
 """What leaves a handler as it is: `_take` judges all but the last. Everything else that a handler raises is its own failure."""
 
@@ -79,6 +82,8 @@ class HandlerRules(NamedTuple):
     """Where messages go, as it may be shown."""
     orders_keys: bool = True
     """Whether the transport keeps messages with the same key in order."""
+    runs_alone: bool = False
+    """Whether each message has a unit of its own: at the store's isolation level a second one would read what is outdated."""
 
 
 class EndpointHandlers:
@@ -98,6 +103,7 @@ class EndpointHandlers:
         """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere."""
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
+        self._alone = {name for name, each in plans.handlers.items() if rules.runs_alone or each.runs_alone}
         self._batched = frozenset(name for name, each in plans.handlers.items() if each.is_batch)
         self._rules = rules
         self._surroundings = environment
@@ -146,6 +152,10 @@ class EndpointHandlers:
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Group messages by runs of handlers: those of a batch handler together, all others alone."""
         return group(messages, self._batched) if self._batched else [(message,) for message in messages]
+
+    def runs_alone(self, message: Message) -> bool:
+        """Return whether the message's handler needs a unit of one: by its registration, or by a run in this process."""
+        return message.type in self._alone
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
@@ -216,10 +226,14 @@ class EndpointHandlers:
         thread = self._thread(plan, context)
         run = HandlerRun(self._limits, self._timeout(plan))
         try:
-            async with resources.attempt():
+            async with resources.attempt(plan.function.path):
                 given = resources if thread is None else ThreadResources(resources, thread)
                 return await run(self._run(plan, body, given, context))
         except (HandlerFailed, RetryableError, ConflictError) as error:  # the store's, and what `_run` made of the user's
+            if isinstance(error, HandlerFailed) and error.failure.kind is FailureKind.ALONE and plan.type not in self._alone:
+                self._alone.add(plan.type)
+                fields = {"handler": plan.function.path, "reason": error.failure.reason}
+                _log.info("handler gets a database transaction of its own", extra=fields)
             if run.expired and (isinstance(error, HandlerFailed) or _is_left(thread)):
                 raise self._out_of_time(plan, thread) from error
             raise
@@ -268,6 +282,8 @@ class EndpointHandlers:
                 raise
             except BaseException as error:
                 raise blame(plan.function, error) from error
+        if (plan.providers or plan.middleware) and (writing := resources.leave(is_last=True)) is not None:
+            await writing  # what clean-up and middleware have left
         if work is not None:
             work.save(left)
         if isinstance(context, BatchContext) and (failures := set_aside(context, plan.function)):
@@ -372,17 +388,22 @@ async def _call_inside(plan: HandlerPlan, body: object, made: dict[Any, object],
 
 async def _call(plan: HandlerPlan, body: object, made: Mapping[Any, object], resources: Resources) -> object:
     """Call the handler; gives what it returned."""
-    call = plan.function.call
+    call, is_last = plan.function.call, not (plan.middleware or plan.providers)
     if plan.is_async:
-        returned: object = await call(body, **{name: _find(kind, made, resources.get) for name, kind in plan.arguments.items()})
+        arguments = {name: _find(kind, made, resources.get) for name, kind in plan.arguments.items()}
+        returned: object = await call(body, **arguments)
+        if (writing := resources.leave(is_last=is_last)) is not None:
+            await writing
         return returned
 
     def run(get: Callable[[type], object]) -> object:
         return call(body, **{name: _find(kind, made, get) for name, kind in plan.arguments.items()})
 
-    left = await resources.run_sync(run)
+    left = await resources.run_sync(run, is_last=is_last)
     if inspect.isawaitable(left):  # such as a lambda or a decorator around an `async def`
-        return await left
+        left = await left
+        if (writing := resources.leave(is_last=is_last)) is not None:
+            await writing
     return left
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import enlist, units_at_once, wire
+from onceonly.assembly import enlist, runs_alone, units_at_once, wire
 from onceonly.assembly.gauges import GaugeLoop
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
@@ -396,6 +396,7 @@ class Host:
             entities=plans.work_on_entities,
             responders=responders,
             sends=plans.sends,
+            isolations={name: each.isolation for name, each in plans.handlers.items() if each.isolation is not None},
             at_once=_at_once(chosen, plans),
         )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
@@ -478,4 +479,5 @@ def _rules(settings: Settings, traits: Traits) -> HandlerRules:
         is_limited=not settings.debug,
         transport=str(settings.places.transport),
         orders_keys=traits.orders_keys,
+        runs_alone=runs_alone(settings),
     )

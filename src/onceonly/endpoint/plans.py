@@ -45,6 +45,10 @@ class HandlerPlan(NamedTuple):
     """Whether its messages are declared as commands, so that the endpoint does not subscribe to them."""
     is_batch: bool = False
     """Whether it takes a list of messages."""
+    runs_alone: bool = False
+    """Whether each of its messages has a database transaction of its own."""
+    isolation: str | None = None
+    """The isolation level of these transactions; None for the store's."""
 
     @property
     def is_async(self) -> bool:
@@ -162,6 +166,7 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     type_, codec = (None, None) if signature.problems or parameters is None else _plan_body(parameters, registered.type, wrong)
     if registered.batch:
         wrong += _problems_of_batch(registered, offer)
+    wrong += _problems_of_transaction(registered, offer)
     others = () if signature.problems else signature.parameters[1:]
     is_async = function.flavour is CallStyle.COROUTINE
     rule, entity = EntityRule(registered.entity, registered.key), None
@@ -182,7 +187,10 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
         arguments[takers[0]] = entity.kind
     is_command = message_kind(parameters[0].annotation) == "command"
     planned = HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
-    return planned._replace(is_command=is_command, is_batch=registered.batch)
+    runs_alone = registered.own_transaction or registered.isolation is not None
+    return planned._replace(
+        is_command=is_command, is_batch=registered.batch, runs_alone=runs_alone, isolation=registered.isolation
+    )
 
 
 def _of_items(parameters: tuple[Parameter, ...], wrong: list[str]) -> tuple[Parameter, ...] | None:
@@ -205,6 +213,17 @@ def _problems_of_batch(registered: RegisteredHandler, offer: Offer) -> Iterable[
         yield "batch=True and entity= exclude each other: each message of an entity has its own unit"
     if not offer.asynchronous & SQL.asynchronous:
         yield "batch=True needs a SQL store: on this one, a unit has one message"
+
+
+def _problems_of_transaction(registered: RegisteredHandler, offer: Offer) -> Iterable[str]:
+    has_isolation = registered.isolation is not None
+    for name, is_set in (("own_transaction=True", registered.own_transaction), ("isolation=", has_isolation)):
+        if is_set and registered.batch:
+            yield f"{name} and batch=True exclude each other: the messages of a batch share a database transaction"
+        if is_set and not offer.asynchronous & SQL.asynchronous:
+            yield f"{name} needs a SQL store"
+    if has_isolation and not isinstance(registered.isolation, str):
+        yield f'isolation must be a level such as "SERIALIZABLE", not {registered.isolation!r}'
 
 
 def _of_one_message(providers: Iterable[ProviderPlan]) -> Iterable[str]:

@@ -26,6 +26,8 @@ class RegisteredHandler(NamedTuple):
     entity: Any = None
     key: Any = None
     batch: bool = False
+    own_transaction: bool = False
+    isolation: str | None = None
 
 
 class RegisteredProvider(NamedTuple):

@@ -115,7 +115,8 @@ class FailureKind(StrEnum):
     """Why handling or sending a message failed.
 
     LATER and LOCKED do not count as attempts. UNKNOWN counts when it repeats. REJECTED is final. Stored histories have LATER in
-    place of LOCKED, and COMMIT in place of UNKNOWN.
+    place of LOCKED, and COMMIT in place of UNKNOWN. ALONE means that the message has to run in a unit of its own, and is never
+    stored.
     """
 
     EXCEPTION = "exception"
@@ -127,6 +128,7 @@ class FailureKind(StrEnum):
     LATER = "later"
     LOCKED = "locked"
     UNKNOWN = "unknown"
+    ALONE = "alone"
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,9 @@ class Handlers(Protocol):
         A message is in a batch of one, unless its handler takes several messages at once.
         """
 
+    def runs_alone(self, message: Message) -> bool:
+        """Return whether the handler of this message needs a unit of one: it was registered so, or has raised ALONE before."""
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:

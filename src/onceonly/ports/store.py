@@ -43,22 +43,40 @@ class Resources(Protocol):
     def get(self, kind: type) -> object:
         """Give the unit's resource of this type, such as its `AsyncSession`. Raises LookupError for any other type."""
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
-        """Enclose one handler's work.
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
+        """Enclose one handler's work. `handler` is its name, for messages.
+
+        What `get` returns inside belongs to this handler: another one gets its own, and any use after the end raises
+        RuntimeError. A later handler sees in the store what this one wrote, and nothing else of it.
 
         In an isolated unit the work is flushed and, when it raises, undone (a savepoint). In every unit the driver's own
         transaction state is read at the end: raises HandlerFailed when the handler left the transaction aborted, and
         CommitRefused when it ended it. A lost race, a lock time-out or an outage of the store raises ConflictError or
         CommitFailed. An isolated unit that can continue without this handler raises HandlerFailed, of kind LOCKED or UNKNOWN.
+        A handler that needs the transaction for itself raises HandlerFailed, of kind ALONE, in a unit of several messages.
+        """
+
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Write what an asynchronous handler has left, in its context: called when its function has returned.
+
+        Return what has to be awaited for that, or None. `is_last` means that nothing else, such as middleware, uses the
+        resources before the attempt ends.
         """
 
     def is_busy(self) -> bool:
         """Return whether a call to the store is in progress: a handler that waits now waits for the store. Awaits nothing."""
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
         """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them.
 
-        It runs in `thread` if there is one and the resources can be used there, otherwise in the event loop.
+        It runs in `thread` if there is one and the resources can be used there, otherwise in the event loop. `is_last` is as of
+        `leave`.
         """
 
 

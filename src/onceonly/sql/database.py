@@ -38,6 +38,7 @@ CLOSE_SECONDS = 2.0
 REUSE_SECONDS = 0.002  # until a unit's connection is released, unless another transaction begins before
 CHECK_INTERVAL_SECONDS = 30.0
 """Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
+_STATEMENT_EVENTS = ("before_execute", "after_execute", "before_cursor_execute", "after_cursor_execute")
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
 
@@ -78,6 +79,8 @@ class Database:
         self.creates = dialect.embedded and place.create
         self.clock = clock
         self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
+        self.kinds: dict[type, Callable[[Any], object]] = {}
+        """How the resources of a unit find what handlers ask for, by its class."""
         self._own = own
         self._known: tuple[type[Exception], ...] = (OnceOnlyError, SQLAlchemyError, OSError, *dialect.errors)
         self._translating: dict[
@@ -92,6 +95,15 @@ class Database:
         self._stranded: list[DatabaseTransaction] = []
         self.notifications = Notifications(dialect, engine, (place.schema, place.prefix), self.ready)
         _OPENED.add(self)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a user's engine has listeners, which may depend on the handler that executes a statement."""
+        sync = self.engine.sync_engine
+        if self._own:
+            return False
+        dispatch = getattr(sync, "_proxied", sync).dispatch  # an adopted engine's own: the view has the library's listeners
+        return any(getattr(dispatch, name) for name in _STATEMENT_EVENTS)
 
     async def ready(self) -> None:
         """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.
@@ -383,7 +395,7 @@ def _database(
 ) -> Database:
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas. Use ?prefix= instead")
-    before = (*dialect.listener.before, guarding(dialect.has_ended))
+    before = (*dialect.listener.before, guarding(dialect.has_ended, dialect.effects))
     look_at_statements(engine, dialect.listener._replace(before=before), own=own)
     mark_errors(engine)
     return Database(engine, dialect, place, clock=clock, durable=durable, own=own)

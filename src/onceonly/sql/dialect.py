@@ -5,7 +5,8 @@ does not fit a database, register the right one with `sqlalchemy.ext.compiler.co
 Values are converted by the `colspecs` of that dialect. Register the clocks `DatabaseNow` and `StatementNow` in any case.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongTex
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
+from onceonly.sql.statement_effects import Effect, Rule, StatementEffects
 from onceonly.sql.statement_events import Execute, Look, Rewrite, StatementListener
 
 __all__ = [
@@ -28,6 +30,8 @@ __all__ = [
     "DatabaseFailure",
     "DatabaseNow",
     "Dialect",
+    "DriverScope",
+    "Effect",
     "ExactText",
     "Execute",
     "Fingerprint",
@@ -41,9 +45,11 @@ __all__ = [
     "Rewrite",
     "RingMaintenance",
     "RowNumber",
+    "Rule",
     "ShortName",
     "SingleStatementTaking",
     "State",
+    "StatementEffects",
     "StatementListener",
     "StatementNow",
     "TextKey",
@@ -116,6 +122,22 @@ class Limit(NamedTuple):
     milliseconds: int
 
 
+class DriverScope(Protocol):
+    """What decides about uses of the driver's connection in one handler. Its methods raise RuntimeError for what is refused."""
+
+    def before_driver(self, statement: str) -> Coroutine[Any, Any, Any] | None:
+        """Look at a statement. Return what is to be awaited before it is executed, or None."""
+
+    def check_transaction(self) -> None:
+        """Make sure that the unit's transaction has not ended."""
+
+    def before_use(self) -> Coroutine[Any, Any, Any] | None:
+        """Look at a use without a text. Return as `before_driver`."""
+
+    def leave(self, what: str) -> None:
+        """Note a use whose effects may outlive the transaction: the connection is closed after the unit."""
+
+
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
@@ -149,6 +171,15 @@ class Dialect(Protocol):
     isolations: frozenset[str]
     """The isolation levels that a unit may ask for, such as "SERIALIZABLE"."""
 
+    default_isolation: str | None = None
+    """The isolation level for units of messages when none was chosen. None: the database's own."""
+
+    stale_levels: frozenset[str] = frozenset()
+    """Levels at which a later message of a unit could overwrite what was committed since the unit's first read, unnoticed.
+
+    With one of these each message has a unit of its own.
+    """
+
     gapless: str | None
     """The isolation level for units that lock rows which may be missing, if others lock gaps. None: the unit's own."""
 
@@ -160,6 +191,12 @@ class Dialect(Protocol):
 
     listener: StatementListener
     """Functions that are called for each statement."""
+
+    effects: StatementEffects = StatementEffects()
+    """What the text of a statement does to the transaction or the session."""
+
+    is_pooled: bool = False
+    """Whether a connection pooler may give each transaction another session. Known after `prepare`."""
 
     notifies: bool = False
     """Whether `notify` wakes connections that `listen`. Receivers of other databases poll."""
@@ -242,6 +279,27 @@ class Dialect(Protocol):
         adapted: Any = connection.connection.dbapi_connection
         mutex = getattr(adapted, "_execute_mutex", None)
         return mutex is not None and bool(mutex.locked())
+
+    def enclose_driver(self, driver: object, scope: "DriverScope") -> object | None:
+        """Return what stands for the driver's connection in one handler, and obeys the scope. None if there is no such thing.
+
+        A handler that asks for a driver's connection that cannot be enclosed gets a transaction of its own.
+        """
+        return None
+
+    def own_settings(self, connection: Connection) -> AbstractContextManager[None]:
+        """Enclose the library's own statements in a unit whose handler has changed settings. They must not depend on these.
+
+        Handlers' triggers that run at the commit find the settings again. The default changes nothing.
+        """
+        return nullcontext()
+
+    def reset_session(self, connection: Connection) -> bool:
+        """Undo what a handler has set in the session, after the end of its transaction. Return whether that was possible.
+
+        Otherwise the connection is closed. The default returns False.
+        """
+        return False
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

@@ -1,160 +1,246 @@
-"""Keeping a unit's transaction the unit's: what would end it raises, before anything has happened."""
+"""Keeping a unit's transaction the unit's: what would end it raises, before anything has happened.
 
-import re
+Each handler has a connection object of its own, a `HandlerConnection`, in the unit's database transaction. It ends with its
+handler, and so do the listeners, options and savepoints on it.
+"""
+
 from collections.abc import Callable
-from enum import Enum
-from functools import lru_cache, partial
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn, Protocol
+from weakref import ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
+from onceonly.sql.statement_effects import Effect, StatementEffects
 from onceonly.sql.statement_events import Look
 
-CONNECTION_METHODS = ("commit", "rollback", "close", "begin", "begin_twophase", "detach")
+CONNECTION_USES = ("begin_nested", "exec_driver_sql", "execute", "execution_options", "scalar", "scalars")
 SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
-
-CONNECTION_USES = ("begin_nested", "exec_driver_sql", "execute", "scalar", "scalars")
 SESSION_USES = (
     "add",
     "add_all",
     "begin_nested",
+    "bulk_insert_mappings",
+    "bulk_save_objects",
+    "bulk_update_mappings",
     "connection",
     "delete",
+    "delete_all",
     "execute",
+    "expire",
+    "expire_all",
+    "expunge",
+    "expunge_all",
     "flush",
     "get",
     "get_one",
     "merge",
+    "merge_all",
     "query",
     "refresh",
     "scalar",
     "scalars",
 )
 
-LONGEST_KNOWN, STATEMENTS_KNOWN = 2000, 500
-"""The longest statement, in characters, whose effect is remembered, and the number of these. Together at most 4 MB of text."""
-
-_GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
-_GONE = (
-    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside it"
-)
-_ENDING = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*"
-    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!\s+(?:(?:TRANSACTION|WORK)\s+)?TO\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)  # what else rolls back is refused; this mends an aborted one
+GONE = "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside it"
+
+
+class Scope(Protocol):
+    """What one handler's run has of its unit."""
+
+    def before(self, statement: str, effect: Effect | None) -> None:
+        """Prepare for a statement of the handler. Raises RuntimeError if it must not be executed here."""
+
+    @property
+    def driver(self) -> object:
+        """What the handler may use of the driver's own connection. Raises RuntimeError."""
+
+    def reach_adapted(self) -> Any:
+        """Return SQLAlchemy's adapter of it. Raises RuntimeError."""
+
+
+class HandlerConnection(Connection):
+    """A connection object of one handler, on the driver's connection and in the database transaction of its unit."""
+
+    def __init__(self, unit: Connection, scope: Scope) -> None:
+        super().__init__(unit.engine, connection=unit.connection, _has_events=False)
+        if unit.engine._has_events:  # noqa: SLF001 - as in SQLAlchemy's own; it has told its listeners of the unit's connection
+            self.dispatch = self.dispatch._join(unit.engine.dispatch)  # noqa: SLF001 - the same
+        self.unit = unit
+        self.scope = scope
+        self._transaction = unit.get_transaction()
+
+    @property
+    def connection(self) -> Any:
+        """The pool's connection, without a way past the guard."""
+        return _PooledConnection(super().connection, self.scope)
+
+    def get_isolation_level(self) -> Any:
+        """Return the level of the unit."""
+        return self.unit.get_isolation_level()
+
+    def execution_options(self, **options: Any) -> Connection:
+        """Change options of this object. Raises RuntimeError for the isolation level."""
+        if "isolation_level" in options:
+            raise RuntimeError(
+                "execution_options(isolation_level=...) is not allowed here: the transaction has begun already. "
+                "Set isolation= where the handler is registered"
+            )
+        return super().execution_options(**options)
+
+    def invalidate(self, exception: BaseException | None = None) -> None:
+        """Have the unit lose its connection."""
+        self.unit.invalidate(exception)
+        self._dbapi_connection = None
+
+    def commit(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("commit()")
+
+    def rollback(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("rollback()")
+
+    def close(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("close()")
+
+    def begin(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("begin()")
+
+    def begin_twophase(self, xid: Any = None) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("begin_twophase()")
+
+    def detach(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("detach()")
+
+
+class _PooledConnection:
+    """The pool's connection as a handler sees it. What SQLAlchemy itself needs of it passes."""
+
+    def __init__(self, pooled: Any, scope: Scope) -> None:
+        self._pooled = pooled
+        self._scope = scope
+
+    @property
+    def driver_connection(self) -> object:
+        return self._scope.driver
+
+    @property
+    def dbapi_connection(self) -> object:
+        return self._scope.reach_adapted()
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        return self._scope.reach_adapted().cursor(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pooled, name)
+
+
+def unit_connection(connection: Connection) -> Connection:
+    """Return the unit's own connection for that of one of its handlers, and any other one itself."""
+    return connection.unit if isinstance(connection, HandlerConnection) else connection
 
 
 def mark_errors(engine: AsyncEngine) -> None:
-    """Have the errors of this engine's guarded connections marked for `is_raised_by`."""
+    """Have the errors of handlers' connections of this engine marked for `is_raised_by`."""
     event.listen(engine.sync_engine, "handle_error", _mark)
 
 
-class _Effect(Enum):
-    """What SQL text does to the transaction that it is executed in."""
-
-    NONE = "nothing"
-    ENDS = "begins or ends it"
-    ROLLS_BACK = "rolls back to a savepoint"
-
-
-def guarding(has_ended: Callable[[Connection], bool]) -> Look:
-    """Make what refuses, on guarded connections, SQL text that begins or ends a transaction, and any after its end.
+def guarding(has_ended: Callable[[Connection], bool], effects: StatementEffects) -> Look:
+    """Make what looks at each statement of a handler: refuses what ends the transaction, and any statement after its end.
 
     `has_ended` reads the driver's own state.
     """
 
-    def refuse(connection: Connection, statement: str) -> None:
-        if _GUARDED in vars(connection):
-            effect = _known_effect(statement) if len(statement) <= LONGEST_KNOWN else _effect(statement)
-            if effect is _Effect.ENDS:
-                raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
-            if effect is _Effect.NONE and has_ended(connection):
-                raise RuntimeError(_GONE)
+    def look(connection: Connection, statement: str) -> None:
+        if isinstance(connection, HandlerConnection):
+            effect = effects(statement)
+            connection.scope.before(statement, effect)
+            if (effect is None or Effect.ROLLS_BACK not in effect) and has_ended(connection.unit):
+                raise RuntimeError(GONE)
 
-    return refuse
+    return look
+
+
+def check_statement(statement: str, effect: Effect, effects: StatementEffects) -> None:
+    """Raise RuntimeError for a statement that no handler may execute."""
+    if Effect.ENDS in effect:
+        raise _refusal(f"SQL {shortened(statement)}")
+    if Effect.REFUSED in effect:
+        raise RuntimeError(f"SQL {shortened(statement)} is not allowed in a handler. {effects.advice(statement)}")
+
+
+def shortened(statement: str) -> str:
+    """Return the beginning of a statement, quoted, for messages."""
+    return repr(statement.strip()[:40])
 
 
 def is_raised_by(error: BaseException, connection: Connection | None) -> bool:
-    """Return whether a driver's error came from this guarded connection, and not from another one that a handler has."""
+    """Return whether a driver's error came from a handler on this unit's connection, and not from another connection."""
     return connection is not None and getattr(error, _RAISED_BY, None) is connection
 
 
-def guard_connection(connection: Connection) -> None:
-    """Make the methods of this one connection that begin or end a transaction raise RuntimeError, and such SQL text too.
-
-    Its async proxies call the same methods. Who owns it ends it with `Connection.close(connection)`.
-    """
-    vars(connection).update(_OF_CONNECTIONS)
-
-
 def is_guarded(connection: Connection) -> bool:
-    """Return whether this connection is a unit's, which handlers may reach."""
-    return _GUARDED in vars(connection)
+    """Return whether this connection is a handler's."""
+    return isinstance(connection, HandlerConnection)
 
 
 def guard_session(session: Session) -> None:
     """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
-    vars(session).update(_OF_SESSIONS, begin=partial(_begin, session.begin))
+    vars(session).update(_OF_SESSIONS, begin=partial(_begin, ref(session)))
 
 
-def refuse_uses(connection: Connection | None, session: Session | None, error: Exception) -> None:
-    """Make the methods of these two that use the database raise this error."""
+def refuse_uses(connection: Connection | None, session: Session | None, make_error: Callable[[], Exception]) -> None:
+    """Make the methods of these two that use the database raise an error."""
 
     def refuse(*_arguments: Any, **_options: Any) -> Any:
-        raise error
+        raise make_error()
 
     for each, names in ((connection, CONNECTION_USES), (session, SESSION_USES)):
         if each is not None:
             vars(each).update(dict.fromkeys(names, refuse))
 
 
-def allow_uses(connection: Connection | None, session: Session | None) -> None:
-    """Take `refuse_uses` back."""
-    for each, names in ((connection, CONNECTION_USES), (session, SESSION_USES)):
-        for name in names if each is not None else ():
-            vars(each).pop(name, None)
+def allow_uses(session: Session) -> None:
+    """Take `refuse_uses` back, to close a session."""
+    for name in SESSION_USES:
+        vars(session).pop(name, None)
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(*_arguments: Any, **_options: Any) -> Any:
-        raise RuntimeError(_told(f"{name}()"))
-
-    return refuse
-
-
-def _begin(original: Callable[..., Any], *arguments: Any, nested: bool = False, **options: Any) -> Any:
-    if nested:  # `begin_nested` of a session comes through `begin`; savepoints are fine
-        return original(*arguments, nested=True, **options)
-    raise RuntimeError(_told("begin()"))
-
-
-def _mark(context: ExceptionContext) -> None:
-    connection, error = context.connection, context.sqlalchemy_exception
-    if connection is not None and error is not None and is_guarded(connection):
-        setattr(error, _RAISED_BY, connection)
-
-
-def _effect(statement: str) -> _Effect:
-    if _ENDING.match(statement):
-        return _Effect.ENDS
-    return _Effect.ROLLS_BACK if _ROLLBACK_TO.match(statement) else _Effect.NONE
-
-
-_known_effect = lru_cache(maxsize=STATEMENTS_KNOWN)(_effect)
-
-
-def _told(what: str) -> str:
-    return (
+def _refusal(what: str) -> RuntimeError:
+    return RuntimeError(
         f"{what} is not allowed here: onceonly commits this database transaction together with its records. "
         "Use begin_nested() for savepoints"
     )
 
 
-_OF_CONNECTIONS = {**{name: _refusal(name) for name in CONNECTION_METHODS}, _GUARDED: True}
-_OF_SESSIONS = {name: _refusal(name) for name in SESSION_METHODS if name != "begin"}
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
+        raise _refusal(f"{name}()")
+
+    return refuse
+
+
+def _begin(session: "ref[Session]", *arguments: Any, nested: bool = False, **options: Any) -> Any:
+    asked = session()  # a reference of its own would keep it until the next garbage collection
+    if nested and asked is not None:  # `begin_nested` of a session comes through `begin`; savepoints are fine
+        begin: Callable[..., Any] = type(asked).begin
+        return begin(asked, *arguments, nested=True, **options)
+    raise _refusal("begin()")
+
+
+def _mark(context: ExceptionContext) -> None:
+    connection, error = context.connection, context.sqlalchemy_exception
+    if isinstance(connection, HandlerConnection) and error is not None:
+        setattr(error, _RAISED_BY, connection.unit)
+
+
+_OF_SESSIONS = {name: _refusing(name) for name in SESSION_METHODS if name != "begin"}

@@ -73,7 +73,8 @@ def _executing(dialect_execute: Callable[..., object], looks: StatementListener)
         for look in before:
             look(connection, statement)
         if savepoints is not None and statement.startswith(_SAVEPOINTS):
-            savepoints(connection.connection.dbapi_connection, statement)
+            owner = getattr(connection, "unit", connection)  # of a handler's connection, its unit's
+            savepoints(owner.connection.dbapi_connection, statement)
         else:
             dialect_execute(cursor, statement if rewrite is None else rewrite(statement), *rest)
         for look in after:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.sql.dialect import Dialect, Limit, State
+from onceonly.sql.statement_effects import Effect
 from onceonly.sql.translation import TurnNotHad
 
 
@@ -31,6 +32,8 @@ class Turns:
             ) from error
         return self._lock.release
 
+
+_LASTING = Effect.LEAVES | Effect.SETS_SESSION
 
 Linger = Callable[["DatabaseTransaction"], None]
 
@@ -65,6 +68,8 @@ class DatabaseTransaction:
         self._is_over = False
         self._has_said_commit = False
         self._is_held = False
+        self.effects = Effect(0)
+        """What statements of handlers did beyond reading and writing rows."""
 
     @property
     def state(self) -> State:
@@ -84,6 +89,10 @@ class DatabaseTransaction:
     def driver(self) -> object:
         """The driver's own connection."""
         return self._root.connection.connection.driver_connection
+
+    def note(self, effects: Effect) -> None:
+        """Take notice of what a handler's statements did. What outlives the transaction is undone after its end."""
+        self.effects |= effects
 
     def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`.
@@ -160,6 +169,10 @@ class DatabaseTransaction:
 
     def _close(self) -> None:
         self.closing()
+        if self.effects & _LASTING and not self._root.connection.invalidated:
+            leaves = self.effects & Effect.LEAVES or not self._dialect.reset_session(self._root.connection)
+            if leaves:
+                self._root.connection.invalidate()
         Connection.close(self._root.connection)  # a unit's connection is guarded: its own `close` refuses
 
 

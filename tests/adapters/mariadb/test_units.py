@@ -32,10 +32,11 @@ from tests.sql.harness import (
     statements,
 )
 
-BEGIN = "START TRANSACTION"
-BEGIN_BRIEF = "START TRANSACTION; SET"
-"""The first unit of several messages on a connection shortens its lock wait time-out, in the same round trip."""
-WRITE = "SET TRANSACTION ISOLATION"
+BEGIN = BEGIN_BRIEF = WRITE = "SET TRANSACTION ISOLATION"
+"""The level and START TRANSACTION are one round trip.
+
+The first unit of several messages on a connection shortens its lock wait time-out in the same one.
+"""
 CLAIM = "INSERT IGNORE INTO"
 READ_KNOWN = "SELECT own_claims.`key`, own_claims.fingerprint,"
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
@@ -60,8 +61,8 @@ async def test_no_statement_is_sent_that_nobody_asked_for(store: SqlStore) -> No
     unit = await store.begin([])
     after = await session_status(connection_of(unit.resources), "QUESTIONS")
     unit.abandon()
-    batch = ["BEGIN", "SET", "claim", "read known", "INSERT orders", "COMMIT"]
-    assert after - before == len(["COMMIT", *batch, "BEGIN", "SET", "the question"])
+    batch = ["level", "BEGIN", "SET", "claim", "read known", "INSERT orders", "COMMIT"]
+    assert after - before == len(["COMMIT", *batch, "level", "BEGIN", "SET", "the question"])
 
 
 async def test_a_batch_of_known_messages_costs_one_read_more(database: Database, store: SqlStore) -> None:
@@ -218,7 +219,7 @@ async def test_a_lock_time_out_without_its_savepoint_ends_the_unit(url: str, sto
     """The server may have rolled back the whole transaction: then the savepoint is gone, and nothing more is sent."""
     async with opened(place(url)) as other:
         holder = await meet_a_lock(store, other)
-        unit = await store.begin([A, B])
+        unit = await store.begin([A])
         with pytest.raises(DBAPIError):
             await run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'")
         with pytest.raises(DBAPIError, match="SAVEPOINT"):

@@ -103,6 +103,10 @@ class CheckedHandlers:
         self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
         return message
 
+    def runs_alone(self, _message: Message) -> bool:
+        """Return False: no handler here needs a database transaction of its own."""
+        return False
+
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Group them: all together where handlers take batches."""
         if not self.workload.batched:

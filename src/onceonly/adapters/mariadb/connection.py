@@ -16,8 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import ConflictError
-from onceonly.sql.guard import is_guarded
+from onceonly.sql.guard import is_guarded, unit_connection
 from onceonly.sql.read_limit import read_limit
+from onceonly.sql.statement_effects import ISOLATION, LEFT, TEMPORARY, Effect, StatementEffects, begins, contains
 
 _ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
 _LOCK_TIMEOUT = 1205
@@ -27,15 +28,25 @@ QUIET = "onceonly_quiet"
 _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
 
+_EXECUTED_COMMENTS = r"(?:\s|;|--[^\n]*+|\#[^\n]*+|(?>/\*(?!M?!).*?\*/)|/\*M?!\d*+)*+"
 # https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/. `/*! ... */` and `/*M! ... */` are executed.
 _COMMITTING = re.compile(
-    r"(?:\s|;|--[^\n]*\n|\#[^\n]*\n|/\*(?!M?!).*?\*/|/\*M?!\d*)*"
-    r"(?:COMMIT|BEGIN(?!\s+NOT\s+ATOMIC)|START|STOP|ROLLBACK(?!\s+(?:WORK\s+)?TO\b)|XA|ALTER|ANALYZE\s+(?:LOCAL\s+|NO_WRITE_TO_BINLOG\s+)?TABLE"
+    rf"{_EXECUTED_COMMENTS}(?:COMMIT|BEGIN(?!\s+NOT\s+ATOMIC)|START|STOP|ROLLBACK(?!\s+(?:WORK\s+)?TO\b)|XA|ALTER|ANALYZE\s+(?:LOCAL\s+|NO_WRITE_TO_BINLOG\s+)?TABLE"
     r"|CACHE|CHANGE|CHECK|(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY\b)|FLUSH|GRANT|INSTALL|UNINSTALL"
     r"|LOAD\s+INDEX|LOCK|UNLOCK|OPTIMIZE|RENAME|REPAIR|RESET|REVOKE|SET\s+PASSWORD|SHUTDOWN|TRUNCATE"
     r"|SET\s+(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?AUTOCOMMIT)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_SET = r"SET\s+(?!STATEMENT\b|TRANSACTION\b|PASSWORD\b)"
+EFFECTS = StatementEffects(
+    begins(rf"{_SET}", LEFT | Effect.SETS, comments=_EXECUTED_COMMENTS),
+    begins(r"SET\s+(?:(?:SESSION|LOCAL)\s+)TRANSACTION\b", Effect.REFUSED, ISOLATION, comments=_EXECUTED_COMMENTS),
+    begins(rf"{TEMPORARY}|PREPARE\b|EXECUTE\b|DEALLOCATE\b|USE\b|HANDLER\b", LEFT, comments=_EXECUTED_COMMENTS),
+    contains("@", r"(?<![\w@'\"`.])@[A-Za-z_$'\"`]", LEFT),
+    contains("last_insert_id", r"\bLAST_INSERT_ID\s*\(\s*[^)\s]", LEFT),
+    contains("lock", r"\b(?:GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS)\s*\(", LEFT),
+)
+"""What the text of a statement does: https://mariadb.com/kb/en/sql-statements/."""
 
 
 def listen(engine: AsyncEngine) -> None:
@@ -43,7 +54,7 @@ def listen(engine: AsyncEngine) -> None:
 
     def note(context: ExceptionContext) -> None:
         if context.engine is engine.sync_engine and context.connection is not None:
-            _note(context, context.connection)
+            _note(context, unit_connection(context.connection))
 
     event.listen(engine.sync_engine, "handle_error", note)
 

@@ -7,7 +7,8 @@ transaction on its own, without a report.
 
 import math
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, update
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from onceonly.adapters.mariadb.commits import NOTE_START, commit_within
 from onceonly.adapters.mariadb.connection import (
+    EFFECTS,
     QUIET,
     code_of,
     leave_warnings,
@@ -98,8 +100,11 @@ class MariaDB(Dialect):
     holds = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+    default_isolation = "READ COMMITTED"
+    stale_levels = frozenset({"REPEATABLE READ"})
     gapless: str | None = "READ COMMITTED"
     maintenance: RingMaintenance = MariaDBMaintenance()
+    effects = EFFECTS
     errors: tuple[type[Exception], ...] = ()
     listener = StatementListener(before=(refuse,), after=(mended,), rewrite=limit_read)
 
@@ -225,6 +230,12 @@ class MariaDB(Dialect):
 
     def let_go(self, connection: Connection) -> None:
         """Do nothing."""
+
+    @contextmanager
+    def own_settings(self, connection: Connection) -> Iterator[None]:
+        """Set what could hinder the library's statements to the server's values. The connection is closed after the unit."""
+        connection.exec_driver_sql("SET SESSION sql_mode = @@GLOBAL.sql_mode, SESSION foreign_key_checks = 1")
+        yield
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

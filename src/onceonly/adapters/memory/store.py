@@ -3,7 +3,7 @@
 Nothing survives the process. It serves users' tests, and it is the store that the model checker explores.
 """
 
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -229,7 +229,7 @@ class MemoryResources:
             return self._notebook
         raise LookupError(f"a memory store provides a Notebook, not {kind.__name__}")
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work; in an isolated unit its rows are undone when it raises; a lock time-out is its own."""
         return self._attempt()
 
@@ -249,7 +249,17 @@ class MemoryResources:
         """Return that it never is: all is in memory."""
         return False
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Do nothing: what handlers write is taken as they write it."""
+        return None
+
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
         """Run a synchronous handler, in `thread` if there is one."""
         return function(self.get) if thread is None else await thread.run(partial(function, self.get))
 

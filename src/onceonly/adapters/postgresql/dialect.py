@@ -5,7 +5,8 @@ own state tells at any time whether the transaction is still there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -38,7 +39,7 @@ from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
 from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
 from onceonly.adapters.postgresql.maintenance import PostgreSQLMaintenance
 from onceonly.adapters.postgresql.notifications import PostgreSQLListening, notify_words
-from onceonly.adapters.postgresql.statements import InsertStatements, keep_back, take_unsaid, unsaid
+from onceonly.adapters.postgresql.statements import EFFECTS, InsertStatements, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
 from onceonly.sql.dialect import (
@@ -46,6 +47,7 @@ from onceonly.sql.dialect import (
     KEPT_OPEN,
     DatabaseFailure,
     Dialect,
+    DriverScope,
     Limit,
     Listening,
     Purpose,
@@ -98,6 +100,18 @@ _BEGIN = {
     Purpose.LEASING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}; SET LOCAL synchronous_commit = off",
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
+_RESTORED = ("search_path", "session_replication_role", "row_security", "lock_timeout", "statement_timeout", "role")
+_UNCHANGED = frozenset({("session_replication_role", "origin"), ("role", "none")})
+_CURRENT_SETTINGS = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _RESTORED)
+# `session_replication_role` is a superuser's. Nobody else can have changed it.
+_OWN_SETTINGS = (
+    "SET LOCAL ROLE NONE; SET LOCAL search_path TO DEFAULT; SET LOCAL row_security TO DEFAULT;"
+    " SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT;"
+    " SELECT set_config('session_replication_role', 'origin', true)"
+    " WHERE current_setting('session_replication_role') <> 'origin'"
+)
+_SET_LOCAL = text("SELECT set_config(:name, :value, true)")
+_RESET = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all()"
 _UNITS = (Purpose.UNIT, Purpose.BATCH)
 _BEGUN = (State.OPEN, State.ABORTED)
 ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
@@ -144,6 +158,7 @@ class PostgreSQL(Dialect):
     notifies = True
     gapless: str | None = None
     maintenance: RingMaintenance = PostgreSQLMaintenance()
+    effects = EFFECTS
 
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
@@ -220,6 +235,11 @@ class PostgreSQL(Dialect):
 
     def _is_pooled(self) -> bool:
         return bool(self._pooled)
+
+    @property
+    def is_pooled(self) -> bool:  # type: ignore[override]  # here it is found out
+        """Whether a pooler is between."""
+        return self._is_pooled()
 
     @property
     def listens(self) -> bool:  # type: ignore[override]  # here it is found out
@@ -397,6 +417,29 @@ class PostgreSQL(Dialect):
 
     def let_go(self, connection: Connection) -> None:
         """Do nothing."""
+
+    def enclose_driver(self, driver: object, scope: DriverScope) -> object | None:
+        """Enclose asyncpg's connection."""
+        return self._driver.enclose(driver, scope)
+
+    @contextmanager
+    def own_settings(self, connection: Connection) -> Iterator[None]:
+        """Set what could hinder the library's statements to the session's own values, and then back."""
+        row = connection.exec_driver_sql(_CURRENT_SETTINGS).one()
+        self._driver.say(connection, _OWN_SETTINGS)
+        yield
+        self._say_unsaid(connection)
+        for name, value in zip(_RESTORED, row, strict=True):  # the role last: it may not be allowed to set the others
+            if (name, value) not in _UNCHANGED:
+                connection.execute(_SET_LOCAL, {"name": name, "value": value})
+
+    def reset_session(self, connection: Connection) -> bool:
+        """Reset all settings and release advisory locks. A user's engine may need settings that this would undo."""
+        if not self._keeps_settings:
+            return False
+        self._driver.say(connection, _RESET)
+        connection.info.pop(_IDLE, None)
+        return True
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

@@ -15,9 +15,11 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from onceonly.adapters.postgresql.asyncpg_scope import enclosed_class
 from onceonly.adapters.postgresql.watch import WatchableDriver
 from onceonly.model.errors import DriverMissing, SetupError
-from onceonly.sql.dialect import State
+from onceonly.sql.dialect import DriverScope, State
+from onceonly.sql.guard import unit_connection
 from onceonly.sql.options import SYSTEM_CA, check_files
 from onceonly.sql.statement_events import Execute, Look
 
@@ -72,6 +74,9 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
 
     def watch(self, engine: AsyncEngine) -> None:
         """Listen to the errors of an engine as far as the state cannot be read."""
+
+    def enclose(self, driver: object, scope: DriverScope) -> object | None:
+        """See `Dialect.enclose_driver`."""
 
     def say(self, connection: Connection, words: str) -> str:
         """Say one or several statements in one round trip, past SQLAlchemy; gives how the server answered the last one."""
@@ -135,6 +140,7 @@ class Asyncpg:
         self.savepoints: Execute | None = _execute_simply
         self._saying: set[int] = set()
         self._class = _closing_in_time(loaded.Connection)
+        self._enclosed = enclosed_class(loaded)
 
     def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
         """Name the application, and limit the time of connecting and closing. asyncpg reads the options for TLS from a DSN."""
@@ -207,6 +213,10 @@ class Asyncpg:
         """Note errors that abort a transaction."""
         event.listen(engine.sync_engine, "handle_error", _note_error)
         _keep_when_cancelled(engine)
+
+    def enclose(self, driver: object, scope: DriverScope) -> object | None:
+        """Give an object with the methods of asyncpg's connection."""
+        return self._enclosed(driver, scope)
 
     def say(self, connection: Connection, words: str) -> str:
         """Use the simple query protocol."""
@@ -405,6 +415,10 @@ class Psycopg:
         """Keep what is cancelled."""
         _keep_when_cancelled(engine)
 
+    def enclose(self, driver: object, scope: DriverScope) -> object | None:
+        """Give nothing: cursors of psycopg lead past whatever stands for its connection."""
+        return None
+
     def say(self, connection: Connection, words: str) -> str:
         """Use the simple query protocol."""
         adapted: Any = connection.connection.dbapi_connection
@@ -560,11 +574,11 @@ def _note_error(context: ExceptionContext) -> None:
     cause = getattr(cause, "__cause__", None) or cause
     came_from_server = getattr(cause, "severity", None) is not None  # what asyncpg refuses on its own is never sent
     if context.connection is not None and (came_from_server or isinstance(cause, asyncio.CancelledError)):
-        vars(context.connection)[_ABORTED] = True
+        vars(unit_connection(context.connection))[_ABORTED] = True
 
 
 def _note_success(connection: Connection, *_: object) -> None:
-    vars(connection).pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
+    vars(unit_connection(connection)).pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
 
 
 def _execute_simply(adapted: Any, statement: str) -> None:

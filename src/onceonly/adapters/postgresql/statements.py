@@ -9,6 +9,36 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
+from onceonly.sql.statement_effects import (
+    ISOLATION,
+    LEFT,
+    LOCAL,
+    SESSION,
+    TEMPORARY,
+    Effect,
+    StatementEffects,
+    begins,
+    contains,
+)
+
+EFFECTS = StatementEffects(
+    begins(r"SET\s+(?!LOCAL\b|CONSTRAINTS\b|TRANSACTION\b)|RESET\b", SESSION),
+    begins(r"SET\s+LOCAL\b", LOCAL),
+    begins(r"SET\s+CONSTRAINTS\b", Effect.OWN),
+    begins(r"SET\s+(?:(?:SESSION|LOCAL)\s+)?transaction_(?:read_only|isolation|deferrable)\b", Effect.REFUSED, ISOLATION),
+    begins(r"DEALLOCATE\s+(?:PREPARE\s+)?ALL\b", Effect.REFUSED, "It removes the driver's own statements. Name one statement"),
+    begins(r"(?:PREPARE|DEALLOCATE|LISTEN|UNLISTEN|DISCARD|LOAD)\b", LEFT),
+    begins(r"(?:DECLARE|NOTIFY)\b", Effect.OWN),
+    begins(r"DECLARE\b[^;]*\bWITH\s+HOLD\b", LEFT),
+    begins(rf"{TEMPORARY}(?=[^;]*\bON\s+COMMIT\s+DROP\b)", Effect.OWN),
+    begins(rf"{TEMPORARY}(?![^;]*\bON\s+COMMIT\s+DROP\b)", LEFT),
+    contains("into", r"\bINTO\s+(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?\b", LEFT),
+    contains("set_config", r"\bset_config\s*\((?=[^;]*,\s*true\s*\))", LOCAL),
+    contains("set_config", r"\bset_config\s*\((?![^;]*,\s*true\s*\))", SESSION),
+    contains("pg_notify", r"\bpg_notify\s*\(", Effect.OWN),
+    contains("advisory", r"\bpg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?\s*\(", Effect.OWN | Effect.SETS_SESSION),
+)
+"""What the text of a statement does: https://www.postgresql.org/docs/current/sql-commands.html."""
 LONGEST = 16_384
 """Bytes of a value that is written in hexadecimal digits; what is longer goes as a parameter."""
 

@@ -38,6 +38,7 @@ from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.model.errors import SetupError
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State, TooLate
 from onceonly.sql.maintenance import RingMaintenance
+from onceonly.sql.statement_effects import LEFT, TEMPORARY, StatementEffects, begins
 from onceonly.sql.statement_events import StatementListener
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
@@ -63,6 +64,7 @@ _SAID = {
     sqlite3.SQLITE_PERM: DatabaseFailure.UNABLE,
     sqlite3.SQLITE_NOTADB: DatabaseFailure.UNABLE,
 }
+_READING_PRAGMAS = "table_info|table_xinfo|table_list|index_list|index_info|index_xinfo|foreign_key_list|database_list"
 _UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
@@ -81,6 +83,10 @@ class SQLite(Dialect):
 
     gapless: str | None = None
     maintenance: RingMaintenance = SQLiteMaintenance()
+    effects = StatementEffects(
+        begins(rf"{TEMPORARY}|ATTACH\b|DETACH\b", LEFT),
+        begins(rf"PRAGMA\s+(?!(?:\w+\.)?(?:{_READING_PRAGMAS})\b)", LEFT),
+    )
     errors: tuple[type[Exception], ...] = ()
     listener = StatementListener()
     _adopted: DatabaseFile | None = None

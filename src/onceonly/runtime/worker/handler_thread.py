@@ -219,22 +219,32 @@ class ThreadResources:
         self._thread = thread
         self.get = resources.get
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
+    def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work; see the port."""
-        return self._resources.attempt()
+        return self._resources.attempt(handler)
+
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Write what an asynchronous handler has left, which a `def` one has returned."""
+        return self._resources.leave(is_last=is_last)
 
     def is_busy(self) -> bool:
         """Ask the unit's resources."""
         return self._resources.is_busy()
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
         """Run a synchronous handler in its thread."""
 
         def run(get: Callable[[type], object]) -> object:
             self._thread.check()
             return function(get)
 
-        return await self._resources.run_sync(run, thread or self._thread)
+        return await self._resources.run_sync(run, thread or self._thread, is_last=is_last)
 
 
 def too_many_left() -> bool:

@@ -78,6 +78,10 @@ class LoopHandlers:
         """Group them as the handlers do."""
         return self._handlers.batches(messages)
 
+    def runs_alone(self, message: Message) -> bool:
+        """Ask the handlers."""
+        return self._handlers.runs_alone(message)
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:

@@ -1,24 +1,26 @@
-"""What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction, and its entities."""
+"""What a SQL unit gives its handlers: a session and connections for each, in one database transaction, and its entities."""
 
+import inspect
+import logging
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, cast
 
 from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.entities import Changes, Entities
 from onceonly.model.errors import (
     USERS_ERRORS,
     CommitFailed,
     CommitRefused,
     ConflictError,
-    HandlerExpired,
     HandlerFailed,
     LockTimeout,
     OnceOnlyError,
@@ -29,10 +31,12 @@ from onceonly.model.message import Failure, FailureKind
 from onceonly.ports.store import SyncThread
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure, State
-from onceonly.sql.guard import allow_uses, guard_connection, guard_session, refuse_uses
 from onceonly.sql.handler_threads import in_greenlet, is_supported, keep_in_threads
+from onceonly.sql.statement_effects import Effect
+from onceonly.sql.store.handler_scope import HandlerScope
+from onceonly.sql.store.late_rows import LateRows, complete
 from onceonly.sql.transaction import DatabaseTransaction
-from onceonly.sql.translation import failure_of_unit, lost_row, translated
+from onceonly.sql.translation import caused_by_setting, failure_of_unit, lost_row, translated
 
 ENDED = (
     "something other than onceonly ended the database transaction of this unit: the database (an error "
@@ -42,53 +46,82 @@ ENDED = (
 ABORTED = (
     "it swallowed a database error, so the database aborted the transaction. Use begin_nested() around statements that may fail"
 )
+_log = EventLogger(logging.getLogger("onceonly"))
+WRITE_FAILED = "objects that an earlier message of this unit left could not be inserted: the unit runs again"
 SPOILT = "the changes of a failed handler could not be rolled back separately"
 LOST = "the database connection of this unit was lost before its commit"
 HELD = "this unit holds the write lock of its database, so other connections cannot write: use the session of the handler"
 
 
 class SqlResources:
-    """The resources of one unit. The session is opened when it is first asked for."""
+    """The resources of one unit. Each handler has a scope of its own, which is made when the handler begins."""
 
     def __init__(
-        self, database: Database, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool, several: bool = False
+        self,
+        database: Database,
+        transaction: DatabaseTransaction,
+        entities: Entities,
+        *,
+        isolated: bool,
+        messages: int = 0,
     ) -> None:
+        """Serve the handlers of a unit with so many messages; with none, the block of a transaction."""
+        self.is_shared = messages > 1
+        self._may_be_late = messages > 1 and not isolated and not database.has_listeners
+        self._is_block = not messages
         self._database = database
         self._transaction = transaction
         self._entities = entities
         self._mark: Changes = {}
         self._isolated = isolated
-        self._is_mixed = several and not isolated  # a flush may write what another message's handler left
-        self._session: AsyncSession | None = None
-        self._is_guarded = False
+        self._scope: HandlerScope | None = None
+        self._is_begun = False
+        self._late = LateRows()
         self._is_spoilt = False
         self._is_sure = True  # it has just begun
-        self._got: dict[type, object] = {}
+        self._write_error: BaseException | None = None
+        self._said = ""
+        self._listening: list[Session] = []
         self._thread: SyncThread | None = None
-        self._savepoint_name = ""
-        self._used: tuple[Connection | None, Session | None] = (None, None)
         transaction.closing = self._close
 
+    @property
+    def connection(self) -> Connection:
+        """The unit's own connection object."""
+        return cast("Connection", self._transaction.connection.sync_connection)
+
+    @property
+    def driver(self) -> object:
+        """The driver's connection."""
+        return self._transaction.driver
+
+    @property
+    def scope(self) -> HandlerScope:
+        """What the handler that runs now has of the unit."""
+        if self._scope is None or self._scope.is_over:
+            self._scope, self._is_begun = HandlerScope(self._database, self), False
+        return self._scope
+
     def get(self, kind: type) -> object:
-        """Give the unit's AsyncSession (also by the factory's own class), AsyncConnection, Entities, or its driver's own.
+        """Give the handler's AsyncSession (also by the factory's own class), AsyncConnection, Entities, or the driver's own.
 
         Raises LookupError for any other type.
         """
-        found = self._got.get(kind)
-        if found is None:
-            found = self._got[kind] = self._find(kind)
-        return found
+        kinds = self._database.kinds
+        way = kinds.get(kind)
+        if way is None:
+            way = kinds[kind] = self._find_way(kind)
+        return way(self)
 
-    def _find(self, kind: type) -> object:
+    def _find_way(self, kind: type) -> Callable[[Any], object]:
         if _is_kind(kind, AsyncSession) and issubclass(self._database.sessions.class_, kind):
-            return self._opened()
+            return lambda self: self.scope.session
         if kind is AsyncConnection:
-            self._guard()
-            return self._transaction.connection
+            return lambda self: self.scope.connection
         if kind is Entities:
-            return self._entities
-        if _is_kind(kind, object) and kind is not object and isinstance(driver := self._transaction.driver, kind):
-            return driver
+            return lambda self: self._entities
+        if _is_kind(kind, object) and kind is not object and isinstance(self._transaction.driver, kind):
+            return lambda self: self.scope.driver
         raise LookupError(f"a SQL unit provides AsyncSession and AsyncConnection, not {kind!r}")
 
     def is_busy(self) -> bool:
@@ -98,65 +131,158 @@ class SqlResources:
             return False
         return self._database.dialect.is_busy(connection)
 
-    async def run_sync(self, function: Callable[[Callable[[type], object]], Any], thread: SyncThread | None = None) -> object:
-        """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
+    def write_rows(self) -> None:
+        """Insert what earlier handlers left; in the greenlet.
+
+        An error is that of an earlier message, whatever the present handler makes of it: nothing of the unit is committed.
+        """
+        if not self._late:
+            return
+        try:
+            self._late.write(self.connection)
+        except BaseException as error:
+            self._write_error = error
+            raise RuntimeError(WRITE_FAILED) from error
+
+    def write_first(self) -> Coroutine[Any, Any, Any] | None:
+        """Return what does the same outside of the greenlet; None if there is nothing to insert."""
+        return self._transaction.connection.run_sync(lambda _: self.write_rows()) if self._late else None
+
+    def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
+        """Take what a handler left; see the port."""
+        scope = self._scope
+        if scope is None or self._is_block or (session := scope.sync_session) is None:
+            return None
+        return None if self._leave(scope, session, is_last=is_last) else scope.session.run_sync(lambda _: scope.flush())
+
+    def _leave(self, scope: HandlerScope, session: Session, *, is_last: bool) -> bool:
+        """Take what a handler left, if its rows may wait; in its context. False: the session must be flushed now.
+
+        What runs after the handler, such as middleware, may still use the objects; `is_last` means that nothing does.
+        """
+        if self._may_be_late and session.get_nested_transaction() is None:
+            if not is_last:
+                complete(session)
+            elif self._late.take(session):
+                scope.is_taken = True
+                return True
+            else:
+                return False
+        return _is_clean(session)
+
+    async def run_sync(
+        self,
+        function: Callable[[Callable[[type], object]], Any],
+        thread: SyncThread | None = None,
+        *,
+        is_last: bool = False,
+    ) -> object:
+        """Run a synchronous handler; its `get` finds the handler's Session and Connection. SQL in it yields to the loop."""
+        scope = self.scope
+
+        def work() -> Any:
+            left = function(self._get_sync)
+            session = scope.sync_session
+            if session is None or self._is_block or inspect.isawaitable(left):
+                return left
+            if not self._leave(scope, session, is_last=is_last):
+                scope.flush()
+            return left
+
         if thread is None or not is_supported():
-            return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
+            return await self._transaction.connection.run_sync(lambda _: work())
         keep_in_threads(self._database.engine)
         self._thread = thread
-        self._transaction.is_shared = self._is_shared
-        work, lost = partial(function, self._get_sync), threading.Event()
-        thread.on_expiry(self._refuse_uses)
+        self._transaction.is_shared = self._is_in_thread
+        lost = threading.Event()
+        thread.on_expiry(scope.refuse)
         try:
             return await thread.run(lambda: in_greenlet(work, thread.wait_for, lost.set))
         finally:
-            if thread.is_out:
-                allow_uses(*self._used)
-                if lost.is_set():
-                    await self._transaction.connection.invalidate()
+            if thread.is_out and lost.is_set():
+                await self._transaction.connection.invalidate()
 
-    def _refuse_uses(self, error: HandlerExpired) -> None:
-        """Refuse the thread, whose time is over, what it has of the unit. Its SQL is refused where it would be awaited."""
-        session = None if self._session is None else self._session.sync_session
-        self._used = (self._transaction.connection.sync_connection, session)
-        refuse_uses(*self._used, error)
-
-    def attempt(self) -> "HandlerAttempt":
+    def attempt(self, handler: str = "") -> "HandlerAttempt":
         """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
-        return HandlerAttempt(self)
+        return HandlerAttempt(self, handler)
 
-    async def begin_attempt(self) -> SessionTransaction | None:
+    async def begin_attempt(self, handler: str) -> NestedTransaction | None:
         """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
         if not self._is_sure:
             self.check()
         self._is_sure = False
+        if self._scope is None or self._is_begun:
+            self._scope = HandlerScope(self._database, self, handler)
+        self._is_begun = True
         if not self._isolated:
             return None
         self._mark = self._entities.mark()
-        return await self._begin_savepoint()
+        scope = self._scope
+        with self._database.translate(locked=ConflictError):
+            return await self._transaction.connection.run_sync(lambda _: scope.sync_connection.begin_nested())
 
-    async def end_attempt(self, savepoint: SessionTransaction | None) -> None:
+    async def end_attempt(self, savepoint: NestedTransaction | None) -> None:
         """Make sure of what a handler left, and keep its work."""
-        self._check_left()
+        scope = cast("HandlerScope", self._scope)
+        session = None if self._is_block or scope.is_taken else scope.sync_session
+        if scope.own is None and session is not None and not self._takes(scope, session):
+            await scope.session.run_sync(lambda _: scope.flush())
+        self._check_left(scope)
         if savepoint is not None:
-            await self._release(savepoint)
+            if not savepoint.is_active:
+                raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
+            with self._database.translate(locked=ConflictError):
+                name = savepoint._savepoint  # noqa: SLF001 - there is no public name
+                await self._transaction.connection.run_sync(lambda it: it.dialect.do_release_savepoint(it, name))
+        if not self._is_block:  # what is left in its session is written at the commit
+            self._listen(session)
+            self._end(scope)
         self._is_sure = True  # the state as just read is that which the next handler finds
 
-    async def fail_attempt(self, savepoint: SessionTransaction | None, error: BaseException) -> None:
+    def _listen(self, session: Session | None) -> None:
+        """Keep a session whose listeners are called after the commit."""
+        if session is not None and session.dispatch.after_commit:
+            self._listening.append(session)
+
+    def _takes(self, scope: HandlerScope, session: Session) -> bool:
+        """Take the rows of the new objects that may wait. Return whether nothing is left to write in the session."""
+        if session.get_nested_transaction() is not None:
+            return False
+        if self._may_be_late:
+            scope.is_taken = self._late.take(session)
+            return scope.is_taken
+        return _is_clean(session)
+
+    async def fail_attempt(self, savepoint: NestedTransaction | None, error: BaseException) -> None:
         """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
-        if self._is_shared():  # its thread may be anywhere in the session: nothing is done with that, or with the unit
+        if self._is_in_thread():  # its thread may be anywhere in the session: nothing is done with that, or with the unit
             self._is_spoilt = True
             return
+        scope = cast("HandlerScope", self._scope)
+        session = scope.sync_session
+        scope.is_over = True  # whatever it left running is refused while its work is undone
         if savepoint is not None:
             self._entities.undo(self._mark)
             await self._undo(savepoint)
-        graver = self._graver(error)
+        self._end(scope)
+        if scope.own is not None:
+            raise HandlerFailed(Failure(kind=FailureKind.ALONE, reason=str(scope.own))) from error
+        if self._write_error is not None:
+            raise CommitRefused(WRITE_FAILED) from self._write_error
+        graver = self._graver(error, scope, session)
         if graver is not None and savepoint is not None and self._is_whole():
             kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNKNOWN
             raise HandlerFailed(Failure(kind=kind, reason=f"{type(graver).__name__}: {graver}")) from error
         if graver is not None:
             raise graver from error
         self._explain(error)
+
+    def _end(self, scope: HandlerScope) -> None:
+        """End what a handler was given. What it left in the database session ends with the connection."""
+        scope.end()
+        if scope.effects is not None:
+            self._transaction.note(scope.effects)
+            self._said = self._said or scope.said
 
     def check(self) -> None:
         """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
@@ -167,86 +293,89 @@ class SqlResources:
             raise CommitRefused({State.ENDED: ENDED, State.ABORTED: f"a handler failed: {ABORTED}"}.get(state, SPOILT))
 
     def flush(self) -> None:
-        """Write what the handlers left in the session; in the greenlet.
+        """Insert the rows that still wait; in the greenlet. Called once, before the commit.
 
         Raises ConflictError, CommitRefused, CommitFailed, OutcomeUnknown.
         """
-        if self._session is None:
-            return
         try:
-            self._session.sync_session.flush()
+            if self._scope is not None and not self._scope.is_over:
+                self._scope.flush()
+                self._listen(self._scope.sync_session)
+                self._end(self._scope)
+            self._late.write(self.connection)
         except DBAPIError as error:
             raise translated(error, self._database.dialect, locked=ConflictError, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         except StaleDataError as error:
-            raise CommitRefused(str(lost_row(error))) if self._is_mixed else lost_row(error) from error
+            raise lost_row(error) from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {text_of(error)}") from error
 
-    def _is_shared(self) -> bool:
+    @contextmanager
+    def own_settings(self, connection: Connection) -> Iterator[None]:
+        """Enclose the library's own statements; in the greenlet. What a handler's settings cause is its failure.
+
+        Raises CommitRefused for that.
+        """
+        if not self._transaction.effects & Effect.SETS:
+            yield
+            return
+        dialect = self._database.dialect
+        try:
+            with self._database.translate(locked=ConflictError), dialect.own_settings(connection):
+                yield
+        except OnceOnlyError as error:
+            raise caused_by_setting(error, dialect, self._said) or error from error.__cause__
+
+    def tell_committed(self) -> None:
+        """Call the listeners that wait for the commit of a handler's session. What they raise is logged."""
+        for session in self._listening:
+            try:
+                session.dispatch.after_commit(session)
+            except Exception as error:  # noqa: BLE001 - the commit cannot be taken back
+                _log.warning("listener for after_commit failed", extra={"error": text_of(error)}, exc_info=True)
+
+    def _is_in_thread(self) -> bool:
         """Return whether a handler is still in its thread."""
         return self._thread is not None and not self._thread.is_out
 
     def _get_sync(self, kind: type) -> object:
-        if _is_kind(kind, Session) and isinstance(self._opened().sync_session, kind):
-            return self._opened().sync_session
         if kind is Connection:
-            self._guard()
-            return self._transaction.connection.sync_connection
+            return self.scope.sync_connection
+        if _is_kind(kind, Session):
+            session = self.scope.session.sync_session
+            if isinstance(session, kind):
+                return session
         raise LookupError(f"a SQL unit provides Session and Connection to a `def` handler, not {kind!r}")
 
-    def _opened(self) -> AsyncSession:
-        if self._session is None:
-            self._guard()
-            factory = self._database.sessions
-            own = {"bind": self._transaction.connection, "autoflush": True, "autobegin": True}
-            self._session = factory.class_(**{**factory.kw, **own, "join_transaction_mode": "rollback_only"})
-            guard_session(self._session.sync_session)
-        return self._session
+    async def _undo(self, savepoint: NestedTransaction) -> None:
+        """Undo one handler's work; when that fails nothing of the unit is committed.
 
-    def _guard(self) -> None:
-        if not self._is_guarded and self._transaction.connection.sync_connection is not None:
-            guard_connection(self._transaction.connection.sync_connection)
-            self._is_guarded = True
-
-    async def _begin_savepoint(self) -> SessionTransaction:
-        def begin(session: Session) -> SessionTransaction:
-            savepoint = session.begin_nested()
-            nested = session.connection().get_nested_transaction()  # only now is SAVEPOINT said, for what goes around as well
-            self._savepoint_name = cast("NestedTransaction", nested)._savepoint  # noqa: SLF001 - there is no public name
-            return savepoint
-
-        with self._database.translate(locked=ConflictError):
-            return await self._opened().run_sync(begin)
-
-    async def _release(self, savepoint: SessionTransaction) -> None:
-        if not savepoint.is_active:
-            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
-        await self._opened().run_sync(lambda _: savepoint.commit())
-
-    async def _undo(self, savepoint: SessionTransaction) -> None:
-        """Undo one handler's work, in the database and in the session; when that fails nothing of the unit is committed."""
+        The statements are said on the unit's own connection. SQLAlchemy regards a savepoint as rolled back as soon as it asks
+        for that: 1 a flush inserts rows, 2 it fails and asks for the rollback, 3 the handler's time ends before the database
+        does it.
+        """
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
         if self._transaction.state in (State.ENDED, State.LOST):
             return
-        # SQLAlchemy regards a savepoint as rolled back as soon as it asks for that: 1 a flush inserts rows, 2 it fails and
-        # asks for the rollback, 3 the handler's time ends before the database does it. So the statement is said again.
-        is_repeated = not savepoint.is_active
+        name = savepoint._savepoint  # noqa: SLF001 - there is no public name
 
-        def undo(session: Session) -> None:
-            savepoint.rollback()
-            if is_repeated:
-                connection = session.connection()
-                connection.dialect.do_rollback_to_savepoint(connection, self._savepoint_name)
+        def undo(connection: Connection) -> None:
+            connection.dialect.do_rollback_to_savepoint(connection, name)
+            connection.dialect.do_release_savepoint(connection, name)
 
         try:
-            await self._opened().run_sync(undo)
+            await self._transaction.connection.run_sync(undo)
         except SQLAlchemyError:  # it is closed already: the handler reached for it
             return
         self._is_spoilt = spoilt_before
 
-    def _check_left(self) -> None:
+    def _check_left(self, scope: HandlerScope) -> None:
+        if scope.own is not None:
+            raise scope.own
+        if self._write_error is not None:
+            raise CommitRefused(WRITE_FAILED) from self._write_error
         state = self._transaction.state
         if state is State.ABORTED:
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
@@ -255,7 +384,7 @@ class SqlResources:
         if state is State.LOST:
             raise CommitFailed(LOST)
 
-    def _graver(self, error: BaseException) -> OnceOnlyError | None:
+    def _graver(self, error: BaseException, scope: HandlerScope, session: Session | None) -> OnceOnlyError | None:
         """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is not its fault."""
         if not isinstance(error, Exception | BaseExceptionGroup) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
@@ -263,9 +392,9 @@ class SqlResources:
             return CommitRefused(ENDED)
         if self._transaction.state is State.LOST:
             return CommitFailed(LOST)
-        session = None if self._session is None or self._is_mixed else self._session.sync_session
-        connection = self._transaction.connection.sync_connection
-        return failure_of_unit(error, self._database.dialect, connection=connection, session=session)
+        dialect = self._database.dialect
+        has_set = scope.effects is not None
+        return failure_of_unit(error, dialect, connection=self.connection, session=session, has_set=has_set)
 
     def _is_whole(self) -> bool:
         """Return whether the unit can go on after a handler's work was undone."""
@@ -278,21 +407,22 @@ class SqlResources:
             error.add_note(HELD)
 
     def _close(self) -> None:
-        if self._session is not None:
-            Session.close(self._session.sync_session)  # its own `close` refuses, now and later
+        if self._scope is not None and not self._is_in_thread():
+            self._scope.end()
 
 
 class HandlerAttempt:
     """What encloses one handler's work in a unit."""
 
-    __slots__ = ("_resources", "_savepoint")
+    __slots__ = ("_handler", "_resources", "_savepoint")
 
-    def __init__(self, resources: SqlResources) -> None:
+    def __init__(self, resources: SqlResources, handler: str) -> None:
         self._resources = resources
-        self._savepoint: SessionTransaction | None = None
+        self._handler = handler
+        self._savepoint: NestedTransaction | None = None
 
     async def __aenter__(self) -> None:
-        self._savepoint = await self._resources.begin_attempt()
+        self._savepoint = await self._resources.begin_attempt(self._handler)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -305,6 +435,11 @@ class HandlerAttempt:
         except BaseException as left:
             await self._resources.fail_attempt(self._savepoint, left)
             raise
+
+
+def _is_clean(session: Session) -> bool:
+    """Return whether a session has nothing to write, and no listener that waits for a commit."""
+    return not (session.new or session.dirty or session.deleted or session.dispatch.before_commit)
 
 
 def _is_kind(kind: object, of: type) -> bool:

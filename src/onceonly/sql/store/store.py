@@ -1,6 +1,6 @@
 """The store in a SQL database: claims or tokens, records, entities, next to the business data (protocols, sections 3, 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, select
@@ -49,14 +49,19 @@ class SqlStore:
         journal: SqlMessageJournal | None = None,
     ) -> None:
         self._database = database
-        own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else None
+        own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else database.dialect.default_isolation
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
+        self._isolations: Mapping[str, str] = {}
         self._endpoint = endpoint
         self._claim_mode = claim_mode
         self._tables = tables(database.prefix, database.schema)
         self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock, journal=journal)
         self._retention = retention
         self._taking = RecordTaking(self._scope)
+
+    def isolate(self, isolations: Mapping[str, str]) -> None:
+        """Give units of one message another level, by the type of the message. Raises SetupError."""
+        self._isolations = {name: checked_isolation(self._database.dialect, level) or "" for name, level in isolations.items()}
 
     async def prepare(self) -> None:
         """Find out how time is cut in this database, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
@@ -105,8 +110,10 @@ class SqlStore:
         scope = self._scope._replace(outside=outside) if outside else self._scope
         # entities are locked here, before any handler runs: workers that change the same one wait for each other
         is_brief = len(messages) > 1 and not any(message.unit for message in messages)
+        isolation = self._isolations.get(messages[0].type) if self._isolations and len(messages) == 1 else None
         with self._database.translate(locked=ConflictError):
-            transaction = await self._database.open(Purpose.BATCH if is_brief else Purpose.UNIT, isolation=self._isolation)
+            purpose = Purpose.BATCH if is_brief else Purpose.UNIT
+            transaction = await self._database.open(purpose, isolation=isolation or self._isolation)
         try:
 
             def prepare(connection: Connection) -> tuple[BeginResult, Loaded]:

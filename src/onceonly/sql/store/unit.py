@@ -39,9 +39,8 @@ class SqlUnit:
         self.resources: Resources
         self._loaded = dict(loaded)
         self._entities = Entities(loaded)
-        several = len(found.new) > 1
         self._resources = self.resources = SqlResources(
-            scope.database, transaction, self._entities, isolated=isolated, several=several
+            scope.database, transaction, self._entities, isolated=isolated, messages=len(found.new)
         )
         self._scope = scope
         self._transaction = transaction
@@ -80,6 +79,7 @@ class SqlUnit:
             if isinstance(error, OutcomeUnknown) and not self._transaction.has_said_commit:
                 raise CommitFailed(f"nothing was committed: {error}") from error
             raise
+        self._resources.tell_committed()
 
     def abandon(self) -> None:
         """Give up; see the port. It is rolled back in the background, before the store begins another unit."""
@@ -87,9 +87,14 @@ class SqlUnit:
         self._transaction.drop()
 
     def _write(self, records: tuple[Record, ...], last: Last | None, connection: Connection) -> None:
-        database = self._scope.database
         self._resources.flush()
         self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
+        with self._resources.own_settings(connection):
+            self._write_own(records, last, connection)
+        # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
+
+    def _write_own(self, records: tuple[Record, ...], last: Last | None, connection: Connection) -> None:
+        database = self._scope.database
         if self._loaded and (changes := self._entities.changes()):
             save(connection, self._scope, self._loaded, changes)
         with database.translate(locked=ConflictError):
@@ -101,7 +106,6 @@ class SqlUnit:
                 self._keep(records, connection)
             if last is not None:
                 last(connection)
-        # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
 
     def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:
         """Write the records, and free the messages that were not handled, by what `begin` took of them."""

@@ -220,7 +220,7 @@ class _WatchedResources:
             raise WrongReportError(f"wrong answer: the block of attempt {attempt} ran outside of `resources.attempt()`")
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
+    async def attempt(self, _handler: str = "") -> AsyncIterator[None]:
         async with self._resources.attempt():
             self.is_enclosed = True
             yield

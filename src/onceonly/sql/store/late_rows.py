@@ -1,0 +1,290 @@
+"""Objects that handlers left new in their sessions, and that are inserted together with those of other handlers.
+
+A flush for each handler would cost a round trip each. Rows may wait as long as nothing can see the difference:
+
+* The values are taken when the handler has ended. What is changed afterwards is not written.
+* No code of the user's runs when they are written: no listener, no function of a default, no type of the user's. Where there
+  is one, the session is flushed when its handler ends.
+* The objects themselves are gone. An object that something still refers to is flushed when its handler ends.
+* They are written before the next statement of any handler, in the order in which they were added.
+"""
+
+import datetime as dt
+import decimal
+import enum
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Column, Connection, Insert, Table, insert
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.types import PickleType, TypeEngine
+
+_PLAIN = frozenset(
+    {
+        *(str, int, float, bool, bytes, type(None), decimal.Decimal, uuid.UUID),
+        *(dt.date, dt.datetime, dt.time, dt.timedelta),
+    }
+)
+"""Classes of values that nothing can change."""
+_EVENTS = (
+    *("before_flush", "after_flush", "after_flush_postexec", "before_commit", "after_commit"),
+    *("pending_to_persistent", "pending_to_transient", "persistent_to_detached"),
+)
+Row: TypeAlias = dict[str, Any]
+
+
+class _CannotWait(Exception):
+    """A value, an object or a listener for which the session must be flushed now."""
+
+
+class _Plan(NamedTuple):
+    """How objects of one class become rows."""
+
+    table: Table
+    insert: Insert
+    columns: Mapping[str, tuple[str, bool]]
+    """By attribute: the key of the column, and whether None is left out, as in a flush."""
+    nullable: Mapping[str, None]
+    """The columns that are NULL without a value."""
+    defaults: Sequence[tuple[str, Any]]
+    """Attributes whose default is a function without arguments, and these functions."""
+    required: frozenset[str]
+    """Columns of the primary key that get a value from nowhere else."""
+    relationships: frozenset[str]
+
+
+_PLANS: "WeakKeyDictionary[Mapper[Any], _Plan | None]" = WeakKeyDictionary()
+
+
+class LateRows:
+    """The rows of one unit that wait to be inserted."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[_Plan, list[Row]]] = []
+        self._checked: type[Session] | None = None
+        """The class of sessions that is known to have no listeners."""
+
+    def __bool__(self) -> bool:
+        """Return whether any row waits."""
+        return bool(self._waiting)
+
+    def take(self, session: Session) -> bool:
+        """Take the rows of the new objects of a session, and close it. False: the session must be flushed, and is not closed.
+
+        Calls functions of defaults, so it is called in the context of the handler.
+        """
+        try:
+            if session.__class__ is not self._checked:
+                _check_class(session)
+                self._checked = session.__class__
+            states = _states(session)
+            rows = [_row(state) for state in states]
+            if len(rows) > 1:
+                _check_order(plan for plan, _ in rows)
+        except _CannotWait:
+            return False
+        if session.expire_on_commit and session.identity_map:
+            session.expire_all()  # what was only read
+        Session.close(session)  # its own `close` refuses
+        is_left = False
+        for state, (plan, row) in zip(states, rows, strict=True):
+            kept = state.obj()
+            if kept is None:
+                self._add(plan, row)
+            else:
+                session.add(kept)
+                is_left = True
+        return not is_left
+
+    def write(self, connection: Connection) -> None:
+        """Insert what waits; in the greenlet. Raises what SQLAlchemy and the driver raise."""
+        waiting, self._waiting = self._waiting, []
+        for plan, rows in waiting:
+            connection.execute(plan.insert, rows)
+
+    def _add(self, plan: _Plan, row: Row) -> None:
+        if self._waiting:
+            last, rows = self._waiting[-1]
+            if last is plan and rows[0].keys() == row.keys():
+                rows.append(row)
+                return
+        self._waiting.append((plan, [row]))
+
+
+def _check_class(session: Session) -> None:
+    """Raise _CannotWait for a class of sessions with listeners or methods that take part in a flush."""
+    kind = type(session)
+    if kind.flush is not Session.flush or kind.get_bind is not Session.get_bind:
+        raise _CannotWait
+    if any(getattr(session.dispatch, name) for name in _EVENTS):
+        raise _CannotWait
+
+
+def complete(session: Session) -> None:
+    """Give new objects the values of defaults that are functions, in the context of the handler; `take` comes later."""
+    try:
+        for state in _states(session):
+            _complete(_checked_plan(state), state.dict)
+    except _CannotWait:
+        return
+
+
+def _states(session: Session) -> list[InstanceState[Any]]:
+    """Return the states of the new objects in the order in which they were added, without a reference to the objects.
+
+    Raises _CannotWait for a session with anything else to write, and for one with listeners.
+    """
+    if session.identity_map and (session.dirty or session.deleted):
+        raise _CannotWait
+    new = session.new
+    if not new:
+        return []
+    heard = vars(session.dispatch)  # what is in there has been asked for, or has listeners
+    for name in _EVENTS:
+        if heard.get(name):
+            raise _CannotWait
+    states: list[InstanceState[Any]] = [instance_state(found) for found in new]
+    if len(states) > 1:
+        states.sort(key=lambda state: state.insert_order or 0)
+    return states
+
+
+def _row(state: InstanceState[Any]) -> tuple[_Plan, Row]:
+    """Return the row of a new object. Raises _CannotWait."""
+    plan = _checked_plan(state)
+    values = state.dict
+    if plan.defaults:
+        _complete(plan, values)
+    row: Row = dict(plan.nullable)
+    for attribute, (column, drops_none) in plan.columns.items():
+        if attribute not in values:
+            continue
+        value = values[attribute]
+        if value is None and drops_none:
+            continue
+        row[column] = value if type(value) in _PLAIN else _copied(value)
+    if plan.required and not plan.required <= row.keys():
+        raise _CannotWait
+    return plan, row
+
+
+def _complete(plan: _Plan, values: dict[str, Any]) -> None:
+    for attribute, default in plan.defaults:
+        if attribute not in values:
+            values[attribute] = default(None)
+
+
+def _check_order(plans: Iterable[_Plan]) -> None:
+    """Raise _CannotWait if rows of tables that refer to each other are added by one handler: a flush finds their order."""
+    tables = {plan.table for plan in plans}
+    if len(tables) > 1 and any(each.foreign_keys for each in tables):
+        referred = {each.target_fullname.rpartition(".")[0] for table in tables for each in table.foreign_keys}
+        if referred & {table.fullname for table in tables}:
+            raise _CannotWait
+
+
+def _checked_plan(state: InstanceState[Any]) -> _Plan:
+    """Return the plan of an object's class. Raises _CannotWait if the object itself needs a flush."""
+    mapper = state.manager.mapper
+    try:
+        plan = _PLANS[mapper]
+    except KeyError:
+        plan = _PLANS[mapper] = _plan(mapper)
+    if plan is None or state.key is not None:
+        raise _CannotWait
+    dispatch, of_instances = mapper.dispatch, mapper.class_manager.dispatch
+    if (
+        dispatch.before_insert
+        or dispatch.after_insert
+        or of_instances.refresh_flush
+        or of_instances.expire
+        or of_instances.refresh
+    ):
+        raise _CannotWait
+    if plan.relationships:
+        values = state.dict
+        for name in plan.relationships:
+            if values.get(name):  # other objects: the order of the rows, and their keys, are the flush's to find
+                raise _CannotWait
+    return plan
+
+
+def _copied(value: Any) -> Any:
+    """Return a value that nobody else can change. Raises _CannotWait."""
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, enum.Enum):
+        return value
+    if kind is dict:
+        return {_copied(name): _copied(each) for name, each in value.items()}
+    if kind is list:
+        return [_copied(each) for each in value]
+    raise _CannotWait
+
+
+def _plan(mapper: Mapper[Any]) -> _Plan | None:
+    """Return how objects of a class become rows. None: they need a flush."""
+    table = mapper.local_table
+    if not isinstance(table, Table) or len(mapper.tables) != 1 or mapper.inherits or mapper.polymorphic_on is not None:
+        return None
+    if mapper.version_id_col is not None or any(each.lazy in {"dynamic", "write_only"} for each in mapper.relationships):
+        return None
+    mapped: dict[str, Column[Any]] = {}
+    for attribute in mapper.column_attrs:
+        columns = [each for each in attribute.columns if isinstance(each, Column)]
+        if len(columns) > 1:
+            return None
+        mapped.update((attribute.key, each) for each in columns if each.computed is None)
+    if {each.key for each in mapped.values()} != {each.key for each in table.c if each.computed is None}:
+        return None  # a column that is not mapped may have a default of its own
+    if not all(_is_simple(each) for each in mapped.values()):
+        return None
+    defaults = [(name, function) for name, each in mapped.items() if (function := _function_of(each)) is not None]
+    nullable = [each.key for each in mapped.values() if not (_has_default(each) or each.type.should_evaluate_none)]
+    required = {each.key for each in table.primary_key if not _has_own_default(each)} - _numbered(table)
+    return _Plan(
+        table,
+        insert(table).inline(),
+        {name: (each.key, not each.type.should_evaluate_none) for name, each in mapped.items()},
+        dict.fromkeys(nullable),
+        tuple(defaults),
+        frozenset(required),
+        frozenset(each.key for each in mapper.relationships),
+    )
+
+
+def _function_of(column: Column[Any]) -> Callable[[Any], Any] | None:
+    """Return the function without arguments that is the default of a column. It is called with one argument that it ignores."""
+    default: Any = column.default
+    return default.arg if default is not None and default.is_callable else None
+
+
+def _has_own_default(column: Column[Any]) -> bool:
+    return column.default is not None or column.server_default is not None
+
+
+def _has_default(column: Column[Any]) -> bool:
+    return column.primary_key or _has_own_default(column)
+
+
+def _numbered(table: Table) -> set[str]:
+    column = table.autoincrement_column
+    return set() if column is None else {column.key}
+
+
+def _is_simple(column: Column[Any]) -> bool:
+    """Return whether no code of the user's runs when a value is written, but for a default without arguments."""
+    default: Any = column.default
+    if default is not None and default.is_callable and getattr(default, "_fn", default.arg) is default.arg:
+        return False  # it asks for the context of the INSERT
+    return _is_own(column.type)
+
+
+def _is_own(kind: TypeEngine[Any]) -> bool:
+    """Return whether a type is SQLAlchemy's own."""
+    if isinstance(kind, PickleType):
+        return False
+    inner = getattr(kind, "item_type", None)
+    return type(kind).__module__.startswith("sqlalchemy.") and (not isinstance(inner, TypeEngine) or _is_own(inner))
