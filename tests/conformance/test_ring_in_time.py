@@ -94,7 +94,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 HISTORIES = st.lists(EVENTS, max_size=16)
 PENDING: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Rotated(0)]
-EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Rotated(0)]
+EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 4), Rotated(0)]
 
 
 class SubjectClock:

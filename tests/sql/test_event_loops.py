@@ -13,10 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onceonly import Endpoint
-from onceonly.assembly import open_transport
 from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SetupError, WrongEventLoop
-from onceonly.model.message import Message, Send
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
@@ -106,28 +104,6 @@ async def test_an_endpoint_with_such_an_engine_does_not_start(engine: AsyncEngin
     if is_closed:
         with pytest.raises(SetupError, match=ASKS_FOR):
             await run()
-
-
-async def test_a_worker_that_meets_such_a_connection_ends(engine: AsyncEngine) -> None:
-    """Its application sees why, and a supervisor ends the process."""
-    shop = Endpoint("shop", store=engine, transport="memory://loops-later")
-    shop.handler(_place)
-
-    async def run(loop: asyncio.AbstractEventLoop) -> None:
-        async with (
-            shop.running() as background,
-            open_transport("memory://loops-later", "shop") as queue,
-            engine.connect(),  # so that the other loop needs a new one
-        ):
-            await use_elsewhere(engine, loop)
-            message = Message(id="1", source="web", type="Order", body=b'{"id":"1"}')
-            await queue.send([Send(message=message, to="shop")])
-            while not background.failure:  # noqa: ASYNC110 - a probe has no other way
-                await asyncio.sleep(0.01)
-            assert background.failure.startswith("WrongEventLoop: the database engine")
-
-    with other_loop() as loop, pytest.raises(WrongEventLoop):
-        await run(loop)
 
 
 async def test_an_engine_that_was_disposed_of_in_its_event_loop_can_be_used_in_another(engine: AsyncEngine) -> None:
