@@ -195,6 +195,9 @@ class Dialect(Protocol):
     effects: StatementEffects = StatementEffects()
     """What the text of a statement does to the transaction or the session."""
 
+    inserts_at_once: bool = False
+    """Whether many rows are inserted faster with RETURNING, of which SQLAlchemy makes one statement."""
+
     is_pooled: bool = False
     """Whether a connection pooler may give each transaction another session. Known after `prepare`."""
 

@@ -157,6 +157,7 @@ class PostgreSQL(Dialect):
 
     notifies = True
     gapless: str | None = None
+    inserts_at_once = True
     maintenance: RingMaintenance = PostgreSQLMaintenance()
     effects = EFFECTS
 

@@ -45,6 +45,8 @@ class _Plan(NamedTuple):
 
     table: Table
     insert: Insert
+    numbered: Insert | None
+    """The same, and it returns the key that the database numbers."""
     columns: Mapping[str, tuple[str, bool]]
     """By attribute: the key of the column, and whether None is left out, as in a flush."""
     nullable: Mapping[str, None]
@@ -62,7 +64,9 @@ _PLANS: "WeakKeyDictionary[Mapper[Any], _Plan | None]" = WeakKeyDictionary()
 class LateRows:
     """The rows of one unit that wait to be inserted."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool = False) -> None:
+        """Insert rows whose key the database numbers with a statement that returns it, if that makes one statement of them."""
+        self._at_once = at_once
         self._waiting: list[tuple[_Plan, list[Row]]] = []
         self._checked: type[Session] | None = None
         """The class of sessions that is known to have no listeners."""
@@ -103,7 +107,8 @@ class LateRows:
         """Insert what waits; in the greenlet. Raises what SQLAlchemy and the driver raise."""
         waiting, self._waiting = self._waiting, []
         for plan, rows in waiting:
-            connection.execute(plan.insert, rows)
+            numbered = plan.numbered if self._at_once and len(rows) > 1 else None
+            connection.execute(plan.insert if numbered is None else numbered, rows)
 
     def _add(self, plan: _Plan, row: Row) -> None:
         if self._waiting:
@@ -247,6 +252,7 @@ def _plan(mapper: Mapper[Any]) -> _Plan | None:
     return _Plan(
         table,
         insert(table).inline(),
+        None if table.autoincrement_column is None else insert(table).returning(table.autoincrement_column),
         {name: (each.key, not each.type.should_evaluate_none) for name, each in mapped.items()},
         dict.fromkeys(nullable),
         tuple(defaults),

@@ -76,7 +76,7 @@ class SqlResources:
         self._isolated = isolated
         self._scope: HandlerScope | None = None
         self._is_begun = False
-        self._late = LateRows()
+        self._late = LateRows(at_once=database.dialect.inserts_at_once)
         self._is_spoilt = False
         self._is_sure = True  # it has just begun
         self._write_error: BaseException | None = None
