@@ -106,6 +106,29 @@ class LeaveNestedOfConnection(Operation):
         await ops.CoreUpdate(self.account, 3).run(to)
 
 
+@dataclass(frozen=True)
+class ListenToFlush(Operation):
+    """Registers a listener on the session that the flush at the handler's end calls."""
+
+    heard: list[str] = field(default_factory=list)
+
+    async def run(self, to: Tools) -> None:
+        """Listen."""
+        self.heard.clear()
+        event.listen(synchronous_of(to.session), "before_flush", lambda *_: self.heard.append("heard"))
+
+
+@dataclass(frozen=True)
+class CountBefore(Operation):
+    """Counts what a listener has heard before this message."""
+
+    heard: list[str]
+
+    async def run(self, to: Tools) -> None:
+        """Count."""
+        self.note(to, len(self.heard))
+
+
 def synchronous_of(found: Any) -> Any:
     """Give the synchronous session or connection behind any form of it."""
     for name in ("synchronous", "sync_session", "sync_connection"):
@@ -132,6 +155,14 @@ def test_listeners_on_a_session_and_a_connection_end_with_their_handler(runner: 
     """They hear nothing of a later message."""
     listen = Listen()
     same(runner, does(listen, kind=kind), does(CountHeard(listen.heard), kind=kind))
+
+
+@KINDS
+def test_a_listener_on_a_session_hears_the_flush_of_its_objects(runner: Runner, kind: Kind) -> None:
+    """Objects of a session that somebody listens to do not wait for those of other messages."""
+    listen = ListenToFlush()
+    adds = does(ops.AddOrder("x"), kind=kind)
+    same(runner, adds, does(ops.AddOrder("y"), listen, kind=kind), does(CountBefore(listen.heard), kind=kind))
 
 
 def test_a_result_that_was_not_read_to_its_end_is_in_nobodys_way(runner: Runner) -> None:

@@ -5,20 +5,18 @@ handler, and so do the listeners, options and savepoints on it.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from typing import Any, NoReturn, Protocol
-from weakref import ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.orm import Session, SessionTransaction
 
 from onceonly.sql.statement_effects import Effect, StatementEffects
 from onceonly.sql.statement_events import Look
 
 CONNECTION_USES = ("begin_nested", "exec_driver_sql", "execute", "execution_options", "scalar", "scalars")
-SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
 SESSION_USES = (
     "add",
     "add_all",
@@ -54,6 +52,10 @@ class Scope(Protocol):
 
     def before(self, statement: str, effect: Effect | None) -> None:
         """Prepare for a statement of the handler. Raises RuntimeError if it must not be executed here."""
+
+    @property
+    def connection(self) -> AsyncConnection:
+        """The handler's connection object. Raises RuntimeError."""
 
     @property
     def driver(self) -> object:
@@ -120,6 +122,58 @@ class HandlerConnection(Connection):
     def detach(self) -> NoReturn:
         """Raise RuntimeError."""
         raise _refusal("detach()")
+
+
+class HandlerSession(Session):
+    """What the session of a handler does otherwise than the user's class, which is the next one in its derived class.
+
+    What begins or ends a transaction raises RuntimeError; `begin_nested` works. It asks its scope for a connection when it
+    first needs one.
+    """
+
+    scope: Scope | None = None
+    _bind: Any = None
+
+    @property
+    def bind(self) -> Any:
+        """The connection of the handler."""
+        if self._bind is None and self.scope is not None:
+            return self.scope.connection.sync_connection
+        return self._bind
+
+    @bind.setter
+    def bind(self, bind: Any) -> None:
+        self._bind = bind
+
+    def begin(self, nested: bool = False) -> SessionTransaction:  # noqa: FBT001, FBT002 - as in SQLAlchemy's own
+        """Begin a savepoint. Raises RuntimeError for a transaction."""
+        if not nested:
+            raise _refusal("begin()")
+        return super().begin(nested=True)
+
+    def commit(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("commit()")
+
+    def rollback(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("rollback()")
+
+    def close(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("close()")
+
+    def reset(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("reset()")
+
+    def invalidate(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("invalidate()")
+
+    def prepare(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("prepare()")
 
 
 class _PooledConnection:
@@ -193,9 +247,10 @@ def is_guarded(connection: Connection) -> bool:
     return isinstance(connection, HandlerConnection)
 
 
-def guard_session(session: Session) -> None:
-    """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
-    vars(session).update(_OF_SESSIONS, begin=partial(_begin, ref(session)))
+@cache
+def handler_session(kind: type[Session]) -> type[Session]:
+    """Return the class of handlers' sessions that is derived from the user's; see `HandlerSession`."""
+    return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def refuse_uses(connection: Connection | None, session: Session | None, make_error: Callable[[], Exception]) -> None:
@@ -222,25 +277,7 @@ def _refusal(what: str) -> RuntimeError:
     )
 
 
-def _refusing(name: str) -> Callable[..., Any]:
-    def refuse(*_arguments: Any, **_options: Any) -> Any:
-        raise _refusal(f"{name}()")
-
-    return refuse
-
-
-def _begin(session: "ref[Session]", *arguments: Any, nested: bool = False, **options: Any) -> Any:
-    asked = session()  # a reference of its own would keep it until the next garbage collection
-    if nested and asked is not None:  # `begin_nested` of a session comes through `begin`; savepoints are fine
-        begin: Callable[..., Any] = type(asked).begin
-        return begin(asked, *arguments, nested=True, **options)
-    raise _refusal("begin()")
-
-
 def _mark(context: ExceptionContext) -> None:
     connection, error = context.connection, context.sqlalchemy_exception
     if isinstance(connection, HandlerConnection) and error is not None:
         setattr(error, _RAISED_BY, connection.unit)
-
-
-_OF_SESSIONS = {name: _refusing(name) for name in SESSION_METHODS if name != "begin"}

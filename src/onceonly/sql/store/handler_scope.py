@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -19,8 +19,9 @@ from sqlalchemy.orm import Session
 
 from onceonly.formats.log_events import EventLogger
 from onceonly.sql.database import Database
-from onceonly.sql.guard import GONE, HandlerConnection, allow_uses, check_statement, guard_session, refuse_uses, shortened
+from onceonly.sql.guard import GONE, HandlerConnection, allow_uses, check_statement, handler_session, refuse_uses, shortened
 from onceonly.sql.statement_effects import LEFT, Effect
+from onceonly.sql.store.spare_session import SpareSession
 
 SHARED = (
     "it lasts until the end of the database transaction, which this message shares with others. "
@@ -72,10 +73,13 @@ class HandlerScope:
     said = ""
     """The first of these statements."""
     is_taken = False
-    """Whether the session is closed already, because the rows of its new objects wait elsewhere."""
+    """Whether nothing is left to write in the session, because the rows of its new objects wait elsewhere."""
+    may_serve_again = False
+    """Whether it is worth looking whether the session can serve the next handler, too."""
     _connection: HandlerConnection | None = None
     _async: AsyncConnection | None = None
     _session: AsyncSession | None = None
+    _spare: SpareSession | None = None
     _driver: object = None
     _error: Exception | None = None
     _is_reported = False
@@ -104,17 +108,16 @@ class HandlerScope:
         """The same for an `async def` handler."""
         if self._async is None:
             self._async = AsyncConnection(self.database.engine, self.sync_connection)
+            if self._session is not None:
+                self._session.bind = self._async
         return self._async
 
     @property
     def session(self) -> AsyncSession:
         """The handler's session."""
         if self._session is None:
-            factory = self.database.sessions
-            own = {"bind": self.connection, "autobegin": True, "join_transaction_mode": "rollback_only"}
-            self._session = factory.class_(**{**factory.kw, **own})
-            guard_session(self._session.sync_session)
-        return self._session
+            self._open()
+        return cast("AsyncSession", self._session)
 
     @property
     def driver(self) -> object:
@@ -174,6 +177,22 @@ class HandlerScope:
             raise self._over("connection")
         return self._unit.write_first()
 
+    @property
+    def only_adds(self) -> bool:
+        """Whether the handler has only added objects to its session, and their rows wait elsewhere."""
+        return self.is_taken and self._connection is None
+
+    def serves_again(self) -> bool:
+        """Return whether the next handler can have this scope as well: its handler kept nothing of it, and it is as new."""
+        if self._connection is not None or self._driver is not None or self.own is not None or self.effects is not None:
+            return False
+        if self._session is None:
+            return True
+        if not self.is_taken or self._spare is None or not self._spare.is_as_new():
+            return False
+        self.is_taken = False
+        return True
+
     def flush(self) -> None:
         """Write what the handler has left in its session; in the greenlet."""
         session = self.sync_session
@@ -196,16 +215,15 @@ class HandlerScope:
             session = self._session.sync_session
             if self._error is not None:
                 allow_uses(session)
-            if not self.is_taken:
-                with suppress(SQLAlchemyError):  # its thread was cut off in the middle of something
-                    if session.expire_on_commit and session.identity_map:
-                        session.expire_all()
-                    Session.close(session)  # its own `close` refuses
+            with suppress(SQLAlchemyError):  # its thread was cut off in the middle of something
+                if session.expire_on_commit and session.identity_map:
+                    session.expire_all()
+                Session.close(session)  # its own `close` refuses
         elif connection is None:
             return
         kept_connection = None if connection is None else ref(connection)
         kept_session = None if session is None else ref(session)
-        self._session = self._async = self._connection = self._driver = connection = session = None
+        self._session = self._spare = self._async = self._connection = self._driver = connection = session = None
         connection = None if kept_connection is None else kept_connection()
         session = None if kept_session is None else kept_session()
         if connection is not None or session is not None:  # something else refers to it
@@ -215,6 +233,21 @@ class HandlerScope:
         """Refuse every use from now on, with this error."""
         self.is_over, self._error = True, error
         refuse_uses(self._connection, self.sync_session, self._make_error)
+
+    def _open(self) -> None:
+        """Make the session. Its transaction begins at once, so that it is the same for each handler."""
+        if self.is_over:
+            raise self._over("session")
+        factory = self.database.sessions
+        chosen: Any = factory.kw.get("sync_session_class") or factory.class_.sync_session_class
+        kind = handler_session(chosen)
+        own = {"bind": self._async, "autobegin": True, "join_transaction_mode": "rollback_only", "sync_session_class": kind}
+        self._session = factory.class_(**{**factory.kw, **own})
+        vars(self._session.sync_session)["scope"] = self
+        Session.begin(self._session.sync_session)  # its own `begin` refuses
+        if self.may_serve_again and self._connection is None:
+            self._spare = SpareSession(self._session)
+            self._spare.look()
 
     def _note(self, what: str, effect: Effect) -> None:
         if not effect & ~Effect.ROLLS_BACK:

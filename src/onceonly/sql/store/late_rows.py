@@ -14,6 +14,7 @@ import decimal
 import enum
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, is_
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -33,6 +34,7 @@ _EVENTS = (
     *("before_flush", "after_flush", "after_flush_postexec", "before_commit", "after_commit"),
     *("pending_to_persistent", "pending_to_transient", "persistent_to_detached"),
 )
+_listeners = attrgetter(*_EVENTS)
 Row: TypeAlias = dict[str, Any]
 
 
@@ -70,20 +72,24 @@ class LateRows:
         self._waiting: list[tuple[_Plan, list[Row]]] = []
         self._checked: type[Session] | None = None
         """The class of sessions that is known to have no listeners."""
+        self._silent: tuple[object, ...] = ()
+        """What its sessions have instead of listeners, the same objects in each session."""
 
     def __bool__(self) -> bool:
         """Return whether any row waits."""
         return bool(self._waiting)
 
     def take(self, session: Session) -> bool:
-        """Take the rows of the new objects of a session, and close it. False: the session must be flushed, and is not closed.
+        """Take the rows of the new objects of a session, and detach its objects. False: the session must be flushed.
 
         Calls functions of defaults, so it is called in the context of the handler.
         """
         try:
             if session.__class__ is not self._checked:
                 _check_class(session)
-                self._checked = session.__class__
+                self._checked, self._silent = session.__class__, _listeners(session.dispatch)
+            elif not all(map(is_, _listeners(session.dispatch), self._silent)):
+                return False
             states = _states(session)
             rows = [_row(state) for state in states]
             if len(rows) > 1:
@@ -92,7 +98,7 @@ class LateRows:
             return False
         if session.expire_on_commit and session.identity_map:
             session.expire_all()  # what was only read
-        Session.close(session)  # its own `close` refuses
+        session.expunge_all()
         is_left = False
         for state, (plan, row) in zip(states, rows, strict=True):
             kept = state.obj()
@@ -124,13 +130,14 @@ def _check_class(session: Session) -> None:
     kind = type(session)
     if kind.flush is not Session.flush or kind.get_bind is not Session.get_bind:
         raise _CannotWait
-    if any(getattr(session.dispatch, name) for name in _EVENTS):
+    if any(_listeners(session.dispatch)):
         raise _CannotWait
 
 
 def complete(session: Session) -> None:
     """Give new objects the values of defaults that are functions, in the context of the handler; `take` comes later."""
     try:
+        _check_class(session)
         for state in _states(session):
             _complete(_checked_plan(state), state.dict)
     except _CannotWait:
@@ -140,17 +147,13 @@ def complete(session: Session) -> None:
 def _states(session: Session) -> list[InstanceState[Any]]:
     """Return the states of the new objects in the order in which they were added, without a reference to the objects.
 
-    Raises _CannotWait for a session with anything else to write, and for one with listeners.
+    Raises _CannotWait for a session with anything else to write.
     """
     if session.identity_map and (session.dirty or session.deleted):
         raise _CannotWait
     new = session.new
     if not new:
         return []
-    heard = vars(session.dispatch)  # what is in there has been asked for, or has listeners
-    for name in _EVENTS:
-        if heard.get(name):
-            raise _CannotWait
     states: list[InstanceState[Any]] = [instance_state(found) for found in new]
     if len(states) > 1:
         states.sort(key=lambda state: state.insert_order or 0)

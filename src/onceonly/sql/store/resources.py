@@ -76,6 +76,7 @@ class SqlResources:
         self._isolated = isolated
         self._scope: HandlerScope | None = None
         self._is_begun = False
+        self._only_adds = False  # what handlers do, so that a session may serve the next one
         self._late = LateRows(at_once=database.dialect.inserts_at_once)
         self._is_spoilt = False
         self._is_sure = True  # it has just begun
@@ -160,14 +161,14 @@ class SqlResources:
 
         What runs after the handler, such as middleware, may still use the objects; `is_last` means that nothing does.
         """
-        if self._may_be_late and session.get_nested_transaction() is None:
-            if not is_last:
-                complete(session)
-            elif self._late.take(session):
-                scope.is_taken = True
-                return True
-            else:
-                return False
+        if session.get_nested_transaction() is not None:
+            return not is_last and _is_clean(session)
+        if not self._may_be_late:
+            return _is_clean(session)
+        if is_last:
+            scope.is_taken = self._late.take(session)
+            return scope.is_taken
+        complete(session)
         return _is_clean(session)
 
     async def run_sync(
@@ -212,7 +213,8 @@ class SqlResources:
             self.check()
         self._is_sure = False
         if self._scope is None or self._is_begun:
-            self._scope = HandlerScope(self._database, self, handler)
+            self._scope = HandlerScope(self._database, self)
+        self._scope.name, self._scope.may_serve_again = handler, self._only_adds
         self._is_begun = True
         if not self._isolated:
             return None
@@ -224,9 +226,8 @@ class SqlResources:
     async def end_attempt(self, savepoint: NestedTransaction | None) -> None:
         """Make sure of what a handler left, and keep its work."""
         scope = cast("HandlerScope", self._scope)
-        session = None if self._is_block or scope.is_taken else scope.sync_session
-        if scope.own is None and session is not None and not self._takes(scope, session):
-            await scope.session.run_sync(lambda _: scope.flush())
+        if not (scope.is_taken or scope.own is not None) and (writing := self.leave(is_last=True)) is not None:
+            await writing
         self._check_left(scope)
         if savepoint is not None:
             if not savepoint.is_active:
@@ -235,23 +236,18 @@ class SqlResources:
                 name = savepoint._savepoint  # noqa: SLF001 - there is no public name
                 await self._transaction.connection.run_sync(lambda it: it.dialect.do_release_savepoint(it, name))
         if not self._is_block:  # what is left in its session is written at the commit
-            self._listen(session)
-            self._end(scope)
+            self._listen(scope.sync_session)
+            if scope.serves_again():
+                self._is_begun = False
+            else:
+                self._only_adds = scope.only_adds and not self._only_adds
+                self._end(scope)
         self._is_sure = True  # the state as just read is that which the next handler finds
 
     def _listen(self, session: Session | None) -> None:
         """Keep a session whose listeners are called after the commit."""
         if session is not None and session.dispatch.after_commit:
             self._listening.append(session)
-
-    def _takes(self, scope: HandlerScope, session: Session) -> bool:
-        """Take the rows of the new objects that may wait. Return whether nothing is left to write in the session."""
-        if session.get_nested_transaction() is not None:
-            return False
-        if self._may_be_late:
-            scope.is_taken = self._late.take(session)
-            return scope.is_taken
-        return _is_clean(session)
 
     async def fail_attempt(self, savepoint: NestedTransaction | None, error: BaseException) -> None:
         """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
