@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import pytest
 from sqlalchemy import event, select
@@ -27,6 +28,15 @@ class Counting(Session):
 def listens(session: AsyncSession) -> None:
     """Have a function called at each change of an object's state."""
     event.listen(session.sync_session, "transient_to_pending", lambda *_: None)
+
+
+CACHE: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+
+
+def caches(session: AsyncSession) -> None:
+    """Keep something for as long as the session lives."""
+    assert session.sync_session not in CACHE
+    CACHE[session.sync_session] = "mine"
 
 
 def makes_no_flushes(session: AsyncSession) -> None:
@@ -77,11 +87,25 @@ async def test_one_session_serves_handlers_that_only_add(database: Database, sto
         lambda session: object_session(next(iter(session.new))),
         lambda session: session.add,
         lambda session: session.sync_session.execute,
+        ref,
+        caches,
         listens,
         makes_no_flushes,
         notes,
     ],
-    ids=["session", "synchronous", "transaction", "of object", "method", "inner method", "listener", "attribute", "info"],
+    ids=[
+        "session",
+        "synchronous",
+        "transaction",
+        "of object",
+        "method",
+        "inner method",
+        "weak reference",
+        "cache",
+        "listener",
+        "attribute",
+        "info",
+    ],
 )
 async def test_a_session_that_somebody_could_tell_is_not_given_again(
     database: Database, store: SqlStore, keep: Keep, monkeypatch: pytest.MonkeyPatch

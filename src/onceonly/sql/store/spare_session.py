@@ -7,8 +7,8 @@ made. If only the unit refers to it, and to its transaction, nobody can use it a
 
 import sys
 from collections.abc import Callable
-from operator import attrgetter, is_, itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from weakref import getweakrefcount
 
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, SessionEvents
@@ -54,21 +54,21 @@ class SpareSession:
         now_async, now = vars(session), vars(synchronous)
         if len(now_async) != len(self._values_async) or len(now) != len(self._values) + len(_REPLACED):
             return False
-        if not (_are_same(self._get_async(now_async), self._values_async) and _are_same(self._get_sync(now), self._values)):
+        if self._get_async(now_async) != self._values_async or self._get_sync(now) != self._values:
             return False
         transaction = synchronous.get_transaction()
         if transaction is None or transaction.connections or synchronous.identity_map:
             return False
-        return _are_same(_listeners(synchronous.dispatch), self._silent)
+        return bool(_listeners(synchronous.dispatch) == self._silent)
 
     def _count(self) -> tuple[int, ...]:
-        """Count the references to the session, to the synchronous one inside, and to its transaction."""
+        """Count the references to the session, to the synchronous one inside, and to its transaction; weak ones too."""
         if _references is None:
             return ()
         session = self.session
         synchronous = session.sync_session
-        return _references(session), _references(synchronous), _references(synchronous.get_transaction())
-
-
-def _are_same(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    return all(map(is_, some, others))
+        transaction = synchronous.get_transaction()
+        return (
+            *(_references(session), _references(synchronous), _references(transaction)),
+            *(getweakrefcount(session), getweakrefcount(synchronous), getweakrefcount(transaction)),
+        )
