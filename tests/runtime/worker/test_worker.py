@@ -8,7 +8,7 @@ import pytest
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, QueueMissing, WorkerStopped
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, QueueMissing, SetupError, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
 from onceonly.ports.transport import Topology
@@ -83,6 +83,23 @@ class DeletedQueue(MemoryTransport):
             raise CommitFailed("the queue is being deleted")
         await super().declare(topologies)
         self.missing = False
+
+
+class RefusingQueue(MemoryTransport):
+    """Refuses this user at first."""
+
+    refusals, declared = 2, 0
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Fail as the class says."""
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise SetupError("cannot receive from queue 'shop': access refused")
+        return await super().receive(limit, wait)
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Count."""
+        self.declared += 1
 
 
 class BrokerThatCancels(MemoryTransport):
@@ -237,6 +254,17 @@ async def test_a_worker_whose_queue_was_deleted_declares_it_again(caplog: pytest
     assert simulated.noted() == ["1"]
     assert ("shop", "order") in {(queue, event) for event, queue in simulated.broker().subscriptions}
     assert messages_in(caplog, "WARNING")[-1] == "queue was missing, declared again"
+
+
+async def test_a_worker_without_rights_declares_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Only a queue that is missing is declared again, not one that refuses."""
+    simulated = await SimulatedEndpoint().open("1")
+    transport = RefusingQueue(simulated.driver, "shop", clock=simulated.clock)
+    ports = simulated.ports._replace(transport=transport, declared=(Topology(endpoint="shop", events=("order",)),))
+    await simulated.work(ports=ports)
+    assert simulated.noted() == ["1"]
+    assert transport.declared == 0
+    assert messages_in(caplog, "WARNING") == ["worker cannot receive, retrying with backoff"]
 
 
 async def test_a_stop_finishes_what_is_in_work_and_receives_no_more() -> None:

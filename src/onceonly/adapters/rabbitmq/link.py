@@ -31,7 +31,7 @@ from onceonly.adapters.rabbitmq.address import RabbitMQAddress
 from onceonly.adapters.rabbitmq.decoding import delivered
 from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest, match_returns, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
-from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.ports.environment import RandomSource
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
@@ -43,6 +43,7 @@ CLOSE_SECONDS = 2.0  # to close something politely
 MOST_CHANNELS = 2047  # RabbitMQ's default limit for a connection
 LOOKS = 6  # in a heartbeat's time: this many in a row that find no byte of the server's mean that it is gone
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
+_NO_QUEUE = re.compile(r"no queue '")
 _REFUSED = "the server rejected this user or password"
 _OTHERWISE = "It exists with other settings: delete it, or use other names with the option prefix="
 _REMEDIES: dict[type[AMQPError], str] = {
@@ -285,7 +286,8 @@ async def translated(what: str, *, definite: bool = False, within: float = ANSWE
             raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
         remedy = _REMEDIES[type(error)]
         reason = remedy if remedy is _REFUSED else f"{_words(error).rstrip('.')}. {remedy}"
-        raise SetupError(f"cannot {what}: {reason}") from error
+        kind = QueueMissing if _NO_QUEUE.search(_words(error)) else SetupError
+        raise kind(f"cannot {what}: {reason}") from error
     except TimeoutError as error:
         waited = str(error) or f"no answer within {within:g} s"
         raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {waited}") from error

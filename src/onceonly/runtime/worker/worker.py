@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import HandlerStuck, OnceOnlyError, SetupError, WorkerStopped, WrongEventLoop
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, QueueMissing, WorkerStopped, WrongEventLoop
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Records
@@ -196,7 +196,7 @@ class Worker:
         except Exception as error:
             if isinstance(error, WrongEventLoop):
                 raise  # it is the same in each turn
-            self._lacks_queue = isinstance(error, SetupError)
+            self._lacks_queue = isinstance(error, QueueMissing)
             self._went_bad(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
         if self._trouble is WorkerTrouble.OUTAGE:
