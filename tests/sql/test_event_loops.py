@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.event import listen, remove
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onceonly import Endpoint
@@ -19,6 +20,8 @@ from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.translation import check_loop
+from tests.adapters.rabbitmq.harness import until
+from tests.log_events import events
 from tests.sql.conftest import place_named
 from tests.sql.every_database import emptied
 from tests.sql.harness import messages
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
 ASKS_FOR = "has connections of another event loop"
+ENDED = {"worker failed", "relay failed", "janitor failed"}
 
 
 @dataclass
@@ -128,6 +132,27 @@ async def test_drivers_whose_connections_can_be_used_elsewhere_just_work(place: 
                 with pytest.raises(WrongEventLoop):
                     await begin(database)
             await database.close()
+
+
+@pytest.mark.parametrize("runs", ["running", "sending"])
+async def test_what_runs_ends_with_it(file: Path, runs: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker and a relay do, and an application's block raises it. aiosqlite has no such error, so the test raises it."""
+    async with engine_of(f"sqlite:///{file}") as made:
+        shop = Endpoint("shop", store=made, transport="memory://loops", relay_after=0.05)
+        if runs == "running":
+            shop.handler(_place)
+
+        def refuse(*_: object) -> None:
+            raise RuntimeError("Task <Task pending> got Future <Future pending> attached to a different loop")
+
+        async def run() -> None:
+            async with getattr(shop, runs)():
+                listen(made.sync_engine, "before_cursor_execute", refuse)
+                await until(lambda: bool(ENDED & {*events(caplog.records)}))
+
+        with pytest.raises(WrongEventLoop, match=ASKS_FOR):
+            await run()
+        remove(made.sync_engine, "before_cursor_execute", refuse)
 
 
 async def begin(database: Database) -> None:

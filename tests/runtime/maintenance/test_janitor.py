@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentJournals
-from onceonly.model.errors import CommitFailed
+from onceonly.model.errors import CommitFailed, WrongEventLoop
 from onceonly.model.health import Trouble
 from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
 from onceonly.model.message import Send
@@ -52,6 +54,27 @@ async def test_claims_without_an_instant_go_page_by_page_when_they_have_expired(
     journal = await harness.round()
     assert journal.chores["removing expired claims"].count == 2 * PAGE + 1
     assert await harness.is_known("young")
+
+
+@pytest.mark.parametrize("place", ["journals", "ring"])
+async def test_a_connection_of_another_event_loop_ends_the_janitor(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No retry helps, so it is raised and logged once, in a round and in one of its tasks."""
+    harness = JanitorHarness()
+
+    async def fail(*_: object, **__: object) -> None:
+        raise WrongEventLoop("the database engine has connections of another event loop")
+
+    if place == "ring":
+        harness.ring.looked = fail
+        ports = harness.ports()
+    else:
+        journals = DocumentJournals(MemoryDocuments(Live()), SHOP)
+        journals.read = fail  # type: ignore[method-assign] # what it reads does not matter
+        ports = harness.ports(journals=journals)
+    with pytest.raises(WrongEventLoop):
+        async with asyncio.timeout(20):
+            await harness.janitor(ports).run(asyncio.Event())
+    assert events(caplog.records) == ["janitor failed"]
 
 
 async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from onceonly.algorithms.relay import relay
-from onceonly.model.errors import CommitFailed, OutcomeUnknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, WrongEventLoop
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
@@ -18,7 +18,7 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
-from tests.log_events import event_in
+from tests.log_events import event_in, events
 from tests.runtime.harness import SHOP, HastyTimer, StopWhen
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer, UnsureTransport, record_of
 
@@ -83,6 +83,24 @@ async def test_a_handlers_record_is_finished_and_its_message_only_acknowledged()
     assert (worker.report.known, worker.report.handled) == (1, 0)
     assert harness.simulated.announced() == ["m1"]
     assert len(harness.wire()) == 1
+
+
+@pytest.mark.parametrize("point", ["find", "take", "retire", "forget"])
+async def test_a_connection_of_another_event_loop_ends_the_relay(point: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No retry helps, so it is raised and logged once, wherever it shows."""
+    harness = await RelayHarness().open()
+    (identity,) = await harness.commit("a")
+    error = WrongEventLoop("the database engine has connections of another event loop")
+    harness.notifier = (told := Notifier())
+    running = asyncio.create_task(harness.relay(FailsAt(Point(point), *[error] * 2)).run(asyncio.Event()))
+    await asyncio.sleep(0)
+    told.notify([identity])
+    with pytest.raises(WrongEventLoop):
+        async with asyncio.timeout(20):
+            await running
+    assert events(caplog.records) == ["relay failed"]
+    await harness.run()
+    assert harness.left() == []
 
 
 # When it looks

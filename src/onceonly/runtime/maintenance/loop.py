@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from msgspec.structs import replace
 
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import OnceOnlyError, WrongEventLoop
 from onceonly.model.journal import RETRY_SECONDS, Journal, LateBucket, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Environment, pause
@@ -62,8 +62,15 @@ class MaintenanceLoop:
         self._rung.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then finish what is in work within the grace time."""
-        await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        """Work until `stop` is set, then finish what is in work within the grace time.
+
+        Raises WrongEventLoop, which is the same in each round.
+        """
+        try:
+            await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        except WrongEventLoop as error:
+            _log.error("janitor failed", extra=self._extra(reason=str(error)))
+            raise
 
     async def clean_up(self) -> Journal | None:
         """Do all chores now, due or not; returns the journal of it, None if another process does them.
@@ -96,6 +103,8 @@ class MaintenanceLoop:
                 journal = await journals.read() if is_leader else None
                 if journal is not None and journal.overdue(now()):
                     await journals.write(replace(journal, since=now()))
+        except WrongEventLoop:
+            raise
         except Exception as error:  # noqa: BLE001 - as in a round
             self._went_bad(error)
 
@@ -115,6 +124,8 @@ class MaintenanceLoop:
                 journal is None and self._maintenance.journals is not None
             ):  # others shall know for how long this endpoint keeps
                 await self._maintenance.journals.write(self._blank())
+        except WrongEventLoop:
+            raise
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no janitor
             self._went_bad(error)
             return self._backpressure.after_outage()
@@ -150,7 +161,7 @@ class MaintenanceLoop:
         return Journal(at=now, interval=round(self._rest * 1000), retention=maintenance.retention)
 
     async def _once(self, chore: MaintenanceTask, before: TaskRun | None) -> TaskRun:
-        """Do one chore, portion by portion. Returns its outcome. Never raises."""
+        """Do one chore, portion by portion. Returns its outcome. Raises WrongEventLoop, and nothing else."""
         timer, now = self._surroundings.timer, self._surroundings.clock.now
         began, count = timer.seconds(), 0
         try:
@@ -159,6 +170,8 @@ class MaintenanceLoop:
                 while some >= PAGE:
                     some = await chore.once()
                     count += some
+        except WrongEventLoop:
+            raise
         except Exception as error:  # noqa: BLE001 - an outage or a bug of one chore keeps no other from being done
             since = before.failing_since if before is not None and before.failing_since else now()
             done = TaskRun(at=now(), count=count, failing_since=since, reason=f"{type(error).__name__}: {error}")

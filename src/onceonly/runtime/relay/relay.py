@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from onceonly.algorithms.relay import RelayResult, relay
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import OnceOnlyError, WrongEventLoop
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
@@ -76,10 +76,16 @@ class Relay:
         self._trouble = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
+        """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time.
+
+        Raises WrongEventLoop, which is the same in each turn.
+        """
         try:
             with self._notifier.listen(self._hear):
                 await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        except WrongEventLoop as error:
+            _log.error("relay failed", extra={"endpoint": self._ports.endpoint, "reason": str(error)})
+            raise
         finally:
             await self._later.close()
 
@@ -112,6 +118,8 @@ class Relay:
         try:
             self._raise_unforgotten()
             relayed = await self._relay_told(told) if told else await self._relay_page()
+        except WrongEventLoop:
+            raise
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
             self._went_bad(error)
             return self._backpressure.after_outage()

@@ -141,7 +141,7 @@ class Worker:
         turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
         try:
             cut_off = await self._until_stopped(turning, stop)
-        except WorkerStopped as error:
+        except (WorkerStopped, WrongEventLoop) as error:
             _log.error("worker failed", extra=self._extra(reason=str(error)))
             raise
         finally:  # ends tasks; calls no port
