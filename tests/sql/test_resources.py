@@ -19,6 +19,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.resources import HELD
 from onceonly.sql.store.unit import SqlUnit
+from tests.log_events import event_in
 from tests.sql.harness import (
     Line,
     Order,
@@ -451,6 +452,23 @@ async def test_reaching_for_the_units_own_savepoint_fails_the_handler(store: Sql
         await attempt(unit, lambda: connection_of(unit.resources).run_sync(roll_back))
     await unit.commit(records(unit.found.new[1]))
     assert await look(store, *messages(2)) == {"new": ["m0"], "done": ["m1"]}
+
+
+async def test_a_late_use_is_logged_with_the_task_and_what_it_runs(store: SqlStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each run of a handler."""
+    unit = await store.begin([message()])
+    session = session_of(unit.resources)
+    await unit.commit(records(message()))
+
+    async def late_mail() -> None:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="used after its handler ended"):
+                session.add(Line(order_id="a"))
+
+    await asyncio.create_task(late_mail(), name="mail")
+    found = [vars(each)["task"] for each in caplog.records if event_in(each) == "unit used after its handler ended"]
+    assert [each.partition(" (")[0] for each in found] == ["mail"]
+    assert found[0].endswith("late_mail)")
 
 
 async def test_a_leaked_session_is_of_no_use_after_the_unit(store: SqlStore, database: Database) -> None:

@@ -17,6 +17,7 @@ from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
+from onceonly.endpoint.left_tasks import TaskWatch
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.middleware import through
@@ -120,6 +121,8 @@ class EndpointHandlers:
             creation=creation,
         )
         self._limits = TimeLimits(rules.grace)
+        paths = {each.function.path for each in (*plans.handlers.values(), *plans.responders.values())}
+        self._watches = {path: TaskWatch(path) for path in paths}
 
     @property
     def longest_timeout(self) -> float:
@@ -224,7 +227,7 @@ class EndpointHandlers:
     async def _take(self, plan: HandlerPlan, resources: Resources, body: object, context: Context | BatchContext) -> object:
         """Run one handler, within its time; gives what it returned. Its context is closed then."""
         thread = self._thread(plan, context)
-        run = HandlerRun(self._limits, self._timeout(plan))
+        run = HandlerRun(self._limits, self._timeout(plan), self._watches[plan.function.path])
         try:
             async with resources.attempt(plan.function.path):
                 given = resources if thread is None else ThreadResources(resources, thread)

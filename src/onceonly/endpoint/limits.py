@@ -15,6 +15,7 @@ from math import inf
 from types import FrameType
 from typing import Any
 
+from onceonly.endpoint.left_tasks import TaskWatch
 from onceonly.model.errors import HandlerStuck
 
 EARLY_SECONDS = 0.001
@@ -84,15 +85,16 @@ class HandlerRun:
     The handler has its own task and its own copy of the context. Changes to them do not affect other handlers.
     """
 
-    __slots__ = ("_limits", "_seconds", "_turn", "expired", "until")
+    __slots__ = ("_limits", "_seconds", "_turn", "_watch", "expired", "until")
 
-    def __init__(self, limits: TimeLimits, seconds: float) -> None:
-        """Limit the run to `seconds`."""
+    def __init__(self, limits: TimeLimits, seconds: float, watch: TaskWatch | None = None) -> None:
+        """Limit the run to `seconds`. `watch` finds the tasks that it leaves."""
         self.until = 0.0
         self.expired = False
         self._limits = limits
         self._seconds = seconds
         self._turn: HandlerTask | None = None
+        self._watch = watch
 
     async def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it; gives what it returned, or raises what it raised.
@@ -102,14 +104,26 @@ class HandlerRun:
         """
         loop = asyncio.get_running_loop()
         begun, context, limits = loop.time(), copy_context(), self._limits
+        if self._watch is not None and begun >= self._watch.due:
+            return await self._watched(self._watch, HandlerTask(context, loop), work, begun)
         turn = limits.spare
         if turn is None or not turn.serves(context, loop):
             turn = limits.spare = HandlerTask(context, loop)
-        left, error = turn.begin(work) or await self._end(turn, begun, loop)
+        return self._outcome(turn, *(turn.begin(work) or await self._end(turn, begun, loop)))
+
+    async def _watched(self, watch: TaskWatch, turn: "HandlerTask", work: Coroutine[Any, Any, Any], begun: float) -> Any:
+        """Run it in a task that no other run shares, and look for tasks that it leaves."""
+        loop, marks = asyncio.get_running_loop(), [watch.begin(turn.context, begun)]
+        ended = turn.begin(work) or await self._end(turn, begun, loop)
+        watch.end(turn.context, marks, loop.time())
+        return self._outcome(turn, *ended)
+
+    def _outcome(self, turn: "HandlerTask", left: Any, error: BaseException | None) -> Any:
+        """Return or raise what came of the handler."""
         if self.expired:
             raise TimeoutError from error
         if turn.task.cancelling() > turn.task.by_groups or isinstance(error, asyncio.CancelledError):
-            limits.spare = None
+            self._limits.spare = None
             raise CancelledFromInside from error
         if error is not None:
             raise error
@@ -179,12 +193,12 @@ class HandlerTask(Coroutine[Any, Any, None]):
     This is the task's coroutine. Whatever the handler raises is an outcome: a task lets `SystemExit` through to the event loop.
     """
 
-    __slots__ = ("_awaited", "_context", "_loop", "_snapshot", "_work", "ended", "task")
+    __slots__ = ("_awaited", "_loop", "_snapshot", "_work", "context", "ended", "task")
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         """Make the task; its handlers run in this context."""
         self._loop = loop
-        self._context, self._snapshot = context, context.copy()
+        self.context, self._snapshot = context, context.copy()
         self._work: Coroutine[Any, Any, Any] | None = None
         self._awaited: Any = None
         self.ended: asyncio.Future[Outcome] | None = None
@@ -198,7 +212,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
             return False
         if getattr(self.task, "_must_cancel", False):  # `uncancel` of Python 3.11 and 3.12 does not take a cancellation back
             return False
-        if not _is_same(self._context, self._snapshot):
+        if not _is_same(self.context, self._snapshot):
             return False  # a handler has changed it
         return _is_same(self._snapshot, context) or self._follow(context)
 
@@ -217,7 +231,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
             if known is not value:
                 changed.append((name, value))
         for name, value in changed:
-            self._context.run(name.set, value)
+            self.context.run(name.set, value)
         self._snapshot = context
         return True
 
@@ -230,7 +244,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
         _enter_task(loop, task)
         self._work = work
         try:
-            self._awaited = _unmarked(self._context.run(work.send, None))
+            self._awaited = _unmarked(self.context.run(work.send, None))
         except StopIteration as over:
             self._work = None
             return over.value, None

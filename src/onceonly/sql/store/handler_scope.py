@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from onceonly.formats.log_events import EventLogger
+from onceonly.formats.task_names import task_name
 from onceonly.sql.database import Database
 from onceonly.sql.guard import GONE, HandlerConnection, allow_uses, check_statement, handler_session, refuse_uses, shortened
 from onceonly.sql.statement_effects import LEFT, Effect
@@ -273,9 +274,9 @@ class HandlerScope:
 
 
 def _running() -> str:
-    """Return the name of the task that runs now, or an empty text in a thread without one."""
+    """Name the task that runs now. An empty text in a thread without one."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
         return ""
-    return "" if task is None else task.get_name()
+    return "" if task is None else task_name(task)
