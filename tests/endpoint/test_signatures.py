@@ -302,6 +302,11 @@ def bank_for_a_message(session: AsyncSession) -> Bank:
     return Bank()
 
 
+def bank_for_a_def_handler(session: Session) -> Bank:
+    """Make a bank."""
+    return Bank()
+
+
 def unannotated_factory():  # type: ignore[no-untyped-def] # noqa: ANN201 - that is the point
     """Make something."""
 
@@ -323,6 +328,10 @@ def makes_a_session() -> AsyncSession:
         ((bank_from_mailer, mailer_from_bank), "circular dependency of providers: bank_from_mailer, mailer_from_bank"),
         ((bank_from_mailer,), "mailer: Mailer cannot be injected"),
         ((bank_for_a_message,), 'session: AsyncSession exists for each message only: use @provide(scope="message")'),
+        (
+            (bank_for_a_def_handler,),
+            'session: Session is for def handlers; providers with @provide(scope="message") can ask for',
+        ),
         ((unannotated_factory,), "annotate its return type"),
         ((badly_annotated_generator,), "as Iterator[...] or AsyncIterator[...]"),
         ((makes_a_session,), "AsyncSession is already provided"),

@@ -17,7 +17,8 @@ from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
-from onceonly.endpoint.left_tasks import TaskWatch
+from onceonly.endpoint.kept_resources import ProvidedObjects, WatchedResources
+from onceonly.endpoint.left_tasks import TaskWatch, is_watched
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.middleware import through
@@ -122,6 +123,7 @@ class EndpointHandlers:
         )
         self._limits = TimeLimits(rules.grace)
         paths = {each.function.path for each in (*plans.handlers.values(), *plans.responders.values())}
+        self._provided = ProvidedObjects(plans.process, made)
         self._watches = {path: TaskWatch(path) for path in paths}
 
     @property
@@ -270,6 +272,8 @@ class EndpointHandlers:
     async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context | BatchContext) -> object:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt, its task and its time."""
         made: dict[Any, object] = {**self._made, context.__class__: context}
+        if not self._provided.is_empty and is_watched():
+            resources = WatchedResources(resources, self._provided, plan.function.path)
         work = None
         if plan.entity is not None and isinstance(context, Context):
             work = plan.entity.open(context.message, body, resources)

@@ -38,6 +38,11 @@ class RunMark:
 _MARK: ContextVar[RunMark | None] = ContextVar("onceonly_run_mark", default=None)
 
 
+def is_watched() -> bool:
+    """Return whether the code that runs belongs to a watched run."""
+    return _MARK.get() is not None
+
+
 class TaskWatch:
     """Watches some runs of one handler. Times are the event loop's, in seconds."""
 

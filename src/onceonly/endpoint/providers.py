@@ -115,10 +115,16 @@ def _plan_one(
     arguments: dict[str, Any] = {}
     for name, annotation, has_default in () if wrong else signature.parameters:
         found = Context if annotation is Context else offer.match(annotation, offer.asynchronous)
+        is_synchronous = found is None and offer.match(annotation, offer.synchronous) is not None
         needed = next((all_[each] for each in all_ if each == annotation), None)
         for_each_message = found is not None or (needed is not None and needed.scope == Scope.MESSAGE.value)
         if for_each_message and scope is Scope.PROCESS:
             wrong.append(f'{name}: {words(annotation)} exists for each message only: use @provide(scope="message")')
+        elif is_synchronous and needed is None:
+            wrong.append(
+                f'{name}: {words(annotation)} is for def handlers; providers with @provide(scope="message") can ask for '
+                f"{offer.words(offer.asynchronous)}"
+            )
         elif found is not None or needed is not None:
             arguments[name] = annotation if found is None else found
         elif not has_default:
