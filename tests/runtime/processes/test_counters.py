@@ -50,16 +50,19 @@ def test_every_column_fits_its_row() -> None:
 
 
 def test_a_death_names_the_one_handler_that_was_running(tmp_path: Path) -> None:
-    """Its message's key and attempt count, found once, in whatever process."""
+    """Its message's key and attempt count, in whatever process, until it is removed."""
     with SharedCounters.create(tmp_path / "board", 2) as written, SharedCounters.open(tmp_path / "board") as read:
         row = written.row(0)
         row.enter(b"a" * 16, 3)
         row.enter(b"b" * 16, 5)
         row.leave(b"a" * 16, 3)
         assert read.row(0).died(seen=True)
-        assert read.row(1).take_death(b"a" * 16) is None
-        assert read.row(1).take_death(b"b" * 16) == 5
-        assert read.row(1).take_death(b"b" * 16) is None
+        assert read.row(1).death_of(b"a" * 16) is None
+        assert read.row(1).death_of(b"b" * 16) == 5
+        read.row(1).remove_deaths(b"b" * 16, 4)
+        assert read.row(1).death_of(b"b" * 16) == 5
+        read.row(1).remove_deaths(b"b" * 16, 5)
+        assert read.row(1).death_of(b"b" * 16) is None
 
 
 def test_no_death_is_counted_for_one_of_several_handlers_or_for_none(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_no_death_is_counted_for_one_of_several_handlers_or_for_none(tmp_path: P
         assert not row.died(seen=True)
         row.enter(b"a" * 16, 0)
         assert not row.died(seen=False)
-        assert (row.take_death(b"a" * 16), row.take_death(b"b" * 16)) == (None, None)
+        assert (row.death_of(b"a" * 16), row.death_of(b"b" * 16)) == (None, None)
 
 
 def test_a_handler_that_does_not_end_is_named_whatever_else_was_running(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_a_handler_that_does_not_end_is_named_whatever_else_was_running(tmp_path
             row.enter(key, 1)
         row.is_stuck(b"b" * 16, 1)
         assert row.died(seen=True)
-        assert (row.take_death(b"a" * 16), row.take_death(b"b" * 16)) == (None, 1)
+        assert (row.death_of(b"a" * 16), row.death_of(b"b" * 16)) == (None, 1)
 
 
 def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +99,10 @@ def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch
             now += 1
             row.enter(number.to_bytes(16), 0)
             assert row.died(seen=True)
-        assert row.take_death((0).to_bytes(16)) is None
-        assert row.take_death((1).to_bytes(16)) == 0
+        assert row.death_of((0).to_bytes(16)) is None
+        assert row.death_of((1).to_bytes(16)) == 0
         now += REMEMBERED_MS
-        assert row.take_death((2).to_bytes(16)) is None
+        assert row.death_of((2).to_bytes(16)) is None
 
 
 def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +138,8 @@ def test_a_kill_by_the_supervisor_explains_the_death_and_blames_nobody(tmp_path:
                 row.enter(key, 0)
             assert not row.died(seen=True, blames=False)
             assert other.explains()
-        assert (other.take_death(b"a" * 16), other.take_death(b"b" * 16)) == (None, None)
-        assert other.take_killed(b"a" * 16) is None
+        assert (other.death_of(b"a" * 16), other.death_of(b"b" * 16)) == (None, None)
+        assert other.killed_run_of(b"a" * 16) is None
 
 
 def test_a_handler_that_does_not_end_is_blamed_whoever_kills_its_process(tmp_path: Path) -> None:
@@ -146,11 +149,11 @@ def test_a_handler_that_does_not_end_is_blamed_whoever_kills_its_process(tmp_pat
         row.enter(b"a" * 16, 1)
         row.is_stuck(b"a" * 16, 1)
         assert row.died(seen=True, blames=False)
-        assert row.take_death(b"a" * 16) == 1
+        assert row.death_of(b"a" * 16) == 1
 
 
 def test_a_run_alone_that_the_supervisor_killed_is_named_and_not_counted(tmp_path: Path) -> None:
-    """Its record is removed with that. It is found once, unless it is put back."""
+    """Its record is removed with that. Neither kind of death is removed with the other."""
     with SharedCounters.create(tmp_path / "board", 2) as counters:
         row, other = counters.row(0), counters.row(1)
         for attempts in (0, 3):
@@ -158,11 +161,15 @@ def test_a_run_alone_that_the_supervisor_killed_is_named_and_not_counted(tmp_pat
             row.set(Column.ALONE, 1)
             assert not row.died(seen=True, blames=False)
             assert row.get(Column.ALONE) == 0
-        assert other.take_death(b"a" * 16) is None
-        assert other.take_killed(b"a" * 16) == 3
-        assert other.take_killed(b"a" * 16) is None
-        other.add_killed(b"a" * 16, 3)
-        assert row.take_killed(b"a" * 16) == 3
+        assert other.death_of(b"a" * 16) is None
+        other.remove_deaths(b"a" * 16, 3)
+        other.remove_killed_runs(b"a" * 16, 2)
+        assert other.killed_run_of(b"a" * 16) == 3
+        row.enter(b"a" * 16, 1)
+        assert row.died(seen=True)
+        other.remove_killed_runs(b"a" * 16, 3)
+        assert other.killed_run_of(b"a" * 16) is None
+        assert other.death_of(b"a" * 16) == 1
 
 
 def test_a_death_is_recorded_before_the_marks_are_cleared(tmp_path: Path) -> None:
@@ -171,7 +178,7 @@ def test_a_death_is_recorded_before_the_marks_are_cleared(tmp_path: Path) -> Non
         row = counters.row(0)
         row.enter(b"a" * 16, 2)
         assert row.record_death()
-        assert (row.get(Column.RUNNING), counters.row(1).take_death(b"a" * 16)) == (1, 2)
+        assert (row.get(Column.RUNNING), counters.row(1).death_of(b"a" * 16)) == (1, 2)
         row.clear_marks()
         assert row.get(Column.RUNNING) == 0
 

@@ -144,9 +144,10 @@ async def test_a_kill_by_the_supervisor_is_recorded_before_the_messages_come_aga
         assert watched.supervisor.kill(0)
         other = counters.row(1)
         assert other.explains()
-        assert (other.take_death(KEY), other.take_killed(KEY)) == (None, 2)
+        assert (other.death_of(KEY), other.killed_run_of(KEY)) == (None, 2)
+        other.remove_killed_runs(KEY, 2)
         await watched.until(REPLACED)
-        assert (other.take_death(KEY), other.take_killed(KEY)) == (None, None)  # recorded once
+        assert (other.death_of(KEY), other.killed_run_of(KEY)) == (None, None)  # recorded once
         watched.hurry.set()
 
 
@@ -157,7 +158,7 @@ async def test_a_child_that_outstays_a_stop_blames_nobody(counters: SharedCounte
     assert watched.kinds() == [STARTED, KILLED]
     other = counters.row(1)
     assert other.explains()
-    assert (other.take_death(KEY), other.take_killed(KEY)) == (None, 2)
+    assert (other.death_of(KEY), other.killed_run_of(KEY)) == (None, 2)
 
 
 async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(
@@ -168,7 +169,7 @@ async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(
     async with watched.running():
         death = await watched.until(DIED)
         await watched.until(REPLACED)
-        assert counters.row(0).take_death(KEY) == 2
+        assert counters.row(0).death_of(KEY) == 2
     assert death.exitcode == 1
     assert "event loop stopped, process exiting" in capfd.readouterr().err
 
@@ -235,7 +236,7 @@ async def test_a_handler_that_ends_its_process_with_that_exit_code_is_a_death(co
     async with Watched(exits_with_the_code_of_a_wrong_set_up, counters).running() as watched:
         died = await watched.until(DIED)
         await watched.until(REPLACED)
-        assert counters.row(0).take_death(KEY) == 2
+        assert counters.row(0).death_of(KEY) == 2
     assert died.exitcode == SETUP
 
 

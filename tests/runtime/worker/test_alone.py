@@ -391,23 +391,62 @@ async def test_a_run_alone_leaves_no_mark(tmp_path: Path) -> None:
         assert (row.get(Column.RUNNING), row.get(Column.LOW), presence.is_marked) == (0, 0, False)
 
 
+class Away(MemoryStarts):
+    """Removes nothing."""
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Fail."""
+        raise CommitFailed("connection refused")
+
+
 async def test_a_killed_run_is_found_again_when_its_record_could_not_be_removed(tmp_path: Path) -> None:
     """Otherwise the next attempt would wait for it, and count it."""
-
-    class Away(MemoryStarts):
-        async def forget(self, identity: Identity, attempts: int) -> None:
-            raise CommitFailed("connection refused")
-
     world = Live()
     with SharedCounters.create(tmp_path / "board", 1) as counters:
         row = counters.row(0)
-        await MemoryStarts(world, "shop", lasts=3600).begin(MESSAGE, 0)
-        row.add_killed(claim_key("shop", MESSAGE), 0)
+        presence = GateMember()
+        await alone(MemoryStarts(world, "shop", lasts=3600), presence, counters).begin(MESSAGE, 0)
+        assert not row.died(seen=True, blames=False)
+        presence.reopen()  # with the process
         away = alone(Away(world, "shop"), counters=counters)
         with pytest.raises(CommitFailed):
             await away.begin(MESSAGE, 0)
         await away.ended(MESSAGE)
         assert await alone(MemoryStarts(world, "shop"), counters=counters).begin(MESSAGE, 0) == BEGUN
+
+
+@pytest.mark.parametrize("asks", ["died", "begin"])
+async def test_a_death_is_found_again_when_its_record_could_not_be_removed(tmp_path: Path, asks: str) -> None:
+    """So are those of other messages that were asked for at the same time."""
+    other, world = Identity("upstream", "other"), Live()
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        row = counters.row(0)
+        for identity in (other, MESSAGE):
+            row.enter(claim_key("shop", identity), 1)
+            assert row.died(seen=True)
+
+        class AwayForOne(Away):
+            async def forget(self, identity: Identity, attempts: int) -> None:
+                if identity == MESSAGE:
+                    await super().forget(identity, attempts)
+
+        away = alone(AwayForOne(world, "shop"), counters=counters)
+        with pytest.raises(CommitFailed):
+            await (away.died([other, MESSAGE]) if asks == "died" else away.begin(MESSAGE, 0))
+        found = await alone(MemoryStarts(world, "shop"), counters=counters).died([other, MESSAGE])
+        assert found.counted == {other: 1, MESSAGE: 1}
+
+
+async def test_no_copy_waits_for_the_record_of_a_death_that_an_older_copy_has_counted(tmp_path: Path) -> None:
+    """A copy whose process died comes again after its original, which was not acknowledged."""
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with SharedCounters.create(tmp_path / "board", 1) as counters:
+        presence = GateMember()
+        assert await alone(starts, presence, counters).begin(MESSAGE, 1) == BEGUN
+        assert counters.row(0).died(seen=True)
+        presence.reopen()  # with the process
+        assert (await alone(starts, counters=counters).died([MESSAGE])).counted == {MESSAGE: 1}
+        assert await alone(starts, counters=counters).begin(MESSAGE, 1) == BEGUN
 
 
 @pytest.mark.parametrize("asks", ["died", "begin"])

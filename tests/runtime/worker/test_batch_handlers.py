@@ -58,7 +58,7 @@ async def test_a_death_is_counted_for_none_of_several(tmp_path: Path) -> None:
         await running.wait()
         assert row.get(Column.RUNNING) == 3
         assert not row.died(seen=True)
-        assert [row.take_death(key) for key in KEYS] == [None] * 3
+        assert [row.death_of(key) for key in KEYS] == [None] * 3
         assert not row.explains()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -19,7 +19,7 @@ from onceonly.ports.starts import DeadRuns, StartResult
 from onceonly_verify.driver import CheckerDriver, HandlerChoice
 from onceonly_verify.supervision import Supervision
 
-READS = frozenset({"awaits_record", "explains", "get"})
+READS = frozenset({"awaits_record", "death_of", "explains", "get", "killed_run_of"})
 START = 1_000_000_000
 """What the clock of the host shows at the beginning. It is later than the time for which deaths are evidence."""
 

@@ -165,23 +165,21 @@ class CounterRow:
         old = _now() - REMEMBERED_MS
         return explained > old >= unclear
 
-    def take_death(self, key: bytes) -> int | None:
-        """Return the attempt count with which the run of a message began that ended with its process, and forget it."""
-        found = [attempts for attempts in self._deaths_of(key) if attempts >= 0]
-        self._remove_deaths(key, killed=False)
-        return max(found, default=None)
+    def death_of(self, key: bytes) -> int | None:
+        """Return the attempt count with which the run of a message began that ended with its process."""
+        return max((attempts for attempts in self._deaths_of(key) if attempts >= 0), default=None)
 
-    def take_killed(self, key: bytes) -> int | None:
-        """Return the attempt count of a message's run alone that ended because the supervisor killed the process; forget it."""
-        found = [_killed(attempts) for attempts in self._deaths_of(key) if attempts < 0]
-        self._remove_deaths(key, killed=True)
-        return max(found, default=None)
+    def killed_run_of(self, key: bytes) -> int | None:
+        """Return the attempt count of a message's run alone that ended because the supervisor killed the process."""
+        return max((_killed(attempts) for attempts in self._deaths_of(key) if attempts < 0), default=None)
 
-    def add_killed(self, key: bytes, attempts: int) -> None:
-        """Record what `take_killed` has returned again: it could not be used."""
-        if self._deaths is not None:
-            low, high = _halves(key)
-            self._add_death(low, high, _killed(attempts))
+    def remove_deaths(self, key: bytes, attempts: int) -> None:
+        """Remove the deaths of a message's runs that began with at most `attempts`."""
+        self._remove(key, range(attempts + 1))
+
+    def remove_killed_runs(self, key: bytes, attempts: int) -> None:
+        """Remove the runs of a message that were killed, and began with at most `attempts`."""
+        self._remove(key, range(_killed(attempts), 0))
 
     def _add_death(self, low: int, high: int, attempts: int) -> None:
         oldest = min(self._slots(), key=lambda slot: self._numbers[slot + 3])
@@ -193,9 +191,9 @@ class CounterRow:
         old = _now() - REMEMBERED_MS
         return [self._numbers[slot + 2] for slot in self._slots_of(key) if self._numbers[slot + 3] > old]
 
-    def _remove_deaths(self, key: bytes, *, killed: bool) -> None:
+    def _remove(self, key: bytes, attempts: range) -> None:
         for slot in self._slots_of(key):
-            if (self._numbers[slot + 2] < 0) is killed:
+            if self._numbers[slot + 2] in attempts:
                 self._numbers[slot + 3] = 0
 
     def _slots_of(self, key: bytes) -> list[int]:

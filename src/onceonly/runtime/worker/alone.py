@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from onceonly.formats.log_events import EventLogger
@@ -154,6 +154,7 @@ class AloneStarts:
 
     What the supervisor saw is in the shared counters, so an ordinary suspect costs no call. A run is marked there from before
     its record is written until after it is removed: a death that the supervisor sees never leaves a record to be waited for.
+    A death is removed from the counters after its record, so that a process that dies in between leaves none either.
     """
 
     def __init__(
@@ -169,12 +170,11 @@ class AloneStarts:
         self._mark: tuple[bytes, int] | None = None
 
     async def died(self, identities: Sequence[Identity]) -> DeadRuns:
-        """Look at the shared counters."""
+        """Look at the shared counters. A death that they contain costs a call: its run may have been alone."""
         if self._row is None:
             return NO_DEATHS
         await self._until_recorded(self._row)
-        seen = {identity: self._seen(identity) for identity in identities}
-        counted = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+        counted = await self._take_deaths(self._row, identities)
         return DeadRuns(counted=counted, explained=self._row.explains())
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
@@ -183,11 +183,9 @@ class AloneStarts:
             await self._until_recorded(self._row)
         await self._presence.clear(f"{identity.source} {identity.id}")
         try:
-            seen = self._seen(identity)
-            if seen is not None and seen >= attempts:
-                started = StartResult(died=seen)
-                with suppress(RetryableError, ConflictError):  # it stays: a later run may be counted once too often
-                    await self.forget(identity, seen)
+            seen = await self._take_deaths(self._row, [identity]) if self._row is not None else {}
+            if seen.get(identity, -1) >= attempts:
+                started = StartResult(died=seen[identity])
             else:
                 await self._forget_killed(identity)
                 self._enter(identity, attempts)
@@ -233,19 +231,30 @@ class AloneStarts:
                 return
             await self._surroundings.timer.sleep(RECORD_SECONDS)
 
+    async def _take_deaths(self, row: CounterRow, identities: Sequence[Identity]) -> dict[Identity, int]:
+        """Return the attempt counts of the runs whose death was seen, and remove each death, but the records first.
+
+        Another copy of a message would wait for a record without a death until the record counts as dead.
+        """
+        keys = {identity: claim_key(self._endpoint, identity) for identity in identities}
+        seen = {identity: row.death_of(key) for identity, key in keys.items()}
+        found = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+        for identity, attempts in found.items():
+            await self.forget(identity, attempts)
+        # Crash here: 1 records removed, 2 the process died, 3 the deaths are found again.
+        for identity, attempts in found.items():
+            row.remove_deaths(keys[identity], attempts)
+        return found
+
     async def _forget_killed(self, identity: Identity) -> None:
         """Remove the record of a run that the supervisor of this process killed: nothing is counted for it."""
         if self._row is None:
             return
         key = claim_key(self._endpoint, identity)
-        killed = self._row.take_killed(key)
-        if killed is None:
-            return
-        try:
-            await self.forget(identity, killed)
-        except BaseException:
-            self._row.add_killed(key, killed)
-            raise
+        attempts = self._row.killed_run_of(key)
+        if attempts is not None:
+            await self.forget(identity, attempts)
+            self._row.remove_killed_runs(key, attempts)
 
     def _enter(self, identity: Identity, attempts: int) -> None:
         """Mark the run in the shared counters."""
@@ -262,6 +271,3 @@ class AloneStarts:
             self._row.leave(*self._mark)
         self._mark, self._presence.is_marked = None, False
         self._presence.reopen()
-
-    def _seen(self, identity: Identity) -> int | None:
-        return None if self._row is None else self._row.take_death(claim_key(self._endpoint, identity))

@@ -49,6 +49,15 @@ DEATH_CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack", "alone", "board-look"),
     ),
     Check(
+        name="shared counters, a message that kills its process, and a crash",
+        workload=Workload(arrivals=copies("c"), behaviours=(("c", Behaviour.KILLS),), board=Supervision.SEES, retry=IMPATIENT),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        batch=2,
+        patience=20,
+        reaches=("begin", "dead-letter", "ack", "alone", "board-look", "start-begin", "start-forget"),
+    ),
+    Check(
         name="shared counters, messages that a process held, and a kill by the supervisor",
         workload=Workload(arrivals=copies("a", "b"), board=Supervision.KILLS, retry=HASTY),
         bounds=Bounds(crashes=2),

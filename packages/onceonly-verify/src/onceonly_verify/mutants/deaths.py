@@ -2,7 +2,7 @@
 
 from onceonly_verify.mutants.known_bad import Mutant
 from onceonly_verify.mutations import CodeChange, EditOperation, change
-from onceonly_verify.mutations.operations import drop, insert_after, insert_before, replace
+from onceonly_verify.mutations.operations import drop, insert_after, insert_before, replace, replace_statement
 from onceonly_verify.mutations.places import argument, condition, named, result_of, returned
 
 CRASHED = "shared counters, two copies that must run alone, and a crash"
@@ -11,6 +11,7 @@ UNANSWERED = "shared counters, two copies that must run alone, and a failed call
 UNSEEN = "shared counters, a message that comes again, and no death was seen"
 HELD = "shared counters, messages that a process held, and a kill by the supervisor"
 KILLING = "shared counters, a message that kills its process, and one that it held"
+BETWEEN = "shared counters, a message that kills its process, and a crash"
 BESIDE = "shared counters, an explained death beside an unclear one"
 
 
@@ -71,6 +72,36 @@ DEATHS: tuple[Mutant, ...] = (
             row(
                 "explains",
                 replace(returned(OLD), "explained > old_", explained=result_of(named("SINCE"), 0), old_=OLD),
+            ),
+        ),
+    ),
+    Mutant(
+        "the record of a death left that an older copy counts",
+        (BETWEEN,),
+        (
+            alone(
+                "_take_deaths",
+                replace_statement(
+                    "forget",
+                    "if self._presence.is_alone:\n    await self.forget(identity, attempts)",
+                    identity=argument("forget", 0),
+                    attempts=argument("forget", 1),
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "a death forgotten before its record",
+        (BETWEEN,),
+        (
+            alone(
+                "_take_deaths",
+                insert_before(
+                    "forget",
+                    "row.remove_deaths(claim_key(self._endpoint, identity), attempts)",
+                    identity=argument("forget", 0),
+                    attempts=argument("forget", 1),
+                ),
             ),
         ),
     ),
