@@ -14,8 +14,9 @@ from onceonly_verify.limits import NOT_COVERED
 PACKAGE = Path(onceonly_verify.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
 WITNESSES = {
+    "apart": "every message taken for one that was only held",
     "blocked": "tombstone on the client's key",
-    "both": "the row and the claim of a failed handler committed",
+    "both": "another body given up without asking the store",
     "dead token": "sweeper does not fence an execution",
     "duplicate": "a duplicate within a batch handled twice",
     "endless": "found tombstone not acked",
