@@ -5,6 +5,7 @@ from msgspec import Struct
 from onceonly.model.retry import Retry
 from onceonly_verify.actors.clients import client_roles
 from onceonly_verify.actors.executors import executing_roles
+from onceonly_verify.actors.fencers import fencing_roles
 from onceonly_verify.actors.maintenance import maintenance_roles
 from onceonly_verify.actors.relays import relay_roles, shared_sweeper_roles, sweeper_roles, transaction_roles
 from onceonly_verify.actors.timekeeping import expiry_roles, timed
@@ -53,6 +54,7 @@ class Check(Struct, frozen=True, kw_only=True):
             *older_roles(self.workload, self.older, batch=self.batch),
             *transaction_roles(self.workload),
             *client_roles(self.workload),
+            *fencing_roles(self.workload),
             *executing_roles(self.workload, workers=self.executors),
             *relay_roles(self.workload, relays=self.relays),
             *sweeper_roles(self.workload, sweepers=self.sweepers),
@@ -74,6 +76,8 @@ class Check(Struct, frozen=True, kw_only=True):
         started += [count(clients, "client's attempt", "clients' attempts")] if clients else []
         asked = len(self.workload.asked)
         started += [f"{count(asked, 'request', 'requests')} of another service"] if asked else []
+        fences = self.workload.fences
+        started += [f"{count(fences, 'fence', 'fences')} for other messages"] if fences else []
         endpoints = len(self.workload.endpoints)
         where = " at each endpoint" if endpoints > 1 else ""
         each = f"{count(self.workers, 'worker', 'workers')}{where}"

@@ -27,6 +27,8 @@ CALLERS = "callers"
 """Where transactions wait for their beginning."""
 CLIENTS = "clients"
 """Where clients' attempts at transactions wait for their beginning."""
+FENCERS = "fencers"
+"""Where messages wait that fencers give up."""
 WIRE = "wire"
 """Where requests of other services are on their way."""
 BLOB = "blob"
@@ -262,6 +264,10 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Attempts that clients may make at any moment, each once, in processes that may die."""
     clients_retry: bool = False
     """Whether a client sends its request again until it has an answer. Each of its attempts has an id of its own."""
+    fences: int = 0
+    """How many workers may fence the document of the arrivals' entity at any moment, each once: they give up other messages."""
+    uncancelled: bool = False
+    """That no attempt is cancelled while it begins: no sweeper comes early, and no message has two attempts at once."""
     opened_by: str = ""
     """The endpoint that opens the transactions, if the first endpoint only processes their control messages."""
     strays: tuple[str, ...] = ()
@@ -354,9 +360,15 @@ class Workload(Struct, frozen=True, kw_only=True):
         asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
         clients = tuple(Send(message=Arrival(name, name).message(), to=CLIENTS) for name in self.client_names)
         called = tuple(asking(text) for text in self.asked)
+        fences = tuple(Send(message=Arrival(name, name).message(), to=FENCERS) for name in self.fencing)
         strays = tuple(Send(message=stray(name, self.endpoints[0]), to=self.endpoints[0]) for name in self.strays)
         arriving = tuple(self._sent(arrival) for arrival in self.arrivals)
-        return (*arriving, *asked, *clients, *called, *strays)
+        return (*arriving, *asked, *clients, *called, *fences, *strays)
+
+    @property
+    def fencing(self) -> tuple[str, ...]:
+        """Name the messages that fencers give up."""
+        return tuple(f"given up {number}" for number in range(1, self.fences + 1))
 
     @property
     def client_names(self) -> tuple[str, ...]:

@@ -280,7 +280,7 @@ def _effects_of(
     remote = programs.remote.MemoryRemote(driver) if workload.requests or workload.followed else None
     artifacts = {BLOB: programs.artifacts.MemoryArtifacts(driver, BLOB)} if workload.artifacts else {}
     register = _register_of(workload, programs, driver, store, endpoint=endpoint)
-    log = CleanupLog(lambda: driver.now + driver.skew)
+    log = CleanupLog(lambda: driver.now + driver.skew, is_uncancelled=workload.uncancelled)
     if programs.has_log:
         register = WatchedRegister(register, log)
         artifacts = {kind: WatchedArtifacts(each, log) for kind, each in artifacts.items()}

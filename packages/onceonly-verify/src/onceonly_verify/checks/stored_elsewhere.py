@@ -247,6 +247,32 @@ STORED_ELSEWHERE: tuple[Check, ...] = (
         reaches=MADE,
     ),
     Check(
+        name="an artifact, and two fences for other messages",
+        workload=Workload(
+            arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1, quiet=True, fences=2, uncancelled=True
+        ),
+        bounds=Bounds(),
+        workers=1,
+        sweepers=1,
+        reaches=("load", "save", "artifact-create", "ack"),
+    ),
+    Check(
+        name="an artifact, a fence for another message, and an early sweep",
+        workload=Workload(
+            arrivals=copies("a"),
+            behaviours=(("a", Behaviour.FAILS),),
+            deduplication=DeduplicationMode.HISTORY,
+            artifacts=1,
+            quiet=True,
+            fences=1,
+            retry=HASTY,
+        ),
+        bounds=Bounds(sweeps=1),
+        workers=1,
+        sweepers=1,
+        reaches=("load", "save", "dead-letter", "ack"),
+    ),
+    Check(
         name="an artifact, and a sweeper that overtakes",
         workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1, quiet=True),
         bounds=Bounds(crashes=1, sweeps=1),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceonly.model.artifact import Reservation
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly_verify.invariants.logged import WrongReportError
@@ -20,9 +21,10 @@ class _Cleaned:
 class CleanupLog:
     """Notes what one run does with register rows and artifacts. A call that breaks a rule raises WrongReportError."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        """Begin with nothing cancelled; `now` is the clock of the run."""
+    def __init__(self, now: Callable[[], int], *, is_uncancelled: bool = False) -> None:
+        """Begin with nothing cancelled; `now` is the clock of the run. `is_uncancelled`: no attempt is cancelled by another."""
         self._now = now
+        self._is_uncancelled = is_uncancelled
         self._latest: dict[Identity, str] = {}
         """The attempt of this run at each message: the last one for which it opened a row."""
         self._known: set[str] = set()
@@ -40,6 +42,11 @@ class CleanupLog:
             if row.at != self._now():
                 raise WrongReportError(f"hasty: the register row of attempt {row.attempt} is not opened as one of now")
         self._latest |= {row.identity: row.attempt for row in rows}
+
+    def refused(self) -> None:
+        """Check that rows may be refused: another process has cancelled an attempt."""
+        if self._is_uncancelled:
+            raise WrongReportError("refused: a register row is refused, and no other process has cancelled its attempt")
 
     def failed(self) -> None:
         """Note that a call raised: what it was made for may not be complete."""
@@ -117,7 +124,11 @@ class WatchedRegister:
     async def open(self, rows: Sequence[Reservation]) -> None:
         """Write new rows; see the port."""
         self._log.opens(rows)
-        await self._register.open(rows)
+        try:
+            await self._register.open(rows)
+        except ConflictError:
+            self._log.refused()
+            raise
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
         """Give rows; see the port."""

@@ -17,7 +17,8 @@ IN_EVERY_STATE: dict[str, str] = {
     "unmade": "The artifacts of a committed attempt exist.",
     "dead token": "No message is sent with a token that is not live.",
     "evicted": "No time slice is forgotten while the effects of one of its records are not dispatched.",
-    "refused": "Only a message behind the horizon is refused because of its instant.",
+    "refused": "Only a message behind the horizon is refused because of its instant, "
+    "and only the register row of a cancelled attempt.",
     "forgotten": "A handled message, and the answer under a key, is known until its retention is over.",
     "late": "No transaction is committed after its deadline.",
     "hasty": "No transaction is given up before its deadline, no retry begins early, and no young token is swept.",

@@ -10,7 +10,7 @@ from onceonly_verify.mutations.operations import (
     replace,
     replace_statement,
 )
-from onceonly_verify.mutations.places import argument, branch, condition, root
+from onceonly_verify.mutations.places import argument, branch, call, condition, receiver, result_of, root
 
 ATTEMPTS, CRASHED, OVERTAKEN = (
     "an artifact, two attempts",
@@ -19,6 +19,9 @@ ATTEMPTS, CRASHED, OVERTAKEN = (
 )
 EARLY = "an artifact, and early sweeps"
 REPEATED = "an artifact in a store with claims, and two failed calls"
+FENCED = "an artifact, a fence for another message, and an early sweep"
+LISTED_AGAIN = "an artifact, and two fences for other messages"
+_EXPECTED = argument("_listing", 2)
 _IS_CANCELLED = condition("_register.cancel")
 
 
@@ -78,6 +81,32 @@ for row in rows:
         "a listing removed while its row may be written",
         (OVERTAKEN,),
         (register("DocumentRegister._will_not_come", replace(condition("seen"), "old or True")),),
+    ),
+    Mutant(
+        "a listing read after the search for its row",
+        (FENCED,),
+        (
+            register(
+                "DocumentRegister.cancel",
+                insert_after("_store.edit", "listing = await self._entry(row.attempt)", listing=result_of("_entry", 0)),
+            ),
+        ),
+    ),
+    Mutant(
+        "the version of a row's first listing expected for ever",
+        (LISTED_AGAIN,),
+        (
+            register(
+                "DocumentRegister.open",
+                replace(
+                    _EXPECTED,
+                    "listed.setdefault(f'first of {row.attempt}', old) if old else old",
+                    listed=receiver(call("get", within=_EXPECTED)),
+                    row=argument("_listing", 0),
+                ),
+            ),
+        ),
+        needs_log=True,
     ),
     Mutant(
         "cancel's answer not looked at",
