@@ -46,6 +46,7 @@ MODULES = (
     "onceonly.adapters.memory.transport",
     "onceonly.runtime.processes.counters",
     "onceonly.runtime.worker.alone",
+    "onceonly.runtime.worker.redelivery",
 )
 """Each comes after those it imports."""
 WORLDS = ("onceonly.adapters.memory.store", "onceonly.adapters.memory.transport")
@@ -84,6 +85,7 @@ class Programs(NamedTuple):
     starts: Any
     counters: Any
     alone: Any
+    redelivery: Any
     has_log: bool = True
 
 
@@ -169,4 +171,5 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         starts=modules["onceonly.adapters.memory.starts"],
         counters=modules["onceonly.runtime.processes.counters"],
         alone=modules["onceonly.runtime.worker.alone"],
+        redelivery=modules["onceonly.runtime.worker.redelivery"],
     )

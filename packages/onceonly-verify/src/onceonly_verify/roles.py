@@ -1,6 +1,7 @@
 """What the workers of a world do: which program, on which endpoint, and what sets it going. Data, one row for each kind."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, cast
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import WorldPart
 from onceonly.formats.cloudevents import PREFIX
+from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.clock import is_to_come
@@ -64,10 +66,21 @@ def delivering_isolated(programs: Programs, batch: Batch, ports: Ports) -> Corou
 def _delivering(programs: Programs, batch: Batch, ports: Ports, *, isolated: bool) -> Coroutine[Any, Any, Any]:
     deliver, handlers = programs.delivery.deliver, cast("Any", ports.handlers)
     batch = _prefixed(batch, handlers.workload.prefix)
-    if programs.has_log:
-        return reported(deliver, batch, ports, isolated=isolated)
-    alone: Coroutine[Any, Any, Any] = deliver(batch, ports, isolated=isolated)
-    return alone
+    transport = programs.redelivery.PatientTransport(ports.transport) if handlers.workload.patient else None
+    ports = ports._replace(transport=transport) if transport else ports
+    alone: Coroutine[Any, Any, Any] = (
+        reported(deliver, batch, ports, isolated=isolated) if programs.has_log else deliver(batch, ports, isolated=isolated)
+    )
+    return _giving_back(alone, transport) if transport else alone
+
+
+async def _giving_back(work: Coroutine[Any, Any, Any], transport: Any) -> Any:
+    """Deliver, then release what is left, however often it takes, as a worker does before it receives again."""
+    report = await work
+    while transport.left:
+        with suppress(RetryableError):
+            await transport.give_back()
+    return report
 
 
 def _prefixed(batch: Batch, prefix: str) -> Batch:

@@ -264,6 +264,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Attempts that clients may make at any moment, each once, in processes that may die."""
     clients_retry: bool = False
     """Whether a client sends its request again until it has an answer. Each of its attempts has an id of its own."""
+    patient: bool = False
+    """Whether workers release later what they could not acknowledge or release, as the runtime does."""
     fences: int = 0
     """How many workers may fence the document of the arrivals' entity at any moment, each once: they give up other messages."""
     uncancelled: bool = False

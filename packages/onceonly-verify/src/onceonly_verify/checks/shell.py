@@ -74,6 +74,21 @@ SHELL_CHECKS: tuple[Check, ...] = (
         bounds=Bounds(failures=1),
     ),
     Check(
+        name="messages that could not be acknowledged and come again",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.FAILS),), retry=IMPATIENT, patient=True),
+        bounds=Bounds(failures=1),
+        workers=1,
+        batch=2,
+        reaches=(*SETTLED, "release"),
+    ),
+    Check(
+        name="a message that could be neither handled nor released",
+        workload=Workload(arrivals=copies("a"), patient=True),
+        bounds=Bounds(failures=2),
+        workers=1,
+        reaches=("begin", "commit", "send", "forget", "ack", "release"),
+    ),
+    Check(
         name="a message that was held too often, and one that was not",
         workload=Workload(
             arrivals=(Arrival("a", "a", held=19), Arrival("b", "b", held=20), *copies("c")),

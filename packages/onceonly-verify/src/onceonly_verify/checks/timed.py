@@ -39,6 +39,12 @@ def _control(client: Client) -> Workload:
     return Workload(arrivals=(), clients=(client,), deduplication=DeduplicationMode.HISTORY, timing=timing)
 
 
+def _unacknowledged(deduplication: DeduplicationMode, *names: str) -> Workload:
+    """Return a workload whose messages come again at any time, also after their retention."""
+    timing = Timing(steps=4, forgets=True)
+    return Workload(arrivals=copies(*names), deduplication=deduplication, quiet=True, patient=True, timing=timing)
+
+
 def _delays(*skews: int) -> Workload:
     """Return a workload whose handler fails until the message is given up: one retry follows at once, two are delayed."""
     retry = Retry(immediate=1, delayed=2, first_delay=STEP / 1000, factor=2, max_delay=7200, jitter=0)
@@ -102,6 +108,20 @@ TIMED_CHECKS: tuple[Check, ...] = (
         bounds=Bounds(),
         workers=1,
         reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="time, history, a message that could not be acknowledged and comes again",
+        workload=_unacknowledged(DeduplicationMode.HISTORY, "a", "b"),
+        bounds=Bounds(failures=1),
+        workers=1,
+        reaches=("load", "save", "ack", "release"),
+    ),
+    Check(
+        name="time, a dedup store, a message that could not be acknowledged and comes again",
+        workload=_unacknowledged(DeduplicationMode.DEDUP, "a"),
+        bounds=Bounds(failures=1),
+        workers=1,
+        reaches=("load", "save", "ack", "release"),
     ),
     Check(
         name="time, a control message, and a crash",

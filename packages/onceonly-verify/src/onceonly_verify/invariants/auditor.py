@@ -86,6 +86,8 @@ class Auditor:
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         works = all(behaviour is Behaviour.WORKS for _, behaviour in workload.behaviours)
         self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage)
+        self._is_given_back = workload.patient and not (left.crashes or left.expiries) and left.failures == 1
+        """Whether a failed acknowledgement or release makes no message a suspect: nothing else goes wrong after it."""
         self._mismatched = workload.mismatched()
         self._hopeless = frozenset(each.name for each in workload.arrivals if each.flaw in HOPELESS)
         self._deaths = BOARD.name if workload.board else STARTS
@@ -228,6 +230,8 @@ class Auditor:
         for entry in world.entries:
             if entry.times > self._patience:
                 yield f"endless: one copy was delivered {entry.times} times, and there is no end to it"
+            if self._is_given_back and known.unsettled and entry.suspect:
+                yield f"apart: {entry.body.decode()!r} comes again as a suspect, and no process died"
             if entry.times > 1 and name_of(entry.body.decode()) in self._workload.prompt:
                 yield f"held up: {entry.body.decode()!r} was released because of another message"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))

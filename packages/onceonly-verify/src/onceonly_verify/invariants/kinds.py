@@ -24,7 +24,8 @@ IN_EVERY_STATE: dict[str, str] = {
     "hasty": "No transaction is given up before its deadline, no retry begins early, and no young token is swept.",
     "fresh id": "An effect has one id, however often it is sent.",
     "unfair": "Only a message's own failures are counted, and only they make it a dead letter.",
-    "apart": "A suspect runs with others only if a death explains it, and alone only if none does or the death was its own.",
+    "apart": "A suspect runs with others only if a death explains it, and alone only if none does or the death was its own. "
+    "A failed acknowledgement makes no suspect.",
     "both": "No dead letter was handled as well, except where the guarantees allow it.",
     "wrong letter": "A dead letter contains its own message, and says truly whether it was handled.",
     "miscopied": "A copy of a message has the identity, body, attributes and counts of the message.",

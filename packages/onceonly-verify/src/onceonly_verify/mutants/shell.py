@@ -33,6 +33,7 @@ from onceonly_verify.mutants.known_bad import (
     intake,
     starts,
 )
+from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import (
     always,
     compare,
@@ -450,6 +451,29 @@ hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
 return await give_up([DeadLetterDraft(_final(item, KILLED, verdict, ports).letter, item.deliveries)], hopeless)
 """,
                     verdict=result_of("handlers.verdict"),
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "what could not be acknowledged left to the end of its lease",
+        ("messages that could not be acknowledged and come again",),
+        (change("runtime.worker.redelivery", "PatientTransport.ack", drop("_keep")),),
+    ),
+    Mutant(
+        "what could not be released acknowledged later",
+        ("a message that could be neither handled nor released",),
+        (
+            change("runtime.worker.redelivery", "PatientTransport.give_back", replace("release", "self._acknowledge_left()")),
+            change(
+                "runtime.worker.redelivery",
+                "PatientTransport",
+                define(
+                    """
+async def _acknowledge_left(self):
+    await self._transport.ack(self.left)
+    self._left.clear()
+"""
                 ),
             ),
         ),

@@ -19,6 +19,7 @@ ASKED = "time, a request of another service, late and deleted"
 DELAYS = "time, delays of retries, and a crash"
 SWEPT = "time, tokens and a sweeper, and a crash"
 SWEPT_ELSEWHERE = "time, tokens elsewhere and a sweeper, and a failed call"
+UNACKNOWLEDGED = "time, a dedup store, a message that could not be acknowledged and comes again"
 BEYOND, RENEWED = "time, a dedup store, a retention beyond the margin", "time, a dedup store, a renewed mark, and another body"
 ANSWER_BEYOND, ANSWER_ELSEWHERE = (
     "time, the answer under a client's key, a retention beyond the margin",
@@ -74,7 +75,7 @@ TIMED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "marks that the service drops at once",
-        (DEDUP,),
+        (UNACKNOWLEDGED,),
         (marks("DocumentMarkStore.add", replace(argument("Change", "expires"), "self._clock.now()")),),
     ),
     Mutant(
