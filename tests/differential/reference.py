@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -88,6 +89,8 @@ class Plain:
                     clean()
             else:
                 await session.run_sync(partial(self._in_greenlet, message, tools))
+            if not session.is_active:  # the block would end without an error, and without its rows
+                raise PendingRollbackError("a flush has failed, and its error was caught")
 
     def _in_greenlet(self, message: Message, tools: Any, session: Session) -> None:
         given = Stepwise(session.connection()) if message.kind is Kind.DEF else None

@@ -213,3 +213,10 @@ def test_a_message_alone_in_its_unit_reads_what_was_committed_while_it_ran(runne
     only_on(runner, SERVERS)
     work = does(ops.CoreRead("a"), ops.Outside("a", 5), ops.CoreReadAndWrite("a"), kind=Kind.CONNECTION)
     runner.check(Program((work, work), (1, 1)))
+
+
+def test_a_message_that_catches_the_error_of_its_own_flush_fails(runner: Runner) -> None:
+    """`begin_nested` flushes what was added before it. What fails there is undone with the whole transaction."""
+    twice = ops.AddAccount("x")
+    fails = does(twice, twice, ops.NestedDuplicate("one"))
+    same(runner, does(ops.NestedDuplicate("one")), fails, does(twice))
