@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import JSON, Connection, ForeignKey, ForeignKeyConstraint, String, event, insert
+from sqlalchemy import JSON, Connection, Dialect, ForeignKey, ForeignKeyConstraint, String, TypeDecorator, event, insert
 from sqlalchemy.ext.asyncio import AsyncAttrs
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, Mapper, mapped_column, relationship
@@ -67,6 +67,27 @@ class Line(Base):
     order: Mapped[Order] = relationship(back_populates="lines")
 
 
+class Stamped(TypeDecorator[str]):
+    """A type that writes the message whose handler runs."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Add it."""
+        return None if value is None else f"{value} of {CURRENT.get()}"
+
+
+class Note(Base):
+    """A row whose values depend on the context of its INSERT."""
+
+    __tablename__ = "diff_notes"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    what: Mapped[str] = mapped_column(String(40))
+    made_by: Mapped[str | None] = mapped_column(String(40), default=current)
+    stamp: Mapped[str | None] = mapped_column(String(40).with_variant(Stamped(40), "sqlite", "postgresql", "mysql", "mariadb"))
+
+
 class Audit(Base):
     """A row that a listener writes for each flush that changes an account."""
 
@@ -121,6 +142,7 @@ QUERIES: Mapping[str, str] = {
     "lines": (
         "SELECT diff_orders.name, what FROM diff_lines LEFT JOIN diff_orders ON diff_orders.id = order_id ORDER BY name, what"
     ),
+    "notes": "SELECT what, made_by, stamp FROM diff_notes ORDER BY id",
     "audits": "SELECT account, balance, message FROM diff_audits ORDER BY account, message, balance",
     "deferred": "SELECT account FROM diff_deferred ORDER BY account",
 }

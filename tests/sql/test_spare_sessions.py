@@ -26,8 +26,8 @@ class Counting(Session):
 
 
 def listens(session: AsyncSession) -> None:
-    """Have a function called at each change of an object's state."""
-    event.listen(session.sync_session, "transient_to_pending", lambda *_: None)
+    """Have a function called at each statement."""
+    event.listen(session.sync_session, "do_orm_execute", lambda *_: None)
 
 
 CACHE: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
@@ -144,6 +144,19 @@ async def test_a_class_with_a_constructor_of_its_own_gets_a_new_session_each_tim
 
     await handled(store, look)
     assert seen == [0, 0, 0]
+
+
+async def test_what_a_factory_gives_each_session_is_not_that_of_another_handler(database: Database, store: SqlStore) -> None:
+    """A session copies `info`, and the handler changes the copy."""
+    database.sessions = async_sessionmaker(info={"tenant": "none"})
+    seen: list[str] = []
+
+    def look(session: AsyncSession) -> None:
+        seen.append(session.info["tenant"])
+        session.info["tenant"] = f"tenant {len(seen)}"
+
+    await handled(store, look)
+    assert seen == ["none", "none", "none"]
 
 
 async def test_a_session_that_has_executed_a_statement_is_closed(store: SqlStore) -> None:

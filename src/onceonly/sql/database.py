@@ -98,10 +98,8 @@ class Database:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether a user's engine has listeners, which may depend on the handler that executes a statement."""
+        """Whether a user listens to statements of this engine, or of all engines: it may depend on the handler that runs."""
         sync = self.engine.sync_engine
-        if self._own:
-            return False
         dispatch = getattr(sync, "_proxied", sync).dispatch  # an adopted engine's own: the view has the library's listeners
         return any(getattr(dispatch, name) for name in _STATEMENT_EVENTS)
 

@@ -77,6 +77,11 @@ class HandlerConnection(Connection):
         self._transaction = unit.get_transaction()
 
     @property
+    def is_changed(self) -> bool:
+        """Whether it has listeners or options that the unit's connection does not have."""
+        return self._has_events or self.get_execution_options() != self.unit.get_execution_options()
+
+    @property
     def connection(self) -> Any:
         """The pool's connection, without a way past the guard."""
         return _PooledConnection(super().connection, self.scope)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import FlushError
 
 from onceonly.formats.log_events import EventLogger
 from onceonly.formats.task_names import task_name
@@ -29,6 +30,8 @@ SHARED = (
     "The message runs again, in a transaction of its own"
 )
 DRIVER = "the driver's own connection"
+FLUSHES = 100  # as in a commit of SQLAlchemy's
+ENDLESS = f"the session has objects to write after {FLUSHES} flushes. A listener for after_flush must not add some each time"
 POOLED = (
     "it changes a session, and behind a connection pooler the next transaction may be another's. Use SET LOCAL, "
     "set_config(..., true) or pg_advisory_xact_lock"
@@ -84,6 +87,7 @@ class HandlerScope:
     _driver: object = None
     _error: Exception | None = None
     _is_reported = False
+    _has_told_commit = False
 
     def __init__(self, database: Database, unit: SharedUnit, name: str = "") -> None:
         self.database = database
@@ -194,16 +198,39 @@ class HandlerScope:
         self.is_taken = False
         return True
 
-    def flush(self) -> None:
-        """Write what the handler has left in its session; in the greenlet."""
+    @property
+    def has_no_options(self) -> bool:
+        """Whether another connection object executes a flush just as the handler's own does."""
+        session, connection = self.sync_session, self._connection
+        if session is not None and session.execution_options:
+            return False
+        return connection is None or not connection.is_changed
+
+    def is_clean(self, *, is_last: bool) -> bool:
+        """Return whether the session has nothing to write and, if this `is_last`, no listener that waits for the commit."""
+        session = cast("Session", self.sync_session)
+        if session.new or session.dirty or session.deleted:
+            return False
+        return self._has_told_commit or not (is_last and session.dispatch.before_commit)
+
+    def flush(self, *, is_last: bool = True) -> None:
+        """Write what the handler has left in its session, as the commit of a session does; in the greenlet.
+
+        Listeners for `before_commit` are called once, if this `is_last`.
+        """
         session = self.sync_session
         if session is None:
             return
-        if session.dispatch.before_commit:
+        if is_last and not self._has_told_commit:
+            self._has_told_commit = True
             session.dispatch.before_commit(session)
         while (nested := session.get_nested_transaction()) is not None:
-            nested.commit()  # as the commit of a session does
-        session.flush()
+            nested.commit()
+        for _ in range(FLUSHES):  # a listener may add objects after a flush
+            session.flush()
+            if self.is_clean(is_last=False):
+                return
+        raise FlushError(ENDLESS)
 
     def end(self) -> None:
         """End it: detach the objects as after a commit, and refuse every use from now on. Harmless when repeated."""

@@ -31,7 +31,8 @@ _PLAIN = frozenset(
 )
 """Classes of values that nothing can change."""
 _EVENTS = (
-    *("before_flush", "after_flush", "after_flush_postexec", "before_commit", "after_commit"),
+    *("after_begin", "before_flush", "after_flush", "after_flush_postexec", "before_commit", "after_commit"),
+    *("before_attach", "after_attach", "transient_to_pending"),
     *("pending_to_persistent", "pending_to_transient", "persistent_to_detached"),
 )
 _listeners = attrgetter(*_EVENTS)
@@ -56,7 +57,7 @@ class _Plan(NamedTuple):
     defaults: Sequence[tuple[str, Any]]
     """Attributes whose default is a function without arguments, and these functions."""
     required: frozenset[str]
-    """Columns of the primary key that get a value from nowhere else."""
+    """Columns of the key that get a value from nowhere else."""
     relationships: frozenset[str]
 
 
@@ -102,11 +103,13 @@ class LateRows:
         is_left = False
         for state, (plan, row) in zip(states, rows, strict=True):
             kept = state.obj()
-            if kept is None:
-                self._add(plan, row)
-            else:
+            if kept is not None:
                 session.add(kept)
                 is_left = True
+            elif is_left:  # it is inserted behind the one that is kept
+                session.add(_made_again(state, plan, row))
+            else:
+                self._add(plan, row)
         return not is_left
 
     def write(self, connection: Connection) -> None:
@@ -126,7 +129,7 @@ class LateRows:
 
 
 def _check_class(session: Session) -> None:
-    """Raise _CannotWait for a class of sessions with listeners or methods that take part in a flush."""
+    """Raise _CannotWait for a class of sessions with listeners or methods that see a flush, or that an object is added."""
     kind = type(session)
     if kind.flush is not Session.flush or kind.get_bind is not Session.get_bind:
         raise _CannotWait
@@ -163,7 +166,7 @@ def _states(session: Session) -> list[InstanceState[Any]]:
 def _row(state: InstanceState[Any]) -> tuple[_Plan, Row]:
     """Return the row of a new object. Raises _CannotWait."""
     plan = _checked_plan(state)
-    values = state.dict
+    values: dict[str, Any] = state.dict
     if plan.defaults:
         _complete(plan, values)
     row: Row = dict(plan.nullable)
@@ -181,8 +184,16 @@ def _row(state: InstanceState[Any]) -> tuple[_Plan, Row]:
 
 def _complete(plan: _Plan, values: dict[str, Any]) -> None:
     for attribute, default in plan.defaults:
-        if attribute not in values:
+        if attribute not in values or (values[attribute] is None and plan.columns[attribute][1]):  # a flush leaves None out
             values[attribute] = default(None)
+
+
+def _made_again(state: InstanceState[Any], plan: _Plan, row: Row) -> object:
+    """Return an object with the values of one that is gone."""
+    made = state.manager.new_instance()
+    values = {attribute: row[column] for attribute, (column, _) in plan.columns.items() if column in row}
+    instance_state(made).dict.update(values)
+    return made
 
 
 def _check_order(plans: Iterable[_Plan]) -> None:
@@ -251,7 +262,8 @@ def _plan(mapper: Mapper[Any]) -> _Plan | None:
         return None
     defaults = [(name, function) for name, each in mapped.items() if (function := _function_of(each)) is not None]
     nullable = [each.key for each in mapped.values() if not (_has_default(each) or each.type.should_evaluate_none)]
-    required = {each.key for each in table.primary_key if not _has_own_default(each)} - _numbered(table)
+    keys = {*table.primary_key, *mapper.primary_key}
+    required = {each.key for each in keys if not _has_own_default(each)} - _numbered(table)
     return _Plan(
         table,
         insert(table).inline(),
@@ -292,8 +304,8 @@ def _is_simple(column: Column[Any]) -> bool:
 
 
 def _is_own(kind: TypeEngine[Any]) -> bool:
-    """Return whether a type is SQLAlchemy's own."""
-    if isinstance(kind, PickleType):
+    """Return whether a type is SQLAlchemy's own, for each database."""
+    if isinstance(kind, PickleType) or not all(map(_is_own, kind._variant_mapping.values())):  # noqa: SLF001 - no public name
         return False
     inner = getattr(kind, "item_type", None)
     return type(kind).__module__.startswith("sqlalchemy.") and (not isinstance(inner, TypeEngine) or _is_own(inner))

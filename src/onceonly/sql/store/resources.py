@@ -154,7 +154,9 @@ class SqlResources:
         scope = self._scope
         if scope is None or self._is_block or (session := scope.sync_session) is None:
             return None
-        return None if self._leave(scope, session, is_last=is_last) else scope.session.run_sync(lambda _: scope.flush())
+        if self._leave(scope, session, is_last=is_last):
+            return None
+        return scope.session.run_sync(lambda _: scope.flush(is_last=is_last))
 
     def _leave(self, scope: HandlerScope, session: Session, *, is_last: bool) -> bool:
         """Take what a handler left, if its rows may wait; in its context. False: the session must be flushed now.
@@ -162,14 +164,14 @@ class SqlResources:
         What runs after the handler, such as middleware, may still use the objects; `is_last` means that nothing does.
         """
         if session.get_nested_transaction() is not None:
-            return not is_last and _is_clean(session)
+            return not is_last and scope.is_clean(is_last=False)
         if not self._may_be_late:
-            return _is_clean(session)
+            return scope.is_clean(is_last=is_last)
         if is_last:
-            scope.is_taken = self._late.take(session)
+            scope.is_taken = scope.has_no_options and self._late.take(session)
             return scope.is_taken
         complete(session)
-        return _is_clean(session)
+        return scope.is_clean(is_last=False)
 
     async def run_sync(
         self,
@@ -187,7 +189,7 @@ class SqlResources:
             if session is None or self._is_block or inspect.isawaitable(left):
                 return left
             if not self._leave(scope, session, is_last=is_last):
-                scope.flush()
+                scope.flush(is_last=is_last)
             return left
 
         if thread is None or not is_supported():
@@ -431,11 +433,6 @@ class HandlerAttempt:
         except BaseException as left:
             await self._resources.fail_attempt(self._savepoint, left)
             raise
-
-
-def _is_clean(session: Session) -> bool:
-    """Return whether a session has nothing to write, and no listener that waits for a commit."""
-    return not (session.new or session.dirty or session.deleted or session.dispatch.before_commit)
 
 
 def _is_kind(kind: object, of: type) -> bool:

@@ -8,6 +8,7 @@ made. If only the unit refers to it, and to its transaction, nobody can use it a
 import sys
 from collections.abc import Callable
 from operator import attrgetter, itemgetter
+from typing import Any
 from weakref import getweakrefcount
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -33,7 +34,8 @@ class SpareSession:
         session = self.session
         synchronous = session.sync_session
         self._get_async, self._get_sync = itemgetter(*vars(session)), itemgetter(*(vars(synchronous).keys() - _REPLACED))
-        self._values_async, self._values = self._get_async(vars(session)), self._get_sync(vars(synchronous))
+        self._values_async = _copied(self._get_async(vars(session)))
+        self._values = _copied(self._get_sync(vars(synchronous)))
         self._silent = _listeners(synchronous.dispatch)
         is_heard = any(self._silent)
         # A class with a constructor of its own may keep anything.
@@ -72,3 +74,8 @@ class SpareSession:
             *(_references(session), _references(synchronous), _references(transaction)),
             *(getweakrefcount(session), getweakrefcount(synchronous), getweakrefcount(transaction)),
         )
+
+
+def _copied(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copy those that a handler can change in place, such as `info`."""
+    return tuple(dict(each) if isinstance(each, dict) else each for each in values)
