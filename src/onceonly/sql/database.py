@@ -101,7 +101,8 @@ class Database:
         """Whether a user listens to statements of this engine, or of all engines: it may depend on the handler that runs."""
         sync = self.engine.sync_engine
         dispatch = getattr(sync, "_proxied", sync).dispatch  # an adopted engine's own: the view has the library's listeners
-        return any(getattr(dispatch, name) for name in _STATEMENT_EVENTS)
+        listeners = (getattr(dispatch, name) for name in _STATEMENT_EVENTS)
+        return any(each.parent_listeners if self._own else each for each in listeners)  # parent: those of all engines
 
     async def ready(self) -> None:
         """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.
