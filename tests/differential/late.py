@@ -69,6 +69,16 @@ async def execute_in_a_thread(to: Tools) -> None:
     await asyncio.to_thread(write)
 
 
+async def roll_back_the_transaction(to: Tools) -> None:
+    """Roll back the transaction of the connection."""
+    await to.kept["transaction"].rollback()
+
+
+async def invalidate_the_connection(to: Tools) -> None:
+    """Drop the connection."""
+    await to.given.invalidate()
+
+
 async def run_sync_in_session(to: Tools) -> None:
     """Write through `run_sync`."""
     await to.session.run_sync(lambda session: session.execute(_WRITE))
@@ -86,6 +96,8 @@ USES: tuple[Use, ...] = (
     execute_on_connection,
     execute_sql_on_connection,
     execute_in_a_thread,
+    roll_back_the_transaction,
+    invalidate_the_connection,
 )
 
 
@@ -144,6 +156,7 @@ class LeaveTask(Operation):
             await to.session.get(Account, "b")
         if to.given is not None:
             await to.given.execute(text("SELECT 1"))
+            to.kept["transaction"] = to.given.get_transaction()
         self.gate.tasks.append(asyncio.ensure_future(self.gate.try_later(partial(self.use, to))))
 
 

@@ -63,6 +63,7 @@ class Tools:
     """What the provider calls when the handler has returned."""
     is_async: bool = True
     position: int = 0
+    kept: dict[str, Any] = field(default_factory=dict)
     run: Run = field(default_factory=lambda: Run(0))
 
     def read(self, name: str, value: Any) -> None:

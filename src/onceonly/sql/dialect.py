@@ -128,6 +128,9 @@ class DriverScope(Protocol):
     def before_driver(self, statement: str) -> Coroutine[Any, Any, Any] | None:
         """Look at a statement. Return what is to be awaited before it is executed, or None."""
 
+    def check_use(self) -> None:
+        """Make sure that the handler has not ended."""
+
     def check_transaction(self) -> None:
         """Make sure that the unit's transaction has not ended."""
 

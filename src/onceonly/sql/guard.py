@@ -6,9 +6,9 @@ handler, and so do the listeners, options and savepoints on it.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.orm import Session, SessionTransaction
@@ -44,6 +44,10 @@ SESSION_USES = (
 )
 
 _RAISED_BY = "onceonly_raised_by"
+OTHER_BIND = (
+    "the session of a handler executes statements on its own connection only, and this one is for {}: onceonly does not commit "
+    "there. Use a session of your own for another database"
+)
 GONE = "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside it"
 
 
@@ -52,6 +56,9 @@ class Scope(Protocol):
 
     def before(self, statement: str, effect: Effect | None) -> None:
         """Prepare for a statement of the handler. Raises RuntimeError if it must not be executed here."""
+
+    def check_use(self) -> None:
+        """Raise RuntimeError if the handler has ended."""
 
     @property
     def connection(self) -> AsyncConnection:
@@ -65,6 +72,34 @@ class Scope(Protocol):
         """Return SQLAlchemy's adapter of it. Raises RuntimeError."""
 
 
+class HandlerTransaction(RootTransaction):
+    """The unit's transaction as a handler sees it. A flush that fails rolls it back."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, connection: "HandlerConnection", root: RootTransaction) -> None:
+        self.connection = connection
+        self._root = root
+
+    @property
+    def is_active(self) -> bool:  # type: ignore[override]  # it is an attribute there
+        """Whether the unit's transaction is."""
+        return self._root.is_active
+
+    def commit(self) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("commit()")
+
+    def rollback(self) -> None:
+        """Roll back the unit. Raises RuntimeError after the handler's end."""
+        cast("HandlerConnection", self.connection).scope.check_use()
+        self._root.rollback()
+
+    def close(self) -> None:
+        """Do the same."""
+        self.rollback()
+
+
 class HandlerConnection(Connection):
     """A connection object of one handler, on the driver's connection and in the database transaction of its unit."""
 
@@ -74,7 +109,8 @@ class HandlerConnection(Connection):
             self.dispatch = self.dispatch._join(unit.engine.dispatch)  # noqa: SLF001 - the same
         self.unit = unit
         self.scope = scope
-        self._transaction = unit.get_transaction()
+        root = unit.get_transaction()
+        self._transaction = None if root is None else HandlerTransaction(self, root)
 
     @property
     def is_changed(self) -> bool:
@@ -100,7 +136,8 @@ class HandlerConnection(Connection):
         return super().execution_options(**options)
 
     def invalidate(self, exception: BaseException | None = None) -> None:
-        """Have the unit lose its connection."""
+        """Have the unit lose its connection. Raises RuntimeError after the handler's end."""
+        self.scope.check_use()
         self.unit.invalidate(exception)
         self._dbapi_connection = None
 
@@ -150,6 +187,27 @@ class HandlerSession(Session):
     def bind(self, bind: Any) -> None:
         self._bind = bind
 
+    def get_bind(self, *arguments: Any, **options: Any) -> Engine | Connection:
+        """Give the connection of the handler. Raises RuntimeError if the user's class, or a caller, chooses another."""
+        found = super().get_bind(*arguments, **options)
+        if isinstance(found, HandlerConnection) and found.scope is self.scope:
+            return found
+        raise RuntimeError(OTHER_BIND.format(found.engine.url.render_as_string()))
+
+    def connection(self, bind_arguments: Any = None, execution_options: Any = None) -> Connection:
+        """Give the connection of the handler. Raises RuntimeError for any other."""
+        if bind_arguments and "bind" in bind_arguments:  # which SQLAlchemy takes without asking `get_bind`
+            self.get_bind(**bind_arguments)
+        return super().connection(bind_arguments=bind_arguments, execution_options=execution_options)
+
+    def bind_mapper(self, mapper: object, bind: object) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("bind_mapper()")
+
+    def bind_table(self, table: object, bind: object) -> NoReturn:
+        """Raise RuntimeError."""
+        raise _refusal("bind_table()")
+
     def begin(self, nested: bool = False) -> SessionTransaction:  # noqa: FBT001, FBT002 - as in SQLAlchemy's own
         """Begin a savepoint. Raises RuntimeError for a transaction."""
         if not nested:
@@ -181,6 +239,10 @@ class HandlerSession(Session):
         raise _refusal("prepare()")
 
 
+_POOLED_USES = frozenset({"close", "commit", "detach", "invalidate", "reset", "rollback"})
+"""What would end the transaction, or take the connection from the unit."""
+
+
 class _PooledConnection:
     """The pool's connection as a handler sees it. What SQLAlchemy itself needs of it passes."""
 
@@ -200,6 +262,8 @@ class _PooledConnection:
         return self._scope.reach_adapted().cursor(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
+        if name in _POOLED_USES:
+            raise _refusal(f"{name}() of the pool's connection")
         return getattr(self._pooled, name)
 
 
@@ -256,6 +320,11 @@ def is_guarded(connection: Connection) -> bool:
 def handler_session(kind: type[Session]) -> type[Session]:
     """Return the class of handlers' sessions that is derived from the user's; see `HandlerSession`."""
     return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def users_class(kind: type[Session]) -> type[Session]:
+    """Return the class that a class of handlers' sessions is derived from, and any other one itself."""
+    return kind.__mro__[2] if kind.__mro__[1] is HandlerSession else kind
 
 
 def refuse_uses(connection: Connection | None, session: Session | None, make_error: Callable[[], Exception]) -> None:

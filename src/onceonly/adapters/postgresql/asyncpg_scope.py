@@ -12,8 +12,12 @@ _WITH_TEXT = frozenset({"copy_from_query", "execute", "executemany", "fetch", "f
 """Methods whose first argument is SQL."""
 _WITHOUT_TEXT = frozenset({"copy_from_table", "copy_records_to_table", "copy_to_table"})
 """Other methods that use the transaction."""
-_REFUSING = frozenset({"cursor", "transaction"})
-"""Methods that asyncpg refuses in a transaction that it has not begun itself."""
+_REFUSED = frozenset({"cursor", "transaction"})
+"""Methods that asyncpg refuses in a transaction that it has not begun itself, as soon as their result is used."""
+REFUSED = (
+    "of the driver's connection is not allowed here: onceonly has begun the transaction. "
+    "Use begin_nested() of the session or the connection for savepoints, and its stream() for large results"
+)
 _READING = frozenset(
     {
         *("get_reset_query", "get_server_pid", "get_server_version", "get_settings", "is_closed", "is_in_transaction"),
@@ -42,31 +46,57 @@ def _repr(self: Any) -> str:
 
 
 def _method(name: str) -> Callable[..., Any]:
+    if name in _READING:
+        return _reading(name)
     if name in _WITH_TEXT:
+        return _with_text(name)
+    return _without_text(name) if name in _WITHOUT_TEXT else _other(name)
 
-        def with_text(self: Any, query: str, *arguments: Any, **options: Any) -> Any:
-            if name == "prepare":
-                self._scope.leave("prepare() of the driver's connection")
-            first = self._scope.before_driver(query)
-            if not self._driver.is_in_transaction():
-                self._scope.check_transaction()
-            call = getattr(self._driver, name)
-            if first is not None:
-                return _after(first, call, query, *arguments, **options)
-            return call(query, *arguments, **options)
 
-        return with_text
+# What these return is awaited later. The handler may have ended by then, so all checks happen when it is awaited.
 
-    def without_text(self: Any, *arguments: Any, **options: Any) -> Any:
-        call = getattr(self._driver, name)
-        if name in _READING or name in _REFUSING:
-            return call(*arguments, **options)
-        if name not in _WITHOUT_TEXT:
-            self._scope.leave(f"{name}() of the driver's connection")
-        first = self._scope.before_use()
-        return call(*arguments, **options) if first is None else _after(first, call, *arguments, **options)
+
+def _with_text(name: str) -> Callable[..., Any]:
+    async def with_text(self: Any, query: str, *arguments: Any, **options: Any) -> Any:
+        if name == "prepare":
+            self._scope.leave("prepare() of the driver's connection")
+        first = self._scope.before_driver(query)
+        if not self._driver.is_in_transaction():
+            self._scope.check_transaction()
+        if first is not None:
+            await first
+        return await getattr(self._driver, name)(query, *arguments, **options)
+
+    return with_text
+
+
+def _without_text(name: str) -> Callable[..., Any]:
+    async def without_text(self: Any, *arguments: Any, **options: Any) -> Any:
+        if (first := self._scope.before_use()) is not None:
+            await first
+        return await getattr(self._driver, name)(*arguments, **options)
 
     return without_text
+
+
+def _reading(name: str) -> Callable[..., Any]:
+    def reading(self: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._driver, name)(*arguments, **options)
+
+    return reading
+
+
+def _other(name: str) -> Callable[..., Any]:
+    def other(self: Any, *arguments: Any, **options: Any) -> Any:
+        self._scope.check_use()
+        if name in _REFUSED:
+            raise RuntimeError(f"{name}() {REFUSED}")
+        self._scope.leave(f"{name}() of the driver's connection")
+        first = self._scope.before_use()
+        call = getattr(self._driver, name)
+        return call(*arguments, **options) if first is None else _after(first, call, *arguments, **options)
+
+    return other
 
 
 async def _after(first: Any, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

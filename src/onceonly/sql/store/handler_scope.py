@@ -171,6 +171,11 @@ class HandlerScope:
             self.check(statement, effect)
         return self._unit.write_first()
 
+    def check_use(self) -> None:
+        """Raise RuntimeError if the handler has ended; see `DriverScope`."""
+        if self.is_over:
+            raise self._over("connection")
+
     def check_transaction(self) -> None:
         """Raise RuntimeError if the unit's transaction has ended; see `DriverScope`."""
         if self.database.dialect.has_ended(self._unit.connection):
@@ -178,8 +183,7 @@ class HandlerScope:
 
     def before_use(self) -> Coroutine[Any, Any, Any] | None:
         """Look at a use of the driver's connection without a text; see `DriverScope`."""
-        if self.is_over:
-            raise self._over("connection")
+        self.check_use()
         return self._unit.write_first()
 
     @property

@@ -23,6 +23,8 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.types import PickleType, TypeEngine
 
+from onceonly.sql.guard import users_class
+
 _PLAIN = frozenset(
     {
         *(str, int, float, bool, bytes, type(None), decimal.Decimal, uuid.UUID),
@@ -131,7 +133,7 @@ class LateRows:
 def _check_class(session: Session) -> None:
     """Raise _CannotWait for a class of sessions with listeners or methods that see a flush, or that an object is added."""
     kind = type(session)
-    if kind.flush is not Session.flush or kind.get_bind is not Session.get_bind:
+    if kind.flush is not Session.flush or users_class(kind).get_bind is not Session.get_bind:
         raise _CannotWait
     if any(_listeners(session.dispatch)):
         raise _CannotWait
