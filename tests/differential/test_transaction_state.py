@@ -82,6 +82,8 @@ _TEMPORARY, _PREPARED = (
     "SELECT name FROM pg_prepared_statements WHERE name = 'left'",
 )
 _CURSOR = "SELECT name FROM pg_cursors WHERE name = 'left_behind'"
+_SET_TENANT, _TENANT = "SET LOCAL diff.left_behind = 'x'", "SELECT current_setting('diff.left_behind', true) = 'x'"
+_SET_TWO = "SELECT set_config('diff.left_behind', 'x', false), set_config('diff.other', 'y', true)"
 _LOCK = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND objid = 4712 AND pid = pg_backend_pid()"
 _NAMED_LOCK = "SELECT IS_USED_LOCK('left_behind') = CONNECTION_ID()"
 _ON_MARIADB, _ON_SQLITE = frozenset({MARIADB}), frozenset({SQLITE})
@@ -89,12 +91,17 @@ LEFT = (
     Left("temporary table", POSTGRESQL, "CREATE TEMPORARY TABLE left_behind (n integer)", _TEMPORARY),
     Left("table dropped on commit", POSTGRESQL, "CREATE TEMP TABLE left_behind ON COMMIT DROP AS SELECT 1 AS n", _TEMPORARY),
     Left("SELECT INTO TEMP", POSTGRESQL, "SELECT 1 AS n INTO TEMP left_behind", _TEMPORARY),
+    Left("table in pg_temp", POSTGRESQL, "CREATE TABLE pg_temp.left_behind (n integer)", _TEMPORARY),
+    Left("setting in a block", POSTGRESQL, f"DO $$ BEGIN {_SET_TENANT}; END $$", _TENANT),
+    Left("second set_config", POSTGRESQL, _SET_TWO, _TENANT),
     Left("cursor", POSTGRESQL, "DECLARE left_behind CURSOR FOR SELECT 1", _CURSOR),
     Left("cursor with hold", POSTGRESQL, "DECLARE left_behind CURSOR WITH HOLD FOR SELECT 1", _CURSOR),
     Left("prepared statement", POSTGRESQL, 'PREPARE "left" AS SELECT 1', _PREPARED),
     Left("session lock", POSTGRESQL, "SELECT pg_advisory_lock(4712)", _LOCK),
     Left("LISTEN", POSTGRESQL, "LISTEN left_behind", "SELECT pg_listening_channels()"),
     Left("variable", _ON_MARIADB, "SET @left_behind = 5", "SELECT @left_behind"),
+    Left("variable with a number", _ON_MARIADB, "SELECT @1 := 5", "SELECT @1"),
+    Left("setting in a block", _ON_MARIADB, "IF 1 THEN SET group_concat_max_len = 77; END IF", "SELECT @@group_concat_max_len"),
     Left("variable in a SELECT", _ON_MARIADB, "SELECT @left_behind := 5", "SELECT @left_behind"),
     Left("variable by INTO", _ON_MARIADB, "SELECT 5 INTO @left_behind", "SELECT @left_behind"),
     Left("named lock", _ON_MARIADB, "SELECT GET_LOCK('left_behind', 1)", _NAMED_LOCK),
@@ -102,6 +109,7 @@ LEFT = (
     Left("session setting", _ON_MARIADB, "SET SESSION group_concat_max_len = 77", "SELECT @@group_concat_max_len"),
     Left("last insert id", _ON_MARIADB, "SELECT LAST_INSERT_ID(4713)", "SELECT LAST_INSERT_ID() = 4713"),
     Left("temporary table", _ON_SQLITE, "CREATE TEMP TABLE left_behind (n integer)", "SELECT name FROM sqlite_temp_master"),
+    Left("table in temp", _ON_SQLITE, "CREATE TABLE temp.left_behind (n integer)", "SELECT name FROM sqlite_temp_master"),
     Left("pragma of the transaction", _ON_SQLITE, "PRAGMA defer_foreign_keys = ON", "PRAGMA defer_foreign_keys"),
     Left("pragma of the connection", _ON_SQLITE, "PRAGMA recursive_triggers = ON", "PRAGMA recursive_triggers"),
 )

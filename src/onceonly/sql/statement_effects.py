@@ -82,6 +82,10 @@ _ENDING = re.compile(
 _ROLLBACK_TO = re.compile(rf"{COMMENTS}ROLLBACK\b", re.IGNORECASE | re.DOTALL)  # what else rolls back ends the transaction
 _OF_SQLALCHEMY = ("SAVEPOINT sa_savepoint_", "RELEASE SAVEPOINT sa_savepoint_", "ROLLBACK TO SAVEPOINT sa_savepoint_")
 """SQLAlchemy's own savepoints. They end with their handler."""
+_COMMENT = re.compile(r"/\*(?!M?!)(?:[^*/]|\*(?!/)|/(?!\*))*+\*/|--[^\n]*+")
+"""A comment without another one inside. MariaDB executes what is in `/*! ... */` and `/*M! ... */`."""
+NESTED = 3
+"""How deep comments are removed that are inside of each other."""
 TEMPORARY = r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?\b"
 ISOLATION = "Set isolation= where the handler is registered: the transaction has begun already"
 STANDARD: Sequence[Rule] = (
@@ -117,4 +121,18 @@ class StatementEffects:
         for rule in self._rules:
             if rule.applies(statement, lower):
                 found |= rule.effect
+        if (bare := _without_comments(statement)) is not statement:
+            found |= self._find(bare) or Effect(0)
         return found or None
+
+
+def _without_comments(statement: str) -> str:
+    """Return a text without comments, also between words; the same object if it has none."""
+    for _ in range(NESTED):
+        if "--" not in statement and "/*" not in statement:
+            break
+        bare = _COMMENT.sub(" ", statement)
+        if bare == statement:
+            break
+        statement = bare
+    return statement

@@ -42,9 +42,10 @@ EFFECTS = StatementEffects(
     begins(rf"{_SET}", LEFT | Effect.SETS, comments=_EXECUTED_COMMENTS),
     begins(r"SET\s+(?:(?:SESSION|LOCAL)\s+)TRANSACTION\b", Effect.REFUSED, ISOLATION, comments=_EXECUTED_COMMENTS),
     begins(rf"{TEMPORARY}|PREPARE\b|EXECUTE\b|DEALLOCATE\b|USE\b|HANDLER\b", LEFT, comments=_EXECUTED_COMMENTS),
-    contains("@", r"(?<![\w@'\"`.])@[A-Za-z_$'\"`]", LEFT),
+    contains("@", r"(?<![\w@'\"`.])@[\w$'\"`]", LEFT),
     contains("last_insert_id", r"\bLAST_INSERT_ID\s*\(\s*[^)\s]", LEFT),
-    contains("lock", r"\b(?:GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS)\s*\(", LEFT),
+    contains("lock", r"\b(?:GET_LOCK|RELEASE_LOCK|RELEASE_ALL_LOCKS)`?\s*\(", LEFT),
+    begins(r"(?:IF|CASE|FOR|WHILE|LOOP|REPEAT)\b", LEFT | Effect.SETS, comments=_EXECUTED_COMMENTS),
 )
 """What the text of a statement does: https://mariadb.com/kb/en/sql-statements/."""
 

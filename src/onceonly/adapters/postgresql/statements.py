@@ -21,6 +21,9 @@ from onceonly.sql.statement_effects import (
     contains,
 )
 
+_IN_PARENTHESES = r"\((?:[^;()]|\([^;()]*\))*\)"
+_LOCALLY = rf"""\"?\s*\((?:'[^']*'|[^;()']|{_IN_PARENTHESES})*,\s*true\s*\)"""
+"""What follows the name in `set_config(..., true)`, up to the end of this call."""
 EFFECTS = StatementEffects(
     begins(r"SET\s+(?!LOCAL\b|CONSTRAINTS\b|TRANSACTION\b)|RESET\b", SESSION),
     begins(r"SET\s+LOCAL\b", LOCAL),
@@ -33,10 +36,14 @@ EFFECTS = StatementEffects(
     begins(rf"{TEMPORARY}(?=[^;]*\bON\s+COMMIT\s+DROP\b)", Effect.OWN),
     begins(rf"{TEMPORARY}(?![^;]*\bON\s+COMMIT\s+DROP\b)", LEFT),
     contains("into", r"\bINTO\s+(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?\b", LEFT),
-    contains("set_config", r"\bset_config\s*\((?=[^;]*,\s*true\s*\))", LOCAL),
-    contains("set_config", r"\bset_config\s*\((?![^;]*,\s*true\s*\))", SESSION),
-    contains("pg_notify", r"\bpg_notify\s*\(", Effect.OWN),
-    contains("advisory", r"\bpg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?\s*\(", Effect.OWN | Effect.SETS_SESSION),
+    begins(r"DO\b", LEFT | Effect.SETS),
+    contains("pg_temp", r"\b(?:CREATE|INTO)\b[^;]*\bpg_temp\b", LEFT),
+    contains("pg_settings", r"\bUPDATE\b[^;]*\bpg_settings\b", SESSION),
+    contains("set_config", r"\bset_config\b", LOCAL),
+    contains("set_config", rf"\bset_config\b(?!{_LOCALLY})", SESSION),
+    contains("setseed", r"\bsetseed\b", LEFT),
+    contains("pg_notify", r'\bpg_notify"?\s*\(', Effect.OWN),
+    contains("advisory", r'\bpg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?"?\s*\(', Effect.OWN | Effect.SETS_SESSION),
 )
 """What the text of a statement does: https://www.postgresql.org/docs/current/sql-commands.html."""
 LONGEST = 16_384

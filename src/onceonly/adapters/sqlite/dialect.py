@@ -85,6 +85,7 @@ class SQLite(Dialect):
     maintenance: RingMaintenance = SQLiteMaintenance()
     effects = StatementEffects(
         begins(rf"{TEMPORARY}|ATTACH\b|DETACH\b", LEFT),
+        begins(r"CREATE\s[^;(]*?[\s\"'`\[]temp[\"'`\]]?\s*\.", LEFT),
         begins(rf"PRAGMA\s+(?!(?:\w+\.)?(?:{_READING_PRAGMAS})\b)", LEFT),
     )
     errors: tuple[type[Exception], ...] = ()
