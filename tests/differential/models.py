@@ -88,6 +88,14 @@ class Note(Base):
     stamp: Mapped[str | None] = mapped_column(String(40).with_variant(Stamped(40), "sqlite", "postgresql", "mysql", "mariadb"))
 
 
+class Branch(Base):
+    """A row that refers to another one of its table."""
+
+    __tablename__ = "diff_branches"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    grows_on: Mapped[int | None] = mapped_column(ForeignKey("diff_branches.id", ondelete="CASCADE"))
+
+
 class Audit(Base):
     """A row that a listener writes for each flush that changes an account."""
 
@@ -143,6 +151,7 @@ QUERIES: Mapping[str, str] = {
         "SELECT diff_orders.name, what FROM diff_lines LEFT JOIN diff_orders ON diff_orders.id = order_id ORDER BY name, what"
     ),
     "notes": "SELECT what, made_by, stamp FROM diff_notes ORDER BY id",
+    "branches": "SELECT id, grows_on FROM diff_branches ORDER BY id",
     "audits": "SELECT account, balance, message FROM diff_audits ORDER BY account, message, balance",
     "deferred": "SELECT account FROM diff_deferred ORDER BY account",
 }

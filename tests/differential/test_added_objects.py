@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event, insert, text
 from sqlalchemy.orm import Session
 
-from tests.differential.models import CURRENT, Note
+from tests.differential.models import CURRENT, Branch, Note
 from tests.differential.named import does, only_on, same
 from tests.differential.operations import SERVERS, Operation
 from tests.differential.programs import Kind, Message, together
@@ -79,6 +79,19 @@ def test_objects_are_inserted_in_order_when_something_keeps_some_of_them(runner:
                 kept.append(made)
 
     same(runner, doing(add), adding(), doing(add), adding())
+
+
+@KINDS
+def test_a_row_before_the_one_that_it_refers_to_fails_its_message(runner: Runner, kind: Kind) -> None:
+    """Foreign keys are checked at the end of a statement on PostgreSQL, so one INSERT for both would succeed."""
+
+    async def add(to: Tools) -> None:
+        to.session.add_all([Branch(id=1, grows_on=2), Branch(id=2)])
+
+    async def add_in_order(to: Tools) -> None:
+        to.session.add_all([Branch(id=3), Branch(id=4, grows_on=3)])
+
+    same(runner, doing(add, kind), doing(add_in_order, kind), adding())
 
 
 async def _translate_by_session(to: Tools) -> None:

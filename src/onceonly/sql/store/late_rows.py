@@ -51,7 +51,10 @@ class _Plan(NamedTuple):
     table: Table
     insert: Insert
     numbered: Insert | None
-    """The same, and it returns the key that the database numbers."""
+    """The same, and it returns the key that the database numbers. None for a table that refers to itself.
+
+    One statement for all rows accepts a row before the one that it refers to. A flush does not.
+    """
     columns: Mapping[str, tuple[str, bool]]
     """By attribute: the key of the column, and whether None is left out, as in a flush."""
     nullable: Mapping[str, None]
@@ -265,17 +268,22 @@ def _plan(mapper: Mapper[Any]) -> _Plan | None:
     defaults = [(name, function) for name, each in mapped.items() if (function := _function_of(each)) is not None]
     nullable = [each.key for each in mapped.values() if not (_has_default(each) or each.type.should_evaluate_none)]
     keys = {*table.primary_key, *mapper.primary_key}
+    numbers = [] if table.autoincrement_column is None else [table.autoincrement_column]
     required = {each.key for each in keys if not _has_own_default(each)} - _numbered(table)
     return _Plan(
         table,
         insert(table).inline(),
-        None if table.autoincrement_column is None else insert(table).returning(table.autoincrement_column),
+        None if not numbers or _refers_to_itself(table) else insert(table).returning(*numbers),
         {name: (each.key, not each.type.should_evaluate_none) for name, each in mapped.items()},
         dict.fromkeys(nullable),
         tuple(defaults),
         frozenset(required),
         frozenset(each.key for each in mapper.relationships),
     )
+
+
+def _refers_to_itself(table: Table) -> bool:
+    return any(each.target_fullname.rpartition(".")[0] == table.fullname for each in table.foreign_keys)
 
 
 def _function_of(column: Column[Any]) -> Callable[[Any], Any] | None:
