@@ -72,6 +72,15 @@ class Scope(Protocol):
         """Return SQLAlchemy's adapter of it. Raises RuntimeError."""
 
 
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    """Make a method that raises RuntimeError."""
+
+    def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise _refusal(f"{name}()")
+
+    return refuse
+
+
 class HandlerTransaction(RootTransaction):
     """The unit's transaction as a handler sees it. A flush that fails rolls it back."""
 
@@ -86,9 +95,7 @@ class HandlerTransaction(RootTransaction):
         """Whether the unit's transaction is."""
         return self._root.is_active
 
-    def commit(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("commit()")
+    commit: Any = _refusing("commit")
 
     def rollback(self) -> None:
         """Roll back the unit. Raises RuntimeError after the handler's end."""
@@ -141,29 +148,12 @@ class HandlerConnection(Connection):
         self.unit.invalidate(exception)
         self._dbapi_connection = None
 
-    def commit(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("commit()")
-
-    def rollback(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("rollback()")
-
-    def close(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("close()")
-
-    def begin(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("begin()")
-
-    def begin_twophase(self, xid: Any = None) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("begin_twophase()")
-
-    def detach(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("detach()")
+    commit: Any = _refusing("commit")
+    rollback: Any = _refusing("rollback")
+    close: Any = _refusing("close")
+    begin: Any = _refusing("begin")
+    begin_twophase: Any = _refusing("begin_twophase")
+    detach: Any = _refusing("detach")
 
 
 class HandlerSession(Session):
@@ -200,13 +190,8 @@ class HandlerSession(Session):
             self.get_bind(**bind_arguments)
         return super().connection(bind_arguments=bind_arguments, execution_options=execution_options)
 
-    def bind_mapper(self, mapper: object, bind: object) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("bind_mapper()")
-
-    def bind_table(self, table: object, bind: object) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("bind_table()")
+    bind_mapper: Any = _refusing("bind_mapper")
+    bind_table: Any = _refusing("bind_table")
 
     def begin(self, nested: bool = False) -> SessionTransaction:  # noqa: FBT001, FBT002 - as in SQLAlchemy's own
         """Begin a savepoint. Raises RuntimeError for a transaction."""
@@ -214,29 +199,12 @@ class HandlerSession(Session):
             raise _refusal("begin()")
         return super().begin(nested=True)
 
-    def commit(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("commit()")
-
-    def rollback(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("rollback()")
-
-    def close(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("close()")
-
-    def reset(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("reset()")
-
-    def invalidate(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("invalidate()")
-
-    def prepare(self) -> NoReturn:
-        """Raise RuntimeError."""
-        raise _refusal("prepare()")
+    commit: Any = _refusing("commit")
+    rollback: Any = _refusing("rollback")
+    close: Any = _refusing("close")
+    reset: Any = _refusing("reset")
+    invalidate: Any = _refusing("invalidate")
+    prepare: Any = _refusing("prepare")
 
 
 _POOLED_USES = frozenset({"close", "commit", "detach", "invalidate", "reset", "rollback"})

@@ -2,7 +2,7 @@
 
 To make a session, begin its transaction and close it takes SQLAlchemy longer than to add an object. A handler that only adds
 objects leaves a session that has used no connection. When the rows of these objects were taken, it is as it was when it was
-made. If only the unit refers to it, and to its transaction, nobody can use it after its handler or compare it with the next.
+made. If only the unit refers to it, and to its transaction, it cannot be used after its handler or compared with the next one.
 """
 
 import sys
