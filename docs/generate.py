@@ -174,6 +174,7 @@ def pages() -> dict[str, str]:
         "reference/command-line.md": _command_line(),
         "reference/settings.md": run_path(str(HERE / "settings.py"))["page"](),
         "reference/tables.md": run_path(str(HERE / "tables.py"))["page"](),
+        "reference/body-types.md": run_path(str(HERE / "body_types.py"))["page"](),
         "reference/urls.md": run_path(str(HERE / "urls.py"))["page"](),
         **{f"reference/{module}.md": page for module, page in _references()},
         **{f"diagrams/{name}": drawn for name, drawn in run_path(str(HERE / "diagrams.py"))["diagrams"]().items()},

@@ -21,7 +21,7 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 GENERATE = runpy.run_path(str(DOCS / "generate.py"))
 PUBLIC: dict[str, str] = GENERATE["PUBLIC"]
-LISTS = ("command-line", "log-events", "rabbitmq-objects", "settings", "tables", "urls", "wire-format")
+LISTS = ("body-types", "command-line", "log-events", "rabbitmq-objects", "settings", "tables", "urls", "wire-format")
 READ_BY_USERS = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),

@@ -56,7 +56,7 @@ def test_an_event_goes_to_whoever_subscribed() -> None:
     assert sent.id == outgoing_id("shop", incoming().identity, 0, NOW)
     assert sent.time == "2025-06-15T15:06:40.000Z"
     origin = {"causationid": "m1", "conversationid": "m1", "onceonlyhops": "1"}
-    assert dict(sent.extensions) == origin | {"onceonlytime": str(NOW)}
+    assert dict(sent.extensions) == origin | {"onceonlytime": str(NOW), "onceonlyclass": f"{__name__}.Placed"}
 
 
 def test_a_command_goes_to_one_endpoint_and_says_who_may_be_answered() -> None:

@@ -105,7 +105,7 @@ async def test_a_message_looks_like_one_of_a_handler_without_a_cause(file: str, 
     event, command = sorted((record.effects[0] for record in await kept(shop)), key=lambda send: send.message.body)
     assert isinstance(event, Send)
     assert (event.message.source, event.message.type, event.message.body, event.to) == ("shop", "Placed", b'{"id":"1"}', "")
-    assert [name for name, _ in event.message.extensions] == ["onceonlytime"]
+    assert [name for name, _ in event.message.extensions] == ["onceonlytime", "onceonlyclass"]
     assert dict(command.message.extensions) == {"replyto": "shop", "onceonlytime": "4102444800000"}
     assert (command.to, command.due, command.message.type) == ("billing", 4102444800000, "x")
 

@@ -115,7 +115,7 @@ async def of_dictionaries(order: dict[str, Any]) -> None:
     [
         (without_parameters, "it has no parameters: the first one receives the message"),
         (unannotated, "order, has no annotation"),
-        (number, "must be a dataclass, a msgspec struct, a pydantic model, an attrs class, dict or bytes, not int"),
+        (number, "must be a dataclass, a msgspec struct, a pydantic model, an attrs class, dict, list or bytes, not int"),
         (variadic, "*args: object cannot be injected"),
         (variadic_names, "**kwargs: object cannot be injected"),
         (unknown_type, "bank: Bank cannot be injected; available are AsyncConnection or AsyncSession, Context"),

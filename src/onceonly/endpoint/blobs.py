@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect, RetryableError, RetryLater
+from onceonly.model.headers import is_content_type
 from onceonly.model.wording import an
 from onceonly.ports.effects import ArtifactStore
 
@@ -21,7 +22,6 @@ RETRY_SECONDS = 10.0
 """Seconds until a handler is tried again whose blob cannot be read now."""
 
 _PART = re.compile(r'[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]*[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff. ]')
-_CONTENT_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(;[ -~]{1,100})?")
 _LONGEST_PART = 200
 _NAME_RULE = (
     "a blob name consists of parts separated by single '/'. Each part has at most 200 bytes, no "
@@ -127,6 +127,6 @@ def _data_problem(data: object) -> str:
 
 
 def _type_problem(content_type: object) -> str:
-    if isinstance(content_type, str) and _CONTENT_TYPE.fullmatch(content_type):
+    if is_content_type(content_type):
         return ""
     return f'content_type must be a media type such as "application/pdf", not {content_type!r:.80}'

@@ -98,6 +98,7 @@ class Context(Sending):
         headers: Mapping[str, str] | None = None,
         expires: Expiry | None = None,
         key: str | None = None,
+        content_type: str | None = None,
     ) -> None:
         """Send a command to the endpoint that the message asks to reply to. Options as in `send`.
 
@@ -107,7 +108,7 @@ class Context(Sending):
         if not is_endpoint_name(to):
             reason = f"its replyto, {to!r}, is not an endpoint name" if to else "it has no replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key))
+        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key, content_type=content_type))
 
     def _close(self) -> None:
         self._ended = True

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from onceonly.endpoint.failures import failed, storable
 from onceonly.endpoint.signatures import Parameter, words
-from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
+from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, check_written, codec_for, is_anonymous
 from onceonly.formats.entities import (
     LONGEST_UNIT,
     ClassField,
@@ -167,6 +167,7 @@ def plan_entity(
         return None
     kind = rule.kind
     try:
+        check_written(kind)
         codec, fields = codec_for(kind), fields_of(kind)
     except BodyError as error:
         wrong.append(f"entity={words(kind)}: {error}")
@@ -194,7 +195,7 @@ def _rule_problems(rule: EntityRule) -> Sequence[str]:
     if rule.kind is None or rule.key is None:
         return ('entity= and key= must be used together: @handler(entity=Account, key="account_id")',)
     if not is_entity_class(rule.kind):
-        kinds = SUPPORTED.removesuffix(", dict or bytes")
+        kinds = SUPPORTED.removesuffix(", dict, list or bytes")
         return (f"entity= must be {kinds}, not {words(rule.kind)}",)
     if not isinstance(rule.key, str) and not callable(rule.key):
         return (f"key= must be the name of a field of the message, or a function of it, not {rule.key!r}",)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, group, set_aside
 from onceonly.endpoint.blobs import BlobPlace
+from onceonly.endpoint.class_names import note_received
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
@@ -178,7 +179,7 @@ class EndpointHandlers:
             (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
             return decision
         context = self._context(plan, message, attempt, response)
-        await self._take(plan, resources, _decode(plan, message), context)
+        await self._take(plan, resources, self._body(plan, message), context)
         return decision_of(context)
 
     async def handle_batch(
@@ -196,7 +197,7 @@ class EndpointHandlers:
         for message, attempt, response in zip(messages, attempts, responses, strict=True):
             try:
                 contexts.append(self._context(plan, message, attempt, response))
-                bodies.append(_decode(plan, message))
+                bodies.append(self._body(plan, message))
             except HandlerFailed as error:
                 failures[message.identity] = error.failure
         if failures:  # nothing was done yet: the handler runs without them
@@ -223,8 +224,13 @@ class EndpointHandlers:
         """
         plan = self._plans.responders[message.type]
         context = Context(self._envelopes, message, now=self._surroundings.clock.now())
-        left = await self._take(plan, resources, _decode(plan, message), context)
+        left = await self._take(plan, resources, self._body(plan, message), context)
         return left, decision_of(context)
+
+    def _body(self, plan: HandlerPlan, message: Message) -> object:
+        if plan.bare_name is not None:
+            note_received(self._rules.endpoint, plan.bare_name, message)
+        return _decode(plan, message)
 
     async def _take(self, plan: HandlerPlan, resources: Resources, body: object, context: Context | BatchContext) -> object:
         """Run one handler, within its time; gives what it returned. Its context is closed then."""

@@ -16,6 +16,7 @@ from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outs
 from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.config.location import scheme_of
 from onceonly.endpoint.blobs import BlobPlace
+from onceonly.endpoint.class_names import note_handled
 from onceonly.endpoint.handlers import EndpointHandlers, HandlerRules
 from onceonly.endpoint.message_builder import MessageBuilder
 from onceonly.endpoint.outgoing import Outgoing
@@ -376,6 +377,7 @@ class Host:
         observer = with_telemetry(instruments, observer)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan(self._endpoint))
+        note_handled(self.name, plans.bare_names)
         made: dict[Any, object] = {}
         for provider in plans.process:
             made[provider.kind] = await provider.open(stack, made.__getitem__)

@@ -11,15 +11,16 @@ from typing import NamedTuple
 from unicodedata import category
 
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
-from onceonly.formats.bodies import BodyError, encode_body, message_kind, type_name
+from onceonly.formats.bodies import BodyError, body_kind
+from onceonly.formats.cloudevents import is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text
-from onceonly.model.headers import carried, headers_of, size_problem
+from onceonly.model.headers import carried, headers_of, is_content_type, size_problem
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
+from onceonly.model.message import CLASS, PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
 from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import SHORT, type_problem
 from onceonly.model.wording import an
@@ -29,6 +30,7 @@ _log = EventLogger(logging.getLogger("onceonly.transport"))
 _WARNED: set[tuple[str, str]] = set()
 """Endpoints and transports whose keys this process has logged."""
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
+LONGEST_CONTENT_TYPE = 200  # characters; Service Bus takes no more
 LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
 """How long to delay a message. A float is a number of seconds."""
@@ -41,7 +43,7 @@ Subscribers = Mapping[str, Sequence[str]]
 class SendOptions(NamedTuple):
     """What a user said next to the body: `to` is empty for an event, the others are as in `Context.send`.
 
-    `id` is for messages that no handler sends.
+    `id` is for messages that no handler sends. `content_type` is for bodies that are bytes.
     """
 
     to: str
@@ -52,6 +54,7 @@ class SendOptions(NamedTuple):
     expires: Expiry | None = None
     key: str | None = None
     id: str | None = None
+    content_type: str | None = None
 
 
 def _of_other_kind(kind: str, name: str) -> str:
@@ -118,23 +121,24 @@ class MessageBuilder:
         impossible. Or it is an event for whose subscribers no tokens can be issued.
         """
         due = _due(wish, now)
-        name = wish.type if wish.type is not None else type_name(body.__class__)
+        known = body_kind(body.__class__)
+        name = wish.type if wish.type is not None else known.type
         if not name or not name.strip():
             raise InvalidEffect(f'message type of {body.__class__.__name__} is unknown: pass type="..."')
         if problem := type_problem(name):
             raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
-        kind = message_kind(body.__class__)
-        if kind is not None and (kind == "command") != bool(wish.to):
-            raise InvalidEffect(_of_other_kind(kind, name))
+        if known.declared is not None and (known.declared == "command") != bool(wish.to):
+            raise InvalidEffect(_of_other_kind(known.declared, name))
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
                 f"cannot publish {name}: its subscribers are not declared, so no tokens can be issued. List "
                 f"them on the endpoint: Tokens(subscribers={{{name!r}: [...]}})"
             )
         try:
-            encoded, content_type = encode_body(body)
+            encoded = known.encode(body)
         except BodyError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
+        content_type = known.content_type if wish.content_type is None else _content_type(wish.content_type, body)
         if len(encoded) > self._max_body:
             where = f" ({self._transport})" if self._transport else ""
             raise InvalidEffect(
@@ -151,6 +155,7 @@ class MessageBuilder:
             instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
             id_ = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
             claimed = (INSTANT, str(instant or max(due, now)))
+        known_as = (CLASS, known.class_name if wish.type is None else "")
         headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
         if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
             cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded), origin.in_batch))
@@ -161,7 +166,7 @@ class MessageBuilder:
             body=encoded,
             time=self._time(now),
             datacontenttype=content_type,
-            extensions=tuple([item for item in (*cause, claimed, *options) if item[1]]),
+            extensions=tuple([item for item in (*cause, claimed, *options, known_as) if item[1]]),
             headers=headers,
         )
         return Send(message=message, to=wish.to, due=due)
@@ -229,6 +234,21 @@ def _text(option: str, value: object) -> str:
     if not value.strip() or size > SHORT:
         raise InvalidEffect(f"{option}= must have 1 to {SHORT} bytes that are not all blank, and this has {size}")
     return value
+
+
+def _content_type(content_type: object, body: object) -> str:
+    """Check the media type of a body that is bytes. Raises InvalidEffect."""
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidEffect(f"content_type= is for bodies that are bytes; {an(type(body).__name__)} is sent as JSON")
+    if not isinstance(content_type, str) or not is_content_type(content_type):
+        raise InvalidEffect(f'content_type= must be a media type such as "text/csv", not {content_type!r:.80}')
+    if len(content_type) > LONGEST_CONTENT_TYPE:
+        raise InvalidEffect(f"content_type= has {len(content_type)} characters; the limit is {LONGEST_CONTENT_TYPE}")
+    if is_structured(content_type):
+        raise InvalidEffect(
+            f"content_type={content_type!r} cannot be used: receivers would take the body for a whole CloudEvent"
+        )
+    return content_type
 
 
 def _options(wish: SendOptions, due: int, now: int) -> Headers:

@@ -9,6 +9,7 @@ from types import MappingProxyType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from onceonly.endpoint.batch import BatchContext
+from onceonly.endpoint.class_names import BareName
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
 from onceonly.endpoint.message_builder import Subscribers
@@ -16,7 +17,7 @@ from onceonly.endpoint.middleware import MiddlewarePlan
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import CallStyle, Function, Parameter, words
-from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, message_kind, type_name
+from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, body_kind, codec_for, is_supported, type_name
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
@@ -49,6 +50,8 @@ class HandlerPlan(NamedTuple):
     """Whether each of its messages has a database transaction of its own."""
     isolation: str | None = None
     """The isolation level of these transactions; None for the store's."""
+    bare_name: BareName | None = None
+    """Set if the type of its messages is only the bare name of their class."""
 
     @property
     def is_async(self) -> bool:
@@ -67,6 +70,11 @@ class Plans(NamedTuple):
     """Whether messages are only sent here, so that there need be no handlers."""
     take_connections: bool = False
     """Whether any handler takes a connection, and so waits for the database during each of its statements."""
+
+    @property
+    def bare_names(self) -> tuple[BareName, ...]:
+        """The types of messages that are only the bare names of their classes."""
+        return tuple(each.bare_name for each in self.handlers.values() if each.bare_name is not None)
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -185,11 +193,16 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
         return None
     if entity is not None:
         arguments[takers[0]] = entity.kind
-    is_command = message_kind(parameters[0].annotation) == "command"
+    known = body_kind(parameters[0].annotation)
     planned = HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
+    bare_name = BareName(type_, known.class_name) if known.class_name and registered.type is None else None
     runs_alone = registered.own_transaction or registered.isolation is not None
     return planned._replace(
-        is_command=is_command, is_batch=registered.batch, runs_alone=runs_alone, isolation=registered.isolation
+        is_command=known.declared == "command",
+        bare_name=bare_name,
+        is_batch=registered.batch,
+        runs_alone=runs_alone,
+        isolation=registered.isolation,
     )
 
 
@@ -307,7 +320,8 @@ def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[st
         return None, None
     type_ = name if name is not None else type_name(first.annotation)
     if not type_ or not type_.strip():
-        wrong.append(f'message type of {words(first.annotation)} is unknown: set @handler(type="...")')
+        batch = ". For a batch of messages, set batch=True" if get_origin(first.annotation) is list else ""
+        wrong.append(f'message type of {words(first.annotation)} is unknown: set @handler(type="..."){batch}')
     try:
         return type_, codec_for(first.annotation)
     except BodyError as error:

@@ -21,6 +21,7 @@ class Sending(ABC):
         headers: Mapping[str, str] | None = None,
         expires: Expiry | None = None,
         key: str | None = None,
+        content_type: str | None = None,
     ) -> None:
         """Send a command to one endpoint when the surrounding work is committed.
 
@@ -28,11 +29,12 @@ class Sending(ABC):
         * `headers`: names and texts that the message carries, 16 KiB at most. See docs/messages.md for the names.
         * `expires`: a timedelta from now, or an aware datetime. If the message is not handled before, it becomes a dead letter.
         * `key`: the message's group or partition, for brokers that have one. Others only deliver it.
+        * `content_type`: the media type of a body that is bytes. Default: application/octet-stream.
 
-        Raises InvalidEffect for a message that cannot be sent: too large, not serializable, without a type, with invalid
-        options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.
+        Raises InvalidEffect for a message that cannot be sent: too large, without a type, with a value that would not read back
+        equal, with invalid options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.
         """
-        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key))
+        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key, content_type=content_type))
 
     def publish(  # noqa: PLR0913 - one for each option
         self,
@@ -44,9 +46,10 @@ class Sending(ABC):
         headers: Mapping[str, str] | None = None,
         expires: Expiry | None = None,
         key: str | None = None,
+        content_type: str | None = None,
     ) -> None:
         """Publish an event to its subscribers when the surrounding work is committed. Options and errors as in `send`."""
-        self._capture(event, SendOptions("", type, delay, at, headers, expires, key))
+        self._capture(event, SendOptions("", type, delay, at, headers, expires, key, content_type=content_type))
 
     @abstractmethod
     def _capture(self, body: object, wish: SendOptions) -> None:
@@ -68,6 +71,7 @@ class SendingOutside(Sending):
         expires: Expiry | None = None,
         key: str | None = None,
         id: str | None = None,  # noqa: A002 - the CloudEvents name
+        content_type: str | None = None,
     ) -> None:
         """Send a command to one endpoint when the surrounding work is committed.
 
@@ -77,11 +81,12 @@ class SendingOutside(Sending):
         * `key`: the message's group or partition, for brokers that have one.
         * `id`: 1 to 255 bytes. Receivers handle one message of this endpoint with this id, however often it is sent. The same
           id with another body becomes a dead letter. Default: a new id.
+        * `content_type`: the media type of a body that is bytes. Default: application/octet-stream.
 
-        Raises InvalidEffect for a message that cannot be sent: too large, not serializable, without a type, with invalid
-        options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.
+        Raises InvalidEffect for a message that cannot be sent: too large, without a type, with a value that would not read back
+        equal, with invalid options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.
         """
-        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key, id))
+        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key, id, content_type))
 
     def publish(  # noqa: PLR0913 - one for each option
         self,
@@ -94,6 +99,7 @@ class SendingOutside(Sending):
         expires: Expiry | None = None,
         key: str | None = None,
         id: str | None = None,  # noqa: A002 - the CloudEvents name
+        content_type: str | None = None,
     ) -> None:
         """Publish an event to its subscribers when the surrounding work is committed. Options and errors as in `send`."""
-        self._capture(event, SendOptions("", type, delay, at, headers, expires, key, id))
+        self._capture(event, SendOptions("", type, delay, at, headers, expires, key, id, content_type))

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 from onceonly.algorithms.transaction import before_commit
 from onceonly.endpoint.entities import EntityPlan, EntityWork
 from onceonly.endpoint.signatures import words
-from onceonly.formats.bodies import SUPPORTED, BodyError, codec_for
+from onceonly.formats.bodies import SUPPORTED, BodyError, check_written, codec_for
 from onceonly.formats.entities import entity_name, fields_of, is_entity_class, unit_of
 from onceonly.model.entities import Deleted, Entities
 from onceonly.model.errors import CommitRefused, HandlerFailed, SetupError, TransactionMisused
@@ -77,9 +77,10 @@ class HeldEntities:
 def _plan(kind: type[Any]) -> EntityPlan:
     """Plan how to read and write a class. A fresh one has its key in the one field that has no default."""
     if not is_entity_class(kind):
-        kinds = SUPPORTED.removesuffix(", dict or bytes")
+        kinds = SUPPORTED.removesuffix(", dict, list or bytes")
         raise TransactionMisused(f"tx.entity takes {kinds}, not {words(kind)}")
     try:
+        check_written(kind)
         codec, fields = codec_for(kind), fields_of(kind)
     except BodyError as error:
         raise TransactionMisused(f"tx.entity({words(kind)}): {error}") from error

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from onceonly.formats.bodies import BodyError, encode_body, is_supported
+from onceonly.formats.bodies import BodyError, encode_body, is_anonymous, is_supported
+from onceonly.formats.body_differences import untyped_difference
 from onceonly.model.identity import hash_of
 
 _BYTES, _JSON = b"\x00", b"\x01"
@@ -12,8 +13,17 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def encode_answer(answer: object) -> bytes | None:
-    """Give an answer as it is stored; None stays None. Raises BodyError."""
-    return None if answer is None else b"".join(_written(answer))
+    """Give an answer as it is stored; None stays None. Raises BodyError for what clients would get as something else.
+
+    Clients get JSON's own types: an object of a class is a dict for them.
+    """
+    if answer is None:
+        return None
+    kind, encoded = _written(answer)
+    is_class = is_supported(type(answer)) and not is_anonymous(type(answer))
+    if kind == _JSON and not is_class and (difference := untyped_difference(answer)) is not None:
+        raise BodyError(str(difference))
+    return kind + encoded
 
 
 def decode_answer(stored: bytes | None) -> Any:
@@ -35,7 +45,7 @@ def request_fingerprint(request: object, scope: str | None = None) -> bytes:
 def _written(value: object) -> tuple[bytes, bytes]:
     if isinstance(value, bytes | bytearray | memoryview):
         return _BYTES, bytes(value)
-    if is_supported(type(value)) and not isinstance(value, dict):
+    if is_supported(type(value)) and not isinstance(value, dict | list):
         return _JSON, encode_body(value)[0]
     try:
         return _JSON, _encode(value)

@@ -1,45 +1,43 @@
 """Message bodies: users' classes <-> bytes, and the type names they travel under.
 
-JSON throughout, but `bytes`, which pass untouched. Dataclasses, msgspec structs and attrs classes go through msgspec, pydantic
-models through pydantic, which is never imported here: a class can only be pydantic's when pydantic is there already.
-OutcomeUnknown fields are ignored, so that a sender may add one before its receivers know it.
+JSON throughout, but `bytes`, which pass untouched. Unknown fields are ignored, so that a sender may add one before its
+receivers know it. `codecs` has how each kind of class is read and written.
 """
 
-import sys
 from collections.abc import Callable
-from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, TypeVar, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_origin
 
-import msgspec
+from onceonly.formats.body_fields import is_native, is_pydantic, unsendable
+from onceonly.formats.codecs import BINARY, CODECS, JSON, BodyError, Codec, codec_for, kind_name
+from onceonly.model.sizes import LONG
 
-JSON = "application/json"
-BINARY = "application/octet-stream"
-SUPPORTED = "a dataclass, a msgspec struct, a pydantic model, an attrs class, dict or bytes"
+__all__ = [
+    "BINARY",
+    "JSON",
+    "SUPPORTED",
+    "BodyError",
+    "BodyKind",
+    "Codec",
+    "MessageKind",
+    "body_kind",
+    "check_written",
+    "codec_for",
+    "encode_body",
+    "is_anonymous",
+    "is_supported",
+    "message",
+    "message_kind",
+    "type_name",
+]
+
+SUPPORTED = "a dataclass, a msgspec struct, a pydantic model, an attrs class, dict, list or bytes"
 
 _NAME = "__onceonly_type__"
 _KIND = "__onceonly_kind__"
 MessageKind = Literal["command", "event"]
 """What messages of a class are declared to be."""
-_CODECS = 1024
 _Class = TypeVar("_Class", bound=type)
-_encode_json = msgspec.json.Encoder().encode
-
-
-class BodyError(ValueError):
-    """This body cannot be read as, or written from, this class; the message says why."""
-
-
-class Codec(Protocol):
-    """Both directions for one class, compiled once."""
-
-    content_type: str
-
-    def decode(self, body: bytes) -> Any:
-        """Give the object. Raises BodyError."""
-
-    def encode(self, value: Any) -> bytes:
-        """Give the bytes. Raises BodyError."""
 
 
 def message(name: str, *, kind: Literal["command", "event"] | None = None) -> Callable[[_Class], _Class]:
@@ -58,129 +56,102 @@ def message(name: str, *, kind: Literal["command", "event"] | None = None) -> Ca
     def name_it(cls: _Class) -> _Class:
         setattr(cls, _NAME, name)
         setattr(cls, _KIND, kind)
+        _described.cache_clear()
         return cls
 
     return name_it
 
 
-def type_name(cls: type) -> str | None:
-    """Give the type name of a class, or None for `dict` and `bytes`, which have none of their own."""
-    return None if is_anonymous(cls) else str(vars(cls).get(_NAME, cls.__name__))
+class BodyKind(NamedTuple):
+    """What is known of the bodies of one class. For `type` and `declared`, see `type_name` and `message_kind`.
+
+    `class_name` is module and name of a class whose messages have its bare name, which another class may have as well. It is
+    empty for a class with `@message`, for `dict`, `list` and `bytes`, in a program that is run as a script, and if it is too
+    long to send.
+    """
+
+    type: str | None
+    declared: MessageKind | None
+    class_name: str
+    encode: Callable[[Any], bytes]
+    """Raises BodyError for a value that would not read back equal."""
+    content_type: str
 
 
-def message_kind(cls: object) -> MessageKind | None:
+def _describe(cls: Any) -> BodyKind:
+    """Describe a class, or what a generic class is for. A class that bodies cannot be is described as well."""
+    name, declared = type_name(cls), message_kind(cls)
+    own = get_origin(cls) or cls
+    full = "" if name is None or _given_name(cls) or own.__module__ == "__main__" else f"{own.__module__}.{own.__qualname__}"
+    if len(full.encode(errors="replace")) > LONG:
+        full = ""
+    try:
+        codec = _outgoing(dict if isinstance(cls, type) and issubclass(cls, dict) else cls)
+    except BodyError as error:
+        return BodyKind(name, declared, full, _refusing(str(error)), JSON)
+    return BodyKind(name, declared, full, codec.encode, codec.content_type)
+
+
+_described = lru_cache(CODECS)(_describe)
+body_kind: Callable[[Any], BodyKind] = _described
+"""Describes a class, or a generic one with its parameters: once."""
+
+
+def type_name(cls: Any) -> str | None:
+    """Give the type name of a class, or None for `dict`, `list` and `bytes`, which have none of their own."""
+    if is_anonymous(cls):
+        return None
+    return _given_name(cls) or str(cls.__name__)
+
+
+def message_kind(cls: Any) -> MessageKind | None:
     """Return what the messages of a class were declared to be; None if they can be commands and events."""
-    found: MessageKind | None = getattr(cls, "__dict__", {}).get(_KIND)
+    found: MessageKind | None = getattr(_declaring(cls), "__dict__", {}).get(_KIND)
     return found
+
+
+def _given_name(cls: Any) -> str | None:
+    found: str | None = cls.__dict__.get(_NAME) or getattr(_declaring(cls), "__dict__", {}).get(_NAME)
+    return found
+
+
+def _declaring(cls: Any) -> Any:
+    """Return the class that `@message` decorated for this one: the class itself, or the generic class of `Envelope[Order]`."""
+    models = getattr(cls, "__pydantic_generic_metadata__", None)
+    return (models and models.get("origin")) or get_origin(cls) or cls
 
 
 def is_anonymous(kind: object) -> bool:
     """Return whether bodies of this kind do not know their own message type."""
-    return kind is dict or kind is bytes or (not isinstance(kind, type) and get_origin(kind) is dict)
+    return kind is dict or kind is bytes or kind is list or (not isinstance(kind, type) and get_origin(kind) in (dict, list))
 
 
 def is_supported(kind: object) -> bool:
     """Return whether this is a class that bodies can be."""
-    return is_anonymous(kind) or (isinstance(kind, type) and (_is_native(kind) or _is_pydantic(kind)))
-
-
-def codec_for(kind: Any) -> Codec:
-    """Give the codec of a supported class. Raises BodyError when a field of it cannot be served."""
-    return _compiled(kind)
+    own = kind if isinstance(kind, type) else get_origin(kind)
+    return is_anonymous(kind) or (isinstance(own, type) and (is_native(own) or is_pydantic(own)))
 
 
 def encode_body(value: object) -> tuple[bytes, str]:
-    """Give the bytes of a body and their content type. Raises BodyError."""
-    kind: Any = dict if isinstance(value, dict) else type(value)
-    codec = _outgoing(kind)
-    return codec.encode(value), codec.content_type
+    """Give the bytes of a body and their content type. Raises BodyError for a value that would not read back equal."""
+    kind = body_kind(value.__class__)
+    return kind.encode(value), kind.content_type
 
 
-class _Untouched:
-    content_type = BINARY
-
-    def decode(self, body: bytes) -> Any:
-        return body
-
-    def encode(self, value: Any) -> bytes:
-        return bytes(value)
+def check_written(kind: Any) -> None:
+    """Raise BodyError for a class no object of which can be written, as far as the class shows."""
+    if problem := unsendable(kind):
+        raise BodyError(problem)
 
 
-class _Native:
-    content_type = JSON
-
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-        self._decode = msgspec.json.Decoder(kind).decode
-
-    def decode(self, body: bytes) -> Any:
-        try:
-            return self._decode(body)
-        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors, and so is invalid UTF-8
-            raise BodyError(f"the body is not a valid {_words(self._kind)}: {error}") from error
-
-    def encode(self, value: Any) -> bytes:
-        try:
-            return _encode_json(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BodyError(f"{_words(self._kind)} cannot be encoded as JSON: {error}") from error
-
-
-class _Pydantic:
-    content_type = JSON
-
-    def __init__(self, kind: type) -> None:
-        self._kind = kind
-        self._adapter = sys.modules["pydantic"].TypeAdapter(kind)
-
-    def decode(self, body: bytes) -> Any:
-        try:
-            return self._adapter.validate_json(body)
-        except ValueError as error:
-            raise BodyError(f"the body is not a valid {_words(self._kind)}: {_pydantic_words(error)}") from error
-
-    def encode(self, value: Any) -> bytes:
-        try:
-            return bytes(self._adapter.dump_json(value, by_alias=True))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BodyError(f"{_words(self._kind)} cannot be encoded as JSON: {error}") from error
-
-
-@lru_cache(_CODECS)
 def _outgoing(kind: Any) -> Codec:
     if not is_supported(kind):
-        raise BodyError(f"a body must be {SUPPORTED}, not {_words(kind)}")
+        raise BodyError(f"a body must be {SUPPORTED}, not {kind_name(kind)}")
     return codec_for(kind)
 
 
-@lru_cache(_CODECS)
-def _compiled(kind: Any) -> Codec:
-    if kind is bytes:
-        return _Untouched()
-    if isinstance(kind, type) and _is_pydantic(kind):
-        return _Pydantic(kind)
-    try:
-        return _Native(kind)
-    except (TypeError, NameError, ValueError) as error:  # msgspec reads the annotations of the class here
-        raise BodyError(f"{_words(kind)} cannot be decoded from JSON: {error}") from error
+def _refusing(reason: str) -> Callable[[Any], bytes]:
+    def refuse(_: object) -> bytes:
+        raise BodyError(reason)
 
-
-def _is_native(kind: type) -> bool:
-    return is_dataclass(kind) or issubclass(kind, msgspec.Struct) or hasattr(kind, "__attrs_attrs__")
-
-
-def _is_pydantic(kind: type) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    if pydantic is None:
-        return False
-    return issubclass(kind, pydantic.BaseModel) or hasattr(kind, "__pydantic_validator__")
-
-
-def _words(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
-def _pydantic_words(error: Any) -> str:
-    """Put pydantic's list of problems on one line, without the values that were wrong."""
-    found = error.errors(include_url=False, include_input=False) if hasattr(error, "errors") else ()
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in found) or str(error)
+    return refuse

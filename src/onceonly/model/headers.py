@@ -13,6 +13,7 @@ MOST_HEADER_BYTES = 16 * 1024
 """The limit for the names and values of all headers of a message together."""
 
 _is_name = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}").fullmatch
+_is_content_type = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(;[ -~]{1,100})?").fullmatch
 _RESERVED = frozenset({"content-type", "cc", "bcc"})
 _RESERVED_PREFIXES = (
     "ce-",
@@ -26,6 +27,11 @@ _RESERVED_PREFIXES = (
     "x-delivery-count",
     "x-acquired-count",
 )
+
+
+def is_content_type(given: object) -> bool:
+    """Return whether this is a media type, with parameters or without, that every transport and store takes."""
+    return isinstance(given, str) and _is_content_type(given) is not None
 
 
 def headers_of(given: object) -> Headers:

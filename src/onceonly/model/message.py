@@ -18,6 +18,8 @@ PARTITION_KEY = "partitionkey"
 
 HOPS = "onceonlyhops"
 """The CloudEvents extension attribute with the number of handlers that a chain of messages has passed, in decimal digits."""
+CLASS = "onceonlyclass"
+"""The CloudEvents extension attribute with module and name of the sender's class, where the type is only its bare name."""
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 TRACE_CONTEXT = frozenset({TRACE_PARENT, TRACE_STATE})
 """The extension attributes with the trace context in which a message was created (CloudEvents, distributed tracing)."""

@@ -13,7 +13,9 @@ _LIMITS = MappingProxyType(
         ("type", "datacontenttype", "specversion", "token", "onceonlytime", "onceonlyidentity", "onceonlyhops"), SHORT
     )
     | dict.fromkeys(("id", "source", "subject", "time"), LONG)
-    | dict.fromkeys(("causationid", "conversationid", "replyto", "traceparent", "tracestate", "onceonlyrequest"), LONG)
+    | dict.fromkeys(
+        ("causationid", "conversationid", "replyto", "traceparent", "tracestate", "onceonlyrequest", "onceonlyclass"), LONG
+    )
 )
 
 
