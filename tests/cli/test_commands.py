@@ -2,6 +2,7 @@
 
 import io
 import json
+import sqlite3
 import sys
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -510,6 +511,24 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: Terminal) -
         done = onceonly("schema", command, "sqlite:///new.db", "--json")
         assert (done.code, [each["ready"] for each in done.answer]) == (0, [True, True, True])
     assert "ready" in onceonly("schema", "check", "shop:shop", "--store", "sqlite:///new.db", "--component", "store").out
+
+
+def test_a_lost_table_of_claims_stops_the_start_until_the_loss_is_accepted(onceonly: Terminal) -> None:
+    """An empty one would let copies be handled again, and nobody would have been asked."""
+    assert onceonly("schema", "create", "shop:shop").code == 0
+    with sqlite3.connect(onceonly.folder / "shop.db") as raw:
+        raw.execute("DROP TABLE onceonly_claim_07")
+    raw.close()
+    for arguments in (("run", "shop:shop", "--drain"), ("status", "shop:shop"), ("schema", "check", "shop:shop")):
+        refused = onceonly(*arguments)
+        assert refused.code != 0
+        said = " ".join((refused.out + refused.err).split())
+        assert "onceonly_claim_07" in said
+        assert "--accept-loss shop:shop" in said.replace("- ", "-")
+    assert onceonly("schema", "upgrade", "shop:shop").code == 1
+    made = onceonly("schema", "create", "--accept-loss", "shop:shop", "--component", "store", "--json")
+    assert (made.code, made.answer[0]["repaired"]) == (0, ["table onceonly_claim_07"])
+    assert onceonly("run", "shop:shop", "--drain").code == 0
 
 
 @pytest.mark.parametrize("transport", ["amqp://me:secret@127.0.0.1:1/", "memory://queue"])

@@ -16,6 +16,7 @@ from onceonly.model.ring import (
     label,
     read_instant,
     ring_key,
+    width_of,
 )
 
 WHO = Identity("till", "m1")
@@ -124,3 +125,18 @@ def test_messages_of_before_the_ring_are_not_in_it() -> None:
     """Nor those without an instant."""
     bucketing = Bucketing(10, since=100)
     assert [bucketing.has(instant) for instant in (0, 99, 100)] == [False, False, True]
+
+
+@given(st.integers(1000, 10**9), st.integers(10**12, 10**13), st.sets(st.integers(0, 15), max_size=13))
+def test_labels_show_the_width_of_their_slices(width: int, now: int, lost: set[int]) -> None:
+    """Unless too many are lost to tell; never another width."""
+    bucketing = Bucketing(width)
+    held = [None if number in lost else bucketing.wanted(number, now) for number in range(bucketing.buckets)]
+    assert width_of(held) in ({width} if len(lost) < 8 else {width, None})
+
+
+def test_labels_that_fit_no_width_show_none() -> None:
+    """Such as a single one, or labels in the wrong buckets."""
+    held = [Bucketing(1000).wanted(number, 10**12) for number in range(16)]
+    assert width_of([held[0], *[None] * 15]) is None
+    assert width_of([*held[1:], held[0]]) is None

@@ -19,6 +19,7 @@ from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
+from tests.log_events import events
 from tests.sql.every_database import emptied
 from tests.sql.harness import ONE_EFFECT, catalog, counted, opened, statements
 
@@ -297,6 +298,37 @@ async def test_a_bucket_that_lost_its_label_makes_its_messages_wait_and_is_rotat
         assert (await ring.buckets())[number].state is TimeBucketState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.rotate(number) is Rotation.ROTATED
+
+
+async def test_a_lost_row_is_restored_from_the_labels(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Copies of messages are known as before, although the endpoint that starts asks for less. One label may be gone too."""
+    async with emptied(place) as database:
+        before = await SqlRing(database, retention=RETENTION_MS).bucketing()
+        store = SqlStore(database, "shop", retention=RETENTION_MS)
+        instant = await now_in(database)
+        await handled(store, at(instant))
+        async with database.writing() as connection:
+            await connection.execute(own(database).ring.delete())
+            other = own(database).buckets[before.bucket(instant + 2 * before.width)]
+            await connection.execute(other.delete())
+        with caplog.at_level("WARNING"):
+            assert await SqlRing(database, retention=RETENTION_MS // 2).bucketing() == before
+        assert events(caplog.records).count("ring restored from its labels") == 1
+        assert await found(SqlStore(database, "shop", retention=RETENTION_MS), at(instant)) == ([], [], [name_of(at(instant))])
+        states = {bucket.state for bucket in await SqlRing(database, retention=RETENTION_MS).buckets()}
+        assert TimeBucketState.UNLABELLED not in states
+
+
+async def test_a_lost_row_that_no_label_shows_is_an_error_with_its_fix(place: str) -> None:
+    """Cutting time anew would look for claims in the wrong buckets."""
+    async with emptied(place) as database:
+        await SqlRing(database, retention=RETENTION_MS).bucketing()
+        async with database.writing() as connection:
+            await connection.execute(own(database).ring.delete())
+            for bucket in own(database).buckets[1:]:
+                await connection.execute(bucket.delete())
+        with pytest.raises(SetupError, match=r"INSERT INTO \w*ring .*retention of the endpoint"):
+            await SqlRing(database, retention=RETENTION_MS).bucketing()
 
 
 async def clock_says(ring: SqlRing, instant: int) -> None:

@@ -28,8 +28,18 @@ PrintOption: TypeAlias = Annotated[
 ]
 
 
+AcceptLossOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Also create tables whose rows are lost, although messages may be lost or handled again.",
+        show_default=False,
+    ),
+]
+
+
 @app.command("create")
-def create_(
+def create_(  # noqa: PLR0913 - one parameter for each option
     places: PlacesArgument,
     *,
     component: ComponentOption = None,
@@ -37,19 +47,20 @@ def create_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
     only_print: PrintOption = False,
+    accept_loss: AcceptLossOption = False,
 ) -> None:
-    """Create missing tables. Existing ones are not changed."""
+    """Create missing tables, and indexes that are missing from existing ones. Nothing else is changed."""
     from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
 
     targets = work.targets(places, component, store, transport)
     if only_print:
         work.print_sql(targets)
     else:
-        work.apply("create", targets, as_json=as_json)
+        work.apply("create", targets, as_json=as_json, accepts_loss=accept_loss)
 
 
 @app.command("upgrade")
-def upgrade_(
+def upgrade_(  # noqa: PLR0913 - one parameter for each option
     places: PlacesArgument,
     *,
     component: ComponentOption = None,
@@ -57,15 +68,16 @@ def upgrade_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
     only_print: PrintOption = False,
+    accept_loss: AcceptLossOption = False,
 ) -> None:
     """Upgrade tables to the schema of this version, and create missing ones."""
     from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
 
     targets = work.targets(places, component, store, transport)
     if only_print:
-        work.print_sql(targets, upgrading=True)
+        work.print_sql(targets, upgrading=True, accepts_loss=accept_loss)
     else:
-        work.apply("upgrade", targets, as_json=as_json)
+        work.apply("upgrade", targets, as_json=as_json, accepts_loss=accept_loss)
 
 
 @app.command("check")
@@ -77,7 +89,7 @@ def check_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that all tables exist and have the right version. Exits with code 1 if not."""
+    """Check that all tables exist, are complete and have the right version. Exits with code 1 if not."""
     from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
 
     work.apply("check", work.targets(places, component, store, transport), as_json=as_json)

@@ -4,8 +4,10 @@ Time is cut into slices of one width. A bucket holds one slice, and its *label* 
 Buckets are used in turn, so the next slice of a bucket comes when its old one is long over. Arithmetic only.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 from onceonly.model.identity import Identity, claim_key
@@ -105,6 +107,26 @@ class Bucketing(NamedTuple):
 def bucketing_for(retention: int, *, since: int = 0) -> Bucketing:
     """Cut time so that claims are kept for `retention` milliseconds at least."""
     return Bucketing(-(-retention // TIME_BUCKETS), since=since)
+
+
+def width_of(held: Sequence[int | None]) -> int | None:
+    """Return the width of slices that buckets with these labels hold, by bucket. None if they do not show exactly one.
+
+    Buckets that follow each other hold slices that follow each other, except where the ring begins anew or one is late.
+    """
+    starts = sorted(start for start in held if start is not None)
+    widths = {later - sooner for sooner, later in pairwise(starts)}
+    fitting = [
+        width
+        for width in widths
+        if width > 0
+        and all(
+            start % width == 0 and Bucketing(width).bucket(start) == number
+            for number, start in enumerate(held)
+            if start is not None
+        )
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def label(start: int) -> bytes:

@@ -63,7 +63,11 @@ def tables(prefix: str, schema: str | None = None) -> MetaData:
     return metadata
 
 
-SCHEMA = Schema(component="queue", version=1, tables=tables)
+_LOSSES = {
+    "messages": "messages that waited are lost",
+    "subscriptions": "events do not reach a subscriber until it has started again",
+}
+SCHEMA = Schema(component="queue", version=1, tables=tables, losses=_LOSSES)
 """What `onceonly schema` makes for this transport."""
 
 

@@ -26,6 +26,7 @@ from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, Executable
 
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
 from onceonly.sql.columns import MYSQL, TRANSACTIONAL
+from onceonly.sql.completeness import Missing, find_missing, refuse, repair
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 
@@ -36,13 +37,15 @@ Step = Callable[[Connection, MetaData], None]
 class Schema(Struct, frozen=True, kw_only=True):
     """The tables of one component, given a prefix and a schema of the database.
 
-    `upgrades` holds, for each older version, the step to the one after it.
+    `upgrades` holds, for each older version, the step to the one after it. `losses` says for tables, named without prefix, what
+    happens when they are made again without their rows. No command makes them unless that is accepted.
     """
 
     component: str
     version: int
     tables: Callable[[str, str | None], MetaData]
     upgrades: Mapping[int, Step] = {}
+    losses: Mapping[str, str] = {}
 
 
 class Names(NamedTuple):
@@ -64,26 +67,30 @@ class TableNaming(Protocol):
         """The schema they are in, where there are schemas."""
 
 
-async def create(database: Database, schema: Schema) -> None:
+async def create(database: Database, schema: Schema, *, accepts_loss: bool = False, thorough: bool = False) -> tuple[str, ...]:
     """Make the tables that are not there; harmless when they are, and from several processes at once.
 
-    Raises SchemaMissing when older tables are there, SchemaTooNew when newer ones are.
+    Returns the names of what was missing from tables that had been made before. Raises SchemaMissing when older tables are
+    there, and for missing ones whose rows matter unless that `accepts_loss`; SchemaTooNew when newer ones are.
     """
-    if await _version(database, schema) is None:  # most starts find all in place, and take no write lock
+    made: tuple[str, ...] = ()
+    if await _lacks(database, schema, thorough=thorough):  # most starts find all in place, and take no write lock
         async with database.writing() as connection:
-            await connection.run_sync(_create, database, schema)
-    await check(database, schema)
+            made = await connection.run_sync(_create, database, schema, accepts_loss)
+    await check(database, schema, thorough=thorough)
+    return made
 
 
-async def upgrade(database: Database, schema: Schema) -> None:
+async def upgrade(database: Database, schema: Schema, *, accepts_loss: bool = False, thorough: bool = False) -> tuple[str, ...]:
     """Bring the tables to this version, step by step in one database transaction; makes them when there are none.
 
-    Raises SchemaTooNew, SchemaMissing when a step is missing.
+    Returns as `create`. Raises SchemaTooNew; SchemaMissing as `create`, and when a step is missing.
     """
     async with database.writing() as connection:
-        await connection.run_sync(_create, database, schema)
-        await connection.run_sync(_upgrade, database, schema)
-    await check(database, schema)
+        await connection.run_sync(_lock, database)
+        made = await connection.run_sync(upgrade_within, database, schema, accepts_loss=accepts_loss)
+    await check(database, schema, thorough=thorough)
+    return made
 
 
 async def is_there(database: Database, schema: Schema) -> bool:
@@ -91,13 +98,17 @@ async def is_there(database: Database, schema: Schema) -> bool:
     return await _version(database, schema) is not None
 
 
-async def check(database: Database, schema: Schema) -> None:
-    """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which name the fix."""
-    _check_version(await _version(database, schema), schema)
+async def check(database: Database, schema: Schema, *, thorough: bool = False) -> None:
+    """Make sure that the database has these tables, with `thorough` also their columns, indexes and keys.
+
+    Raises SchemaMissing, SchemaTooNew, which name the fix.
+    """
+    async with database.reading() as connection:
+        await connection.run_sync(_check_all, database, schema, thorough)
 
 
 def check_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
-    """Do the same on a connection, inside whatever database transaction it is in. Raises as `check`."""
+    """Check the version of the tables on a connection, inside whatever database transaction it is in. Raises as `check`."""
     _check_version(_read_version(connection, names, schema.component), schema)
 
 
@@ -117,7 +128,7 @@ def render(database: Database, schema: Schema) -> str:
     return ";\n\n".join(statements) + ";\n"
 
 
-async def render_upgrade(database: Database, schema: Schema) -> str:
+async def render_upgrade(database: Database, schema: Schema, *, accepts_loss: bool = False) -> str:
     """Give the statements with which `upgrade` would change this database, for a person to run or to review. Changes nothing.
 
     The upgrade is tried in a database transaction that is rolled back. On MariaDB, where a change of a table cannot be rolled
@@ -127,14 +138,14 @@ async def render_upgrade(database: Database, schema: Schema) -> str:
     transaction = await database.open(Purpose.WRITING)
     try:
         with database.translate():
-            await transaction.connection.run_sync(_try_upgrade, database, schema, found)
+            await transaction.connection.run_sync(_try_upgrade, database, schema, found, accepts_loss=accepts_loss)
     finally:
         transaction.drop()
         await database.settle()
     return "".join(f"{statement};\n\n" for statement in found).removesuffix("\n")
 
 
-def _try_upgrade(connection: Connection, names: TableNaming, schema: Schema, found: list[str]) -> None:
+def _try_upgrade(connection: Connection, names: TableNaming, schema: Schema, found: list[str], *, accepts_loss: bool) -> None:
     dialect = connection.dialect
 
     def note(_: object, clause: Any, *_more: object) -> None:
@@ -150,7 +161,7 @@ def _try_upgrade(connection: Connection, names: TableNaming, schema: Schema, fou
     event.listen(connection, "before_execute", note)
     if dialect.name in MYSQL:
         event.listen(connection, "before_cursor_execute", skip, retval=True)
-    upgrade_within(connection, names, schema)
+    upgrade_within(connection, names, schema, accepts_loss=accepts_loss)
 
 
 async def drop(database: Database, *schemas: Schema) -> None:
@@ -214,18 +225,56 @@ def _check_version(found: int | None, schema: Schema) -> None:
         )
 
 
-def upgrade_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
+def upgrade_within(
+    connection: Connection, names: TableNaming, schema: Schema, *, accepts_loss: bool = False
+) -> tuple[str, ...]:
     """Do what `upgrade` does in a database transaction of the caller's, who lets one process at a time do it.
 
-    Raises SchemaTooNew, SchemaMissing when a step is missing.
+    Raises SchemaTooNew; SchemaMissing as `upgrade`.
     """
     _create_absent(connection, names, schema)
     _upgrade(connection, names, schema)
+    return _repair(connection, names, schema, accepts_loss=accepts_loss)
 
 
-def _create(connection: Connection, database: Database, schema: Schema) -> None:
+async def _lacks(database: Database, schema: Schema, *, thorough: bool) -> bool:
+    """Return whether the tables were never made, or some of this version are gone."""
+
+    def look(connection: Connection) -> bool:
+        version = _read_version(connection, database, schema.component)
+        return version is None or (version == schema.version and bool(_missing(connection, database, schema, thorough)))
+
+    async with database.reading() as connection:
+        return await connection.run_sync(look)
+
+
+def _check_all(connection: Connection, names: TableNaming, schema: Schema, thorough: bool) -> None:  # noqa: FBT001 - run_sync
+    check_within(connection, names, schema)
+    refuse(_missing(connection, names, schema, thorough), schema.component, schema.losses)
+
+
+def _missing(connection: Connection, names: TableNaming, schema: Schema, thorough: bool) -> Missing:  # noqa: FBT001 - the same
+    return find_missing(connection, _tables(names, schema), thorough=thorough)
+
+
+def _repair(connection: Connection, names: TableNaming, schema: Schema, *, accepts_loss: bool) -> tuple[str, ...]:
+    """Make what tables of this version lack, and return its names. Raises SchemaMissing before it has made anything."""
+    if _read_version(connection, names, schema.component) != schema.version:
+        return ()
+    missing = _missing(connection, names, schema, thorough=True)
+    refuse(missing, schema.component, {} if accepts_loss else schema.losses, repairing=True)
+    repair(connection, missing)
+    return missing.names
+
+
+def _lock(connection: Connection, database: Database) -> None:
     database.dialect.lock_schema(connection, versions_table(database).name)
+
+
+def _create(connection: Connection, database: Database, schema: Schema, accepts_loss: bool) -> tuple[str, ...]:  # noqa: FBT001 - run_sync
+    _lock(connection, database)
     _create_absent(connection, database, schema)
+    return _repair(connection, database, schema, accepts_loss=accepts_loss)
 
 
 def _create_absent(connection: Connection, names: TableNaming, schema: Schema) -> None:

@@ -1,11 +1,14 @@
 """How time is cut in a database: decided when its ring is first used, the same for all endpoints and processes from then on."""
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, select, update
+from sqlalchemy import Connection, Select, Table, select, update
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
-from onceonly.model.ring import Bucketing, bucketing_for, instant_of, label
+from onceonly.model.ring import BUCKETS, Bucketing, bucketing_for, instant_of, label, width_of
 from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
@@ -16,6 +19,7 @@ NO_BODY = bytes(8)
 
 RETENTION_MS = 7 * 86_400_000
 """Milliseconds for which claims are kept unless the endpoint says otherwise."""
+_log = EventLogger(logging.getLogger("onceonly.sql"))
 _DAY_MS, _HOUR_MS, _SECOND_MS = 86_400_000, 3_600_000, 1000
 
 
@@ -82,15 +86,39 @@ def _read(connection: Connection, tables: Tables) -> Bucketing | None:
 
 
 def _decide(connection: Connection, database: Database, bucketing: Bucketing, clock: Clock | None) -> None:
-    """Store it unless it is stored, and label the empty buckets in the same database transaction."""
+    """Store it unless it is stored, and label the empty buckets in the same database transaction.
+
+    Labels that are there come from a row that was lost. They say how time was cut, so that is stored again. Raises SetupError
+    when they do not.
+    """
     own, dialect = tables(database.prefix, database.schema), database.dialect
     dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
     dialect.insert_absent(connection, own.ring, [{"number": THE_RING, "width": 0, "since": 0}], key=["number"])
-    decided = update(own.ring).where(own.ring.c.number == THE_RING, own.ring.c.width == 0).values(width=bindparam("chosen"))
-    if connection.execute(decided, {"chosen": bucketing.width}).rowcount:
-        now = time_in(connection, clock)
-        for number, bucket in enumerate(own.buckets):
-            dialect.insert_all(connection, bucket, [label_row(bucketing.wanted(number, now))])
+    if connection.scalar(select(own.ring.c.width)):
+        return
+    held = [read_held(connection, bucket) for bucket in own.buckets]
+    is_lost = any(start is not None for start in held)
+    width = _width_of(held, own.ring) if is_lost else bucketing.width
+    connection.execute(update(own.ring).where(own.ring.c.number == THE_RING), {"width": width})
+    now = time_in(connection, clock)
+    for number, bucket in enumerate(own.buckets):
+        if held[number] is None:
+            dialect.insert_all(connection, bucket, [label_row(Bucketing(width).wanted(number, now))])
+    if is_lost:
+        _log.warning("ring restored from its labels", extra={"table": own.ring.name, "width": width})
+
+
+def _width_of(held: Sequence[int | None], ring: Table) -> int:
+    """Return the width of slices in buckets with these labels. Raises SetupError when they fit no width."""
+    width = width_of(held)
+    if width is None:
+        row = f"INSERT INTO {ring.fullname} (number, width, since) VALUES ({THE_RING}, W, 0)"  # noqa: S608 - for a person
+        raise SetupError(
+            f"table {ring.fullname} lost its row, and the labels in its {BUCKETS} tables of claims do not show how time was"
+            f" cut. Restore the row from a backup: {row}, where W is the retention of the endpoint that first used the"
+            " tables, in milliseconds, divided by 12"
+        )
+    return width
 
 
 def _too_long(retention: int, found: Bucketing | None) -> str:

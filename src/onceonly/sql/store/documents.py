@@ -59,7 +59,8 @@ def _metadata(prefix: str, schema: str | None = None) -> MetaData:
     return documents_table(prefix, schema).metadata
 
 
-SCHEMA = Schema(component="documents", version=1, tables=_metadata)
+_LOSSES = {"documents": "entities, tokens and marks that were stored in them are lost"}
+SCHEMA = Schema(component="documents", version=1, tables=_metadata, losses=_LOSSES)
 
 
 class SqlDocuments:

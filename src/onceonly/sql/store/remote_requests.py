@@ -48,7 +48,8 @@ def _metadata(prefix: str, schema: str | None = None) -> MetaData:
     return requests_table(prefix, schema).metadata
 
 
-SCHEMA = Schema(component="http", version=1, tables=_metadata)
+_LOSSES = {"requests": "requests that other services have put and not had executed are answered with 410"}
+SCHEMA = Schema(component="http", version=1, tables=_metadata, losses=_LOSSES)
 
 
 class SqlRemoteRequests:

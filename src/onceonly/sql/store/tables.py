@@ -388,9 +388,21 @@ def _alter(connection: Connection, table: Any, change: str) -> None:
     connection.execute(text(f"ALTER TABLE {connection.dialect.identifier_preparer.format_table(table)} {change}"))
 
 
+_HANDLED_TWICE = "copies of messages that were handled before are handled again"
+_LOSSES = {
+    "claims": _HANDLED_TWICE,
+    **{f"claim_{number:02}": _HANDLED_TWICE for number in range(BUCKETS)},
+    "records": "messages that handlers have sent and no broker has got are lost",
+    "entities": "all entities begin without a state",
+    "tokens": "messages that are on their way are dropped: no live token is left for them",
+    "keys": "requests that clients repeat are executed again",
+}
+"""What happens when a table is made again without its rows. The others lose no more than what operators read."""
+
 SCHEMA = Schema(
     component="store",
     version=6,
     tables=metadata,
     upgrades={1: _add_second, 2: _add_third, 3: _add_fourth, 4: _add_fifth, 5: _add_sixth},
+    losses=_LOSSES,
 )
