@@ -179,13 +179,17 @@ def redis_place() -> Iterator[str]:
 class OwnPostgresql:
     """A PostgreSQL server of this test's own, made from the installed binaries; it may be stopped and started at will."""
 
-    def __init__(self, binaries: Path, folder: Path) -> None:
+    def __init__(self, binaries: Path, folder: Path, primary: "OwnPostgresql | None" = None) -> None:
         self._binaries = binaries
         self._data = folder / "data"
         self._log = folder / "log"
         self.port = free_port()
         self.url = f"postgresql://onceonly@127.0.0.1:{self.port}/postgres"
-        self._run("initdb", "--pgdata", self._data, "--username", "onceonly", "--auth", "trust", "--no-sync")
+        if primary is None:
+            self._run("initdb", "--pgdata", self._data, "--username", "onceonly", "--auth", "trust", "--no-sync")
+        else:
+            copy = ("--checkpoint", "fast", "--no-sync", "--write-recovery-conf", "--dbname", primary.url)
+            self._run("pg_basebackup", "--pgdata", self._data, *copy)
 
     def start(self, *, standby: bool = False, listening: str = "127.0.0.1", trusting: str = "") -> None:
         """Start it and wait until it answers, at these addresses, also for clients of another network."""
@@ -199,6 +203,10 @@ class OwnPostgresql:
         options = f"-p {self.port} -c listen_addresses={listening} -c unix_socket_directories= -c shared_buffers=16MB"
         self._run("pg_ctl", "--pgdata", self._data, "--log", self._log, "--wait", "--options", options, "start")
 
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it is."""
+        self._run("pg_ctl", "--pgdata", self._data, "--wait", "promote")
+
     def stop(self, how: str = "fast") -> None:
         """Stop it: `fast` ends its connections, `immediate` is a crash."""
         self._run("pg_ctl", "--pgdata", self._data, "--wait", "--mode", how, "stop")
@@ -210,14 +218,17 @@ class OwnPostgresql:
 
 
 @contextmanager
-def own_postgresql() -> Iterator[OwnPostgresql]:
-    """Make a server that is not started yet, and remove it at the end; a loud skip where there are no binaries."""
+def own_postgresql(replicated: OwnPostgresql | None = None) -> Iterator[OwnPostgresql]:
+    """Make a server that is not started yet, and remove it at the end; a loud skip where there are no binaries.
+
+    Started as a standby, one with `replicated` follows that server, whose commits of now it has.
+    """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(it) for it in [shutil.which("initdb")] if it]
     if not found:
         raise gone(POSTGRESQL, "PostgreSQL's own programs, initdb and pg_ctl, are not installed")
     with TemporaryDirectory(prefix="onceonly-postgresql-", ignore_cleanup_errors=True) as name:
         shutil.chown(name, *_owner())
-        server = OwnPostgresql(found[-1].parent, Path(name))
+        server = OwnPostgresql(found[-1].parent, Path(name), replicated)
         try:
             yield server
         finally:

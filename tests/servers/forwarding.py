@@ -18,6 +18,11 @@ class Door:
         self.port = free_port()
         self.url = url.replace(f":{parts.port}", f":{self.port}")
 
+    def lead_to(self, url: str) -> None:
+        """Lead to another server from the next connection on, as an address does that moves in a fail-over."""
+        parts = urlsplit(url)
+        self._to = (parts.hostname or "127.0.0.1", parts.port or 0)
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Let clients through, in a thread of its own; cuts them off at the end."""

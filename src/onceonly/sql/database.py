@@ -12,15 +12,17 @@ from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
+from sqlalchemy import Connection, Pool, QueuePool, RootTransaction, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, Unsafe
 from onceonly.ports.environment import Clock
+from onceonly.sql.database_identity import written
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
+from onceonly.sql.history import HistoryWatch
 from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
@@ -38,6 +40,8 @@ CLOSE_SECONDS = 2.0
 REUSE_SECONDS = 0.002  # until a unit's connection is released, unless another transaction begins before
 CHECK_INTERVAL_SECONDS = 30.0
 """Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
+RECONNECT_CHECK_SECONDS = 5.0
+"""Seconds after a look from which on a new connection causes the next one: it may lead to another server."""
 _STATEMENT_EVENTS = ("before_execute", "after_execute", "before_cursor_execute", "after_cursor_execute")
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
@@ -88,12 +92,15 @@ class Database:
         ] = {}
         self._durable = durable
         self._prepared = False
-        self._next_look = 0.0
+        self._next_look = self._next_look_at_new = 0.0
+        self._history = HistoryWatch(written(engine.url))
         self._preparing = asyncio.Lock()
         self._turns = Turns(place.timeout) if dialect.single_writer else None
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
         self.notifications = Notifications(dialect, engine, (place.schema, place.prefix), self.ready)
+        if own and not dialect.embedded:
+            event.listen(engine.sync_engine, "connect", self._connected_anew)
         _OPENED.add(self)
 
     @property
@@ -113,7 +120,8 @@ class Database:
             async with self._preparing:
                 if not self._prepared:
                     await self._prepare()
-                    self._prepared, self._next_look = True, monotonic() + CHECK_INTERVAL_SECONDS
+                    self._prepared = True
+                    self._plan_look()
         elif monotonic() >= self._next_look and not self.dialect.embedded:
             await self._look_again()
 
@@ -229,6 +237,8 @@ class Database:
         with self._connecting():
             async with asyncio.timeout(None if self.dialect.embedded else 2 * CONNECT_SECONDS):
                 await self.dialect.prepare(self.engine, durable=self._durable)
+                if not self.dialect.embedded:
+                    self._history.seen(await self.dialect.history(self.engine))
 
     async def _look_again(self) -> None:
         """Check the server once more. One that fails the check is checked before every transaction until it passes."""
@@ -239,7 +249,16 @@ class Database:
                 await self._prepare()
             except SetupError as error:
                 raise Unsafe(str(error)) from error
-            self._next_look = monotonic() + CHECK_INTERVAL_SECONDS
+            self._plan_look()
+
+    def _plan_look(self) -> None:
+        self._next_look = monotonic() + CHECK_INTERVAL_SECONDS
+        self._next_look_at_new = monotonic() + RECONNECT_CHECK_SECONDS
+
+    def _connected_anew(self, _connection: object, _record: object) -> None:
+        """Look soon: where connections are made anew there may be another server."""
+        if self._prepared:
+            self._next_look = min(self._next_look, self._next_look_at_new)
 
     async def _get_ready(self, *, settled: bool = True) -> None:
         """Look at the database before its first use, and let what was dropped be rolled back.

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onceonly.model.errors import SetupError
 from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongText, ReadableText, RowNumber, ShortName, TextKey
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
+from onceonly.sql.history import History
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
 from onceonly.sql.statement_effects import Effect, Rule, StatementEffects
@@ -35,6 +36,7 @@ __all__ = [
     "ExactText",
     "Execute",
     "Fingerprint",
+    "History",
     "Limit",
     "Listening",
     "LongText",
@@ -144,8 +146,8 @@ class DriverScope(Protocol):
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
-    There are defaults for `has_ended`, `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and for
-    databases without notifications.
+    There are defaults for `history`, `has_ended`, `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and
+    for databases without notifications.
     Methods that take a connection run in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what
     SQLAlchemy and the driver raise.
     """
@@ -225,6 +227,13 @@ class Dialect(Protocol):
         With `durable`, a commit must survive a power cut. Raises SetupError for a database that cannot promise what is needed,
         such as one that is read-only.
         """
+
+    async def history(self, engine: AsyncEngine) -> History | None:
+        """Return how far the server has come, to notice a fail-over that lost commits. Called after `prepare`.
+
+        None, the default: it cannot tell, or this user may not ask. Raises the driver's own errors if it does not answer.
+        """
+        return None
 
     def expect(self, longest: float) -> None:
         """Set for how many seconds a transaction can be without a statement. The longest of all calls counts.

@@ -7,7 +7,7 @@ transaction on its own, without a report.
 
 import math
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from onceonly.adapters.mariadb.locks import Locks
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
 from onceonly.adapters.mariadb.tls import tls_context
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
-from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, State
+from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, Dialect, History, Limit, Purpose, QueueTaking, State
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import StatementListener
 from onceonly.sql.urls import tls_options
@@ -86,6 +86,10 @@ _SETTINGS = (
     "SELECT @@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS log_bin, @@sync_binlog AS sync_binlog,"
     " @@global.read_only AS read_only, @@innodb_read_only AS innodb_read_only, @@sql_mode AS sql_mode,"
     " @@character_set_client AS charset, DATABASE() AS db, CONNECTION_ID() AS number"
+)
+
+_HISTORY = (
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'log_bin', 'gtid_binlog_pos', 'gtid_current_pos', 'wsrep_on')"
 )
 
 
@@ -169,6 +173,19 @@ class MariaDB(Dialect):
         if self._side is not None:
             driver: Any = connection.connection.driver_connection
             self._side.is_direct = int(driver.thread_id()) == number
+
+    async def history(self, engine: AsyncEngine) -> History | None:
+        """Give the server's number, and the last transaction of each domain in its binary log (GTID).
+
+        None on Galera, whose nodes are equal, and without a binary log, where no replica can be.
+        """
+        async with engine.connect() as connection:
+            rows: Iterable[Any] = await connection.exec_driver_sql(_HISTORY)
+            found: dict[str, str] = {row[0].lower(): row[1] for row in rows}
+        if found.get("wsrep_on", "OFF") != "OFF" or "gtid_current_pos" not in found or found.get("log_bin") != "ON":
+            return None
+        positions = _positions(f"{found['gtid_current_pos']},{found['gtid_binlog_pos']}")
+        return History(f"server {found['server_id']}", positions, found["gtid_current_pos"] or found["gtid_binlog_pos"])
 
     def drop_connections(self) -> None:
         """Do nothing."""
@@ -350,6 +367,15 @@ def _insert_without_returning(
     added = [row for row in rows if connection.execute(statement, dict(row)).rowcount]
     shape = namedtuple("shape", key)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only here
     return [shape(*(row[name] for name in key)) for row in added]
+
+
+def _positions(listed: str) -> dict[str, int]:
+    """Read GTIDs, `domain-server-sequence` with commas between: the highest sequence of each domain."""
+    found: dict[str, int] = {}
+    for each in filter(None, listed.split(",")):
+        domain, _, sequence = each.strip().split("-")
+        found[domain] = max(found.get(domain, 0), int(sequence))
+    return found
 
 
 def _check_lengths(table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

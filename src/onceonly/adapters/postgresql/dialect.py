@@ -48,6 +48,7 @@ from onceonly.sql.dialect import (
     DatabaseFailure,
     Dialect,
     DriverScope,
+    History,
     Limit,
     Listening,
     Purpose,
@@ -128,6 +129,19 @@ _PROBE = text(
     " ORDER BY (setrole <> 0 AND setdatabase <> 0) DESC, setrole <> 0 DESC, setdatabase <> 0 DESC LIMIT 1),"
     " (SELECT CAST(reset_val AS bigint) FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout')"
 )
+_FLUSHED = "pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0'), CAST(pg_current_wal_flush_lsn() AS text)"
+_TIMELINE = "substr(pg_walfile_name(pg_current_wal_flush_lsn()), 1, 8)"
+_CHECKPOINT = "(SELECT lpad(to_hex(timeline_id), 8, '0') FROM pg_control_checkpoint())"
+_SYSTEM = "(SELECT CAST(system_identifier AS text) FROM pg_control_system())"
+# Each is for users who may not call a function of the one before, or for services that do not have it.
+_HISTORIES: tuple[tuple[str, ...], ...] = (
+    (_SYSTEM, _TIMELINE, _FLUSHED),
+    ("''", _TIMELINE, _FLUSHED),
+    (_SYSTEM, _CHECKPOINT, _FLUSHED),
+    (_SYSTEM, _CHECKPOINT, "NULL, ''"),
+    ("''", "''", _FLUSHED),
+)
+_NOT_TOLD = ("42501", "42883", "0A000", "55000")  # not allowed, not there, not supported, not in this state
 _UNPREPARED = {"26000", "42P05"}  # a prepared statement that is not there, or is there already
 _UNKNOWN_PARAMETER = "unsupported startup parameter"
 # A statement that fails, in words of its own, and with it what is said in the same request behind it.
@@ -173,6 +187,7 @@ class PostgreSQL(Dialect):
         self._lock_timeout = 0
         self._idle = self._idle_of_server = 0
         self._beginnings: dict[tuple[Purpose, str | None], str] = {}
+        self._histories = _HISTORIES
         self.autocommits = True
         self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
@@ -318,6 +333,32 @@ class PostgreSQL(Dialect):
         found = tuple(connection.execute(_PROBE).one())
         self._driver.say(connection, "ROLLBACK")
         return connection.dialect.server_version_info or (0,), found
+
+    async def history(self, engine: AsyncEngine) -> History | None:
+        """Give the timeline, and what is durable of its log. A promotion begins a new timeline."""
+        async with engine.connect() as connection:
+            try:
+                return await connection.run_sync(self._history)
+            except BaseException:
+                await connection.invalidate()  # it may have a transaction open
+                raise
+
+    def _history(self, connection: Connection) -> History | None:
+        while self._histories:
+            self._driver.say(connection, "BEGIN")
+            try:
+                system, timeline, position, shown = connection.execute(text(f"SELECT {', '.join(self._histories[0])}")).one()
+            except DBAPIError as error:
+                if self._driver.sqlstate(error) not in _NOT_TOLD:
+                    raise
+                self._histories = self._histories[1:]
+            else:
+                name = f"timeline {int(timeline, 16)}" if timeline else "server"
+                positions = {} if position is None else {"": int(position)}
+                return History(name, positions, shown, system)
+            finally:
+                self._driver.say(connection, "ROLLBACK")
+        return None
 
     def _refused(self, error: Exception) -> SetupError | None:
         """Give what a person has to change, where the server said so."""
