@@ -49,6 +49,22 @@ def test_messages_from_outside_come_with_tokens(onceonly: Terminal, endpoint: st
 
 
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
+def test_a_file_that_is_sent_again_is_handled_once(onceonly: Terminal, endpoint: str) -> None:
+    """Whether its messages still wait or were handled: their tokens are issued once."""
+    onceonly("schema", "create", endpoint)
+    for _ in range(2):
+        assert send(onceonly, endpoint).code == 0
+    assert status(onceonly, endpoint)["live"] == 2
+    work(onceonly, endpoint)
+    assert send(onceonly, endpoint).code == 0
+    assert status(onceonly, endpoint)["live"] == 0
+    work(onceonly, endpoint)
+    database = f"{endpoint.partition(':')[2]}.db"
+    states = onceonly.rows(database, "SELECT state FROM onceonly_entities ORDER BY key")
+    assert [bytes(state) for (state,) in states] == [b'{"owner":"ann","balance":2}', b'{"owner":"bob","balance":3}']
+
+
+@pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
 def test_what_came_without_a_live_token_is_shown_loudly(onceonly: Terminal, endpoint: str) -> None:
     """As when the tokens are lost: the queue is empty, and nothing was done."""
     send(onceonly, endpoint)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -9,13 +10,18 @@ from msgspec.structs import replace
 from onceonly.assembly.documents import open_documents
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
+from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import hash_of
 from onceonly.model.message import Message
 from onceonly.model.token import TOKEN, Token
+from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import LIVE, Environment
+
+ISSUED_KEPT = timedelta(days=7)
+"""How long tokens of messages from outside are known to have been issued, in a place for documents."""
 
 
 class TokenIssuer(Protocol):
@@ -23,6 +29,12 @@ class TokenIssuer(Protocol):
 
     async def add(self, tokens: list[Token]) -> None:
         """Make these live at once; harmless for those that are. Raises CommitFailed, OutcomeUnknown."""
+
+    async def add_once(self, tokens: list[Token]) -> None:
+        """Make those live that were not made so by this method before, within the retention. See `with_token` for their ids.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def remove(self, tokens: list[Token]) -> None:
         """Remove the tokens of messages that must not be handled. Missing ones are ignored.
@@ -46,13 +58,36 @@ async def open_token_issuer(settings: Settings, *, environment: Environment = LI
         return
     place.require_driver("tokens")
     async with open_documents(place, clock=clock) as documents:
-        yield DocumentTokens(documents, clock=clock)
+        yield DocumentIssuer(documents, clock=clock)
+
+
+class DocumentIssuer(DocumentTokens):
+    """Tokens in a place for documents, with a mark for each that was issued."""
+
+    def __init__(self, documents: Documents, *, clock: Clock) -> None:
+        """Use a place for documents; the clock says until when marks are kept."""
+        super().__init__(documents, clock=clock)
+        self._issued = DocumentMarkStore(documents, retention=ISSUED_KEPT, clock=clock)
+
+    async def add_once(self, tokens: list[Token]) -> None:
+        """Make those live that have no mark; see the protocol.
+
+        Crash here: 1 tokens live, 2 no mark, 3 no message sent, 4 the next run makes the same tokens live and sends. Two runs
+        at the same moment may both find no mark, and one of them make a token live that was consumed by then.
+        """
+        names = {hash_of(token.endpoint.encode(), token.id.encode()): token for token in tokens}
+        known = await self._issued.contains([*names])
+        fresh = [name for name in names if name not in known]
+        if fresh:
+            await self.add([names[name] for name in fresh])
+            await self._issued.add(fresh)
+            await self._issued.sweep()
 
 
 def with_token(message: Message) -> Message:
     """Give a message from outside with its token, the same for every copy: of copies that wait together one is handled.
 
-    A copy that is sent after the first one was handled is handled too: nothing of that one is left.
+    `TokenIssuer.add_once` remembers it, so that a copy sent later is dropped.
     """
     if message.token:
         return message

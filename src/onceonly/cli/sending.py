@@ -59,9 +59,12 @@ class TokenIssuing:
         self._issuer = issuer
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Make the tokens live, then send. Raises CommitFailed, OutcomeUnknown."""
+        """Make the tokens live that were not issued before, then send: also again, for an earlier run may have been cut off.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         stamped = [replace(send, message=with_token(send.message)) for send in sends]
-        await self._issuer.add([Token(send.message.token, send.to) for send in stamped])
+        await self._issuer.add_once([Token(send.message.token, send.to) for send in stamped])
         return await self._sender.send(stamped)
 
 

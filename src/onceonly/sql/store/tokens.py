@@ -75,6 +75,27 @@ class SqlTokens:
             async with self._database.autocommitting() as connection:
                 await connection.run_sync(insert)
 
+    async def add_once(self, tokens: Sequence[Token]) -> None:
+        """Make those live that were never made so by this method; a consumed one stays consumed, for as long as keys are kept.
+
+        What was issued is a client's key, in the database transaction that makes its token live. Raises CommitFailed,
+        OutcomeUnknown.
+        """
+        by_issue = {hash_of(b"issued", token_key(token)): token_key(token) for token in tokens}
+        now = self._database.clock.now()
+        rows = [{"key": key, "fingerprint": by_issue[key], "attempt": "", "stored_at": now} for key in sorted(by_issue)]
+
+        def issue(connection: Connection) -> None:
+            dialect = self._database.dialect
+            for some in chunks(rows):
+                new = dialect.insert_absent(connection, self._tables.keys, some, key=["key"])
+                fresh = [{"key": key} for key in sorted(by_issue[row.key] for row in new)]
+                dialect.insert_absent(connection, self._tables.tokens, fresh, key=["key"])
+
+        if rows:
+            async with self._database.writing() as connection:
+                await connection.run_sync(issue)
+
     async def remove(self, tokens: Sequence[Token]) -> None:
         """Remove these, for messages that shall never be handled; harmless when they are gone.
 
