@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import msgspec
@@ -25,6 +24,7 @@ from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import Supervisor
+from onceonly.runtime.processes.temporary import temporary_directory
 
 POLL_SECONDS = 0.02  # between two glances at what the processes hold
 GLANCES = 8  # between two looks at the queues, which cost the database something
@@ -71,7 +71,7 @@ async def run(flights: list[Flight], options: Options, show: Callable[[ViewState
         flights = with_receipts(flights)
     messages = sends(flights, options.seed)
     with (
-        TemporaryDirectory(prefix="onceonly-demo-") as folder,
+        temporary_directory("onceonly-demo-", "the demo") as folder,
         SharedCounters.create(Path(folder) / "board", options.processes) as counters,
     ):
         place = place_of(options, Path(folder))

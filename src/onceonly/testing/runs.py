@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any, TypeVar, cast, overload
 from unittest import SkipTest
 
@@ -37,6 +37,7 @@ from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Observers
+from onceonly.runtime.processes.temporary import temporary_directory
 from onceonly.testing.crash_point import EveryCrashPoint
 from onceonly.testing.environment import CountedIdGenerator, FixedRandomSource, RunClock
 from onceonly.testing.failures import FailureRecorder, HandlerFailure
@@ -365,7 +366,7 @@ async def run(
 
     Raises SetupError for the same reasons as the start of the endpoint.
     """
-    with TemporaryDirectory(prefix="onceonly-") as own:
+    with temporary_directory("onceonly-", "the files of a test") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
         settings = _settings(endpoint, folder, own_store=own_store)
         async with AsyncExitStack() as stack:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -32,6 +31,7 @@ from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.processes.starting import SETUP, EarlyStart, answer_breakpoints
+from onceonly.runtime.processes.temporary import temporary_directory
 from onceonly.runtime.worker.worker import side_by_side
 
 HANGS = 2
@@ -54,7 +54,10 @@ def run_plan(plan: ChildPlan, *, processes: int, reload: bool, drains: bool, ear
         run_here(partial(_debug, plan))
         return 0
     left = [STOPPED]
-    with TemporaryDirectory(prefix="onceonly-") as folder, SharedCounters.create(Path(folder) / "board", processes) as counters:
+    with (
+        temporary_directory("onceonly-", "what the processes share") as folder,
+        SharedCounters.create(Path(folder) / "board", processes) as counters,
+    ):
         if not drains:
             return _supervise(plan, counters, reload=reload, early=early or EarlyStart({}))
         run_here(lambda stop: _drain(plan, stop, counters, left))
