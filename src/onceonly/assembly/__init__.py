@@ -262,6 +262,7 @@ def _maintenance(settings: Settings, deciding: OpenedAdmission, artifacts: Sweep
         leader=opened.leader,
         journals=opened.journals,
         message_journal=opened.message_journal,
+        log=opened.log,
         interval=settings.interval.total_seconds(),
         retention=round(settings.retention.total_seconds() * 1000) if settings.retention is not None else 0,
         leads=settings.janitor,

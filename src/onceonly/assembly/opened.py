@@ -17,6 +17,7 @@ from onceonly.ports.maintenance import (
     Leadership,
     MessageJournal,
     Presence,
+    Shrinks,
 )
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
@@ -54,6 +55,8 @@ class OpenedStore(NamedTuple):
     """The processes that run the endpoint, unless `presence=False`."""
     message_journal: MessageJournal | None = None
     """What happened to messages, if the endpoint has `journal=`."""
+    log: Shrinks | None = None
+    """The database in a file, whose log maintenance shrinks."""
     isolate: Callable[[Mapping[str, str]], None] | None = None
     """Sets the isolation levels of units of one message, by message type. Raises SetupError for an unknown level."""
 

@@ -122,6 +122,7 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
         presence=SqlPresence(database, settings.name) if settings.presence else None,
         message_journal=journal,
+        log=database if database.dialect.embedded else None,
         isolate=store.isolate,
     )
 

@@ -64,6 +64,16 @@ class ClientKeys(Protocol):
         """
 
 
+class Shrinks(Protocol):
+    """A database with a log on this disk that grows, and does not shrink by itself."""
+
+    async def shrink_log(self) -> int:
+        """Return its disk space if it is large and not needed; gives how many logs were shrunk. Waits for nobody.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+
 class Leadership(Protocol):
     """Who of all processes is the leader just now."""
 
@@ -136,7 +146,8 @@ class Maintenance(NamedTuple):
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
     In `letters` those of an earlier version are grouped. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
-    is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint.
+    is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint. `log` is a
+    database's in a file.
     """
 
     after: float = 600.0
@@ -151,6 +162,7 @@ class Maintenance(NamedTuple):
     letters: LetterIndex | None = None
     presence: Presence | None = None
     message_journal: MessageJournal | None = None
+    log: Shrinks | None = None
     interval: float = 60.0
     retention: int = 0
     leads: bool = True
@@ -158,7 +170,7 @@ class Maintenance(NamedTuple):
     @property
     def has_tasks(self) -> bool:
         """Return whether there is anything to maintain from time to time."""
-        own = (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters, self.message_journal)
+        own = (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters, self.message_journal, self.log)
         return any(each is not None for each in own)
 
 

@@ -208,6 +208,12 @@ class Database:
             isinstance(cause, DBAPIError) and self.dialect.classify(cause) in {DatabaseFailure.LOCKED, DatabaseFailure.HELD}
         )
 
+    async def shrink_log(self) -> int:
+        """Return disk space of a file's log, if it is large; gives how many logs. Raises CommitFailed, OutcomeUnknown."""
+        with self.translate():
+            await self.settle()
+            return await self.dialect.shrink_log(self.engine)
+
     async def settle(self) -> None:
         """Wait until every dropped transaction is rolled back, but not for a server that does not answer."""
         self._end_stranded()

@@ -146,8 +146,8 @@ class DriverScope(Protocol):
 class Dialect(Protocol):
     """One SQL database. Derive a class from it, and implement every method without a default.
 
-    There are defaults for `history`, `has_ended`, `is_busy`, `insert_behind`, `insert_all`, `insert_last`, `update_last`, and
-    for databases without notifications.
+    There are defaults for `history`, `shrink_log`, `has_ended`, `is_busy`, `insert_behind`, `insert_all`, `insert_last`,
+    `update_last`, and for databases without notifications.
     Methods that take a connection run in SQLAlchemy's greenlet, so the connection is a synchronous one. They raise what
     SQLAlchemy and the driver raise.
     """
@@ -234,6 +234,13 @@ class Dialect(Protocol):
         None, the default: it cannot tell, or this user may not ask. Raises the driver's own errors if it does not answer.
         """
         return None
+
+    async def shrink_log(self, engine: AsyncEngine) -> int:
+        """Return disk space of a log in a file of this process, if it is large; return how many logs that were. Must not wait.
+
+        The default does nothing. Raises the driver's own errors.
+        """
+        return 0
 
     def expect(self, longest: float) -> None:
         """Set for how many seconds a transaction can be without a statement. The longest of all calls counts.

@@ -4,6 +4,8 @@ The driver's own transaction control is off (it would begin late, and commit bef
 """
 
 import asyncio
+import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +37,7 @@ from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 from onceonly.adapters.sqlite.connection import SQLiteConnection, connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
 from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
+from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State, TooLate
 from onceonly.sql.maintenance import RingMaintenance
@@ -44,7 +47,10 @@ from onceonly.sql.statement_events import StatementListener
 OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
 ROWS_AT_ONCE = 10_000  # SQLite takes 32,766 variables
+LARGE_LOG = 16 * 2**20
+"""Bytes from which on maintenance truncates the write-ahead log. SQLite keeps it at 4 MiB unless a reader is in its way."""
 WAL_TRIES, WAL_PAUSE_SECONDS = 100, 0.05
+_log = EventLogger(logging.getLogger("onceonly.sqlite"))
 _OPENED = "onceonly_opened"
 _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
 
@@ -91,6 +97,7 @@ class SQLite(Dialect):
     errors: tuple[type[Exception], ...] = ()
     listener = StatementListener()
     _adopted: DatabaseFile | None = None
+    _log_reported = 0
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""
@@ -136,6 +143,31 @@ class SQLite(Dialect):
 
     def drop_connections(self) -> None:
         """Do nothing."""
+
+    async def shrink_log(self, engine: AsyncEngine) -> int:
+        """Copy a large write-ahead log into the database, and truncate it. Logged where a reader does not let it.
+
+        SQLite itself copies what it can every 1,000 pages, and writes the log from its beginning again once no reader is left
+        in it. It never makes the file smaller. The log is reported again when it is twice as large.
+        """
+        file = f"{engine.url.database}-wal"
+        if _size(file) < LARGE_LOG:
+            self._log_reported = 0
+            return 0
+        async with engine.connect() as connection:
+            waits = (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar_one()
+            await connection.exec_driver_sql("PRAGMA busy_timeout = 0")  # TRUNCATE keeps writers away while it waits
+            try:
+                found: Any = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()
+            finally:
+                await connection.exec_driver_sql(f"PRAGMA busy_timeout = {waits}")
+        busy, frames, copied = found
+        if not busy:
+            return 1
+        if copied < frames and (size := _size(file)) >= 2 * self._log_reported:
+            self._log_reported = size
+            _log.warning("write-ahead log is large, a reader keeps it from being emptied", extra={"file": file, "bytes": size})
+        return 0
 
     def expect(self, longest: float) -> None:
         """Do nothing."""
@@ -315,6 +347,14 @@ def _authorize(connection: Connection, authorizer: Callable[..., int] | None) ->
 def _refuse_commit(action: int, operation: object, *_: object) -> int:
     is_refused = action == sqlite3.SQLITE_TRANSACTION and operation != "ROLLBACK"
     return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+def _size(file: str) -> int:
+    """Return the size of a file in bytes; 0 if it is not there."""
+    try:
+        return os.stat(file).st_size  # noqa: PTH116 - as where the file is compared
+    except OSError:
+        return 0
 
 
 async def _switch_to_wal(connection: AsyncConnection) -> None:

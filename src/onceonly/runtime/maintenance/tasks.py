@@ -77,6 +77,8 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
     if artifacts is not None:
         yield MaintenanceTask("sweeping attempts", seldom, lambda: artifacts.sweep(old(), PAGE))
     yield from _forgetting_tasks(maintenance, seldom)
+    if maintenance.log is not None:
+        yield MaintenanceTask("shrinking the log", maintenance.interval, maintenance.log.shrink_log)
 
 
 def _forgetting_tasks(maintenance: Maintenance, every: float) -> Iterator[MaintenanceTask]:
