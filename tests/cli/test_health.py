@@ -87,7 +87,7 @@ def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: Terminal) -> 
     add(onceonly, LIFE)
     with probed(onceonly, "shop:shop") as (run, port):
         until(port, "/ready", lambda status, _: status == 200)
-        onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME TO hidden")
+        onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME COLUMN stored_at TO hidden")
         status, body = until(port, "/ready", lambda _, body: body["status"] == "degraded")
         assert status == 200
         assert "janitor failing for" in body["reasons"][0]
@@ -99,7 +99,7 @@ def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: Terminal) -> 
         onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
         onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
         handled(onceonly)
-        onceonly.change("shop.db", "ALTER TABLE hidden RENAME TO onceonly_keys")
+        onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME COLUMN hidden TO stored_at")
         until(port, "/ready", lambda _, body: body["status"] == "ok")
         assert run.stop() == 0
 
@@ -177,10 +177,11 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
         "removing old actions",
         "removing expired keys",
         "removing ended processes",
+        "shrinking the log",
     ]
     shown = onceonly("status", "shop:shop")
     assert "ok, " in shown.out
-    onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME TO hidden")
+    onceonly.change("shop.db", "ALTER TABLE onceonly_keys RENAME COLUMN stored_at TO hidden")
     failed = onceonly("janitor", "shop:shop")
     assert failed.code == 1
     assert "warning: shop: janitor: removing expired keys" in failed.err

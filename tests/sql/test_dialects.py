@@ -12,6 +12,8 @@ from onceonly.sql.dialect import Dialect
 DEFAULTS = {"has_ended", "is_busy", "insert_behind", "insert_all", "insert_last", "update_last"}
 SETTINGS = {"enclose_driver", "own_settings", "reset_session"}
 """What is needed where handlers can change settings, or a driver's connection can be enclosed."""
+LOGS = {"history", "shrink_log"}
+"""What a server tells of its log, or what is done with that of a file."""
 NOTIFICATIONS = {"notify", "listen"}
 """Called only where `notifies` is true."""
 
@@ -20,7 +22,8 @@ NOTIFICATIONS = {"notify", "listen"}
 def test_a_dialect_has_all_that_has_no_default(kind: type[Dialect]) -> None:
     """A function without a body in the port would return None."""
     promised = {name for name, _ in inspect.getmembers(Dialect, inspect.isfunction) if not name.startswith("_")}
-    assert promised - DEFAULTS - SETTINGS - NOTIFICATIONS <= vars(kind).keys()
+    assert promised - DEFAULTS - SETTINGS - LOGS - NOTIFICATIONS <= vars(kind).keys()
+    assert vars(kind).keys() & LOGS == ({"shrink_log"} if kind.embedded else {"history"})
     assert kind.notifies == (vars(kind).keys() >= NOTIFICATIONS)
 
 
