@@ -10,8 +10,10 @@ HEAD = """\
 
 A URL names a database, a broker or a service. Options follow a `?` and are separated by `&`. An unknown option, an
 option that is set twice and a wrong value raise `SetupError` when the endpoint is created. Options in seconds take
-up to three decimals, unless they are whole seconds. Switches take `true` or `false`. Write `/` in a password as
-`%2F`, `@` as `%40`, and `+` as `%2B`. The same table of another package's system is on that package's own page: see
+up to three decimals, unless they are whole seconds. Switches take `true` or `false`. In the user and the
+password, write `@` as `%40`, `:` as `%3A`, `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `[` as `%5B`, `]` as `%5D`, and `+`
+as `%2B`. Write `@` as `%40` everywhere else, except in the path of a file. Another URL is refused before anything reads
+it, and the error shows nothing of it. The same table of another package's system is on that package's own page: see
 [write a transport or a store](../systems.md).
 Written by `make docs`.
 

@@ -60,7 +60,7 @@ WRONG = [
     (
         "store",
         "dynamodb://eu-central-1/shop?endpoint=here",
-        "option endpoint='here': use a URL that begins with https://",
+        "option endpoint: use a URL that begins with https://",
     ),
     ("store", "s3://Bucket!/shop", "an S3 URL needs a bucket"),
     ("blobs", "s3://bucket/shop?zone=1", "unknown option 'zone' in the S3 URL. Supported: endpoint, region, timeout"),

@@ -52,7 +52,7 @@ async def test_any_other_prefix_is_refused(prefix: str) -> None:
         ("sqlite:///:memory:", "in memory"),
         ("sqlite:///no/such/directory/shop.db", "directory"),
         ("oracle://host/shop", "no adapter for oracle"),
-        ("nonsense", "not a database URL"),
+        ("nonsense", "not a URL: write SCHEME://"),
     ],
 )
 async def test_a_url_that_cannot_work_is_refused_at_once(url: str, says: str) -> None:

@@ -19,9 +19,7 @@ def test_host_and_port_are_read() -> None:
     assert split_url("toy://host", "toy", EXAMPLE)[1] is None
 
 
-@pytest.mark.parametrize(
-    "url", ["toy://", "toy:///path", "toy://[", "toy://host:port", "toy://host:99999", "toy://u:se/cret@host/"]
-)
+@pytest.mark.parametrize("url", ["toy://", "toy:///path", "toy://[", "toy://host:port", "toy://host:99999"])
 def test_a_url_without_a_host_shows_an_example(url: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(SetupError, match="use a URL such as toy://user:password@host/") as raised:

@@ -1,12 +1,16 @@
 """The commands by name: what their list shows, and the modules that are imported when a command is called."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+_URL = re.compile(r"[^\s'\"(]*(?:://|@).*", re.DOTALL)
 
 
 class CommandSource(NamedTuple):
@@ -76,6 +80,16 @@ class ListedCommand(TyperCommand):
 class CommandGroup(TyperGroup):
     """A group of listed commands, of which only the one that is called is loaded."""
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the group's own options. Usage errors quote no URL."""
+        with _hiding_urls():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command that the arguments name. Usage errors quote no URL."""
+        with _hiding_urls():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return their names, for help and completion. Raises SetupError for a plug-in that cannot be loaded."""
         for command in self.commands.values():
@@ -87,6 +101,17 @@ class CommandGroup(TyperGroup):
         """Find the command that the arguments name, and load it. Raises SetupError for a plug-in that cannot be loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, ListedCommand) else command, rest
+
+
+@contextmanager
+def _hiding_urls() -> Iterator[None]:
+    """Cut usage errors off where they quote a URL, which may hold a password."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # what Typer shows as a usage error; it exports no class for all of them
+            error.message = _URL.sub("URL", error.message)  # type: ignore[attr-defined]
+        raise
 
 
 def listed(name: str, source: CommandSource) -> ListedCommand:

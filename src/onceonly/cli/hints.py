@@ -7,12 +7,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from onceonly.cli.loading import load
 from onceonly.config.location import shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import login_problem
 
 ANY = "module:endpoint"
 
@@ -79,8 +79,4 @@ def _urls(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _harmless(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "URL"
-    return "URL" if parts.password or _SECRET.search(parts.query) else url
+    return "URL" if "@" in url or login_problem(url) or _SECRET.search(url.partition("?")[2]) else url

@@ -11,6 +11,8 @@ from onceonly.model.errors import SetupError
 
 def load(name: str) -> Endpoint:
     """Import one endpoint. The working directory is searched first. Raises SetupError, saying what the name should be."""
+    if "@" in name or "://" in name:  # not shown: a URL may hold a password
+        raise SetupError("a URL is not an endpoint name: write module:attribute, such as shop:shop")
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise SetupError(f"{name!r} is not an endpoint name: write module:attribute, such as shop:shop")

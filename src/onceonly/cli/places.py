@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from onceonly.cli.loading import load
 from onceonly.config.endpoint import Settings
+from onceonly.config.location import shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 
@@ -14,6 +15,9 @@ class UrlOverrides(NamedTuple):
 
     store: str | None = None
     transport: str | None = None
+
+    def __repr__(self) -> str:
+        return "UrlOverrides(...)"  # URLs may hold passwords
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -36,6 +40,9 @@ class CommandTarget(NamedTuple):
     dead_letters: object
     settings: Settings | None = None
     """Those of the endpoint, where it was named."""
+
+    def __repr__(self) -> str:
+        return f"CommandTarget({self.name!r}, {shown(self.store)!r})"
 
 
 def is_url(text: str) -> bool:

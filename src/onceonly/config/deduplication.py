@@ -49,7 +49,7 @@ class DedupStore:
     any copy can take.
     """
 
-    url: str
+    url: str = field(repr=False)  # may hold a password
     retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Tokens:
     answers under clients' keys of transactions.
     """
 
-    url: str = ""
+    url: str = field(default="", repr=False)
     subscribers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sweep_after: timedelta = timedelta(minutes=10)
     retention: timedelta = timedelta(days=7)

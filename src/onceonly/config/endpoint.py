@@ -76,14 +76,14 @@ class Settings:
     """
 
     name: str
-    store: object
-    transport: str
+    store: object = field(repr=False)  # may hold a password, as the other URLs
+    transport: str = field(repr=False)
     metadata: object = None
     isolation: str | None = None
     deduplication: Deduplication = field(default_factory=History)
-    blobs: str | None = None
+    blobs: str | None = field(default=None, repr=False)
     peers: Sequence[Peer | str] = ()
-    dead_letters: object = None
+    dead_letters: object = field(default=None, repr=False)
     identity: IdentityRule | None = None
     retry: Retry = field(default_factory=Retry)
     timeout: float = 30.0

@@ -8,16 +8,17 @@ from msgspec import Struct
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.ports.transport import Traits
 from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, schemes, system_of, systems
+from onceonly.systems.urls import login_problem
 
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
 _ENGINES = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
-_SPLIT_PASSWORD = re.compile(r"[^@?#]*[?#].*@", re.DOTALL)
-"""A URL whose first @ is behind a ? or #: its password may end in the options, which error messages repeat."""
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
+_HOSTS = re.compile(r"(?:(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?,?)*")
+"""What messages show of a host: without a user, a word where a port should be is perhaps a password."""
 
 
 class Location(Struct, frozen=True):
-    """A place that a setting names. As text it is what messages may show: without user, password and options.
+    """A place that a setting names. As text, also as `repr`, it is what messages may show: no user, password and options.
 
     `setting` is the URL, the `AsyncEngine` or the `async_sessionmaker` as the user gave it.
     """
@@ -28,6 +29,9 @@ class Location(Struct, frozen=True):
 
     def __str__(self) -> str:
         return shown(self.setting)
+
+    def __repr__(self) -> str:
+        return f"Location({shown(self.setting)!r})"
 
     @property
     def is_sql(self) -> bool:
@@ -99,13 +103,14 @@ def shown(setting: object) -> str:
     if not isinstance(setting, str):
         url = _url_of(setting)
         return f"{type(setting).__name__}({shown(url)})" if url else type(setting).__name__
-    scheme, separator, rest = setting.partition("://")
-    if not separator:
-        return f"{scheme_of(setting)}:..." if scheme_of(setting) else "(no URL)"
+    scheme, _, rest = setting.partition("://")
+    if not scheme_of(setting):
+        return "(no URL)"
     host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
-    if "@" in path:  # an unescaped slash in a password: show nothing of it
+    host = host.rpartition("@")[2]
+    if login_problem(setting) or "@" in path or not _HOSTS.fullmatch(host):
         return f"{scheme}://..."
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    return f"{scheme}://{host}{slash}{path}"
 
 
 def working(role: Role) -> str:
@@ -121,12 +126,11 @@ def is_engine(setting: object) -> bool:
 def _read(setting: object, role: Role) -> Location:
     if isinstance(setting, str):
         scheme = scheme_of(setting)
+        if scheme and (problem := login_problem(setting)):  # before anything takes it apart, and shows a part of it
+            raise SetupError(f"{role}='{scheme}://...': {problem}")
         system, driver = system_of(scheme), driver_of(scheme)
         if system is None or driver is None:
             raise SetupError(f"{role}={shown(setting)!r}: {_unknown(scheme)}. Supported: {working(role)}")
-        if _SPLIT_PASSWORD.match(setting):
-            hint = "write ? and # in a password as %3F and %23, and @ in an option as %40"
-            raise SetupError(f"{role}='{scheme}://...': {hint}")
         if system.address is not None and system.serves(role):
             try:
                 system.address(setting)

@@ -33,7 +33,8 @@ def check_workers(workers: Any) -> tuple[str, ...]:
         raise SetupError(f'workers must be a list of URLs, such as ["http://10.0.0.5:8080"], not {workers!r:.80}')
     for each in workers:
         if not isinstance(each, str) or not _ADDRESS.fullmatch(each):
-            raise SetupError(f"workers: {each!r:.80} is not an address such as http://10.0.0.5:8080, without path and password")
+            given = repr(each)[:80] if "@" not in str(each) else "a URL with a user or a password"
+            raise SetupError(f"workers: {given} is not an address such as http://10.0.0.5:8080, without path and password")
     if workers and find_spec("httpx") is None:
         raise DriverMissing("workers= needs httpx, which is not installed. Run: pip install 'onceonly[dashboard,http]'")
     return tuple(dict.fromkeys(each.rstrip("/") for each in workers))

@@ -25,7 +25,8 @@ def parse_address(text: str) -> Address:
     """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which describes what to write."""
     found = _FORM.fullmatch(text)
     if found is None or int(found["port"]) > _MOST:
-        raise ValueError(f"{text!r:.100} is not an address: {FORM}")
+        given = "a URL" if "@" in text or "://" in text else f"{text!r:.100}"  # a URL may hold a password
+        raise ValueError(f"{given} is not an address: {FORM}")
     return Address((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))
 
 

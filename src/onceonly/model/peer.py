@@ -57,7 +57,10 @@ class Peer:
 
 def _is_plain(url: object) -> bool:
     """Return whether this is a URL that more can be put behind, and that holds no secret."""
-    parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
+    try:
+        parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
+    except ValueError:  # such as a bracket without its other half
+        return False
     if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname)

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_options, read_seconds, read_truth
+from onceonly.systems.urls import check_login, read_options, read_seconds, read_truth
 
 __all__ = ["TLS_OPTIONS", "SqlOptions", "queue_traits", "read_url_options", "read_url_traits"]
 
@@ -28,7 +28,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
 SYSTEM_CA = "system"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_PORT = re.compile(r":(\d+)\Z")
+_PORT = re.compile(r":([^:\]]+)\Z")
 _GREATEST_PORT = 65_535
 
 
@@ -60,11 +60,15 @@ def read_url_options(url: str) -> SqlOptions:
 
     Raises SetupError for an unknown option, for a wrong value, and for a port that does not exist.
     """
+    check_login(url)
     scheme, _, rest = url.partition(":")
     place, _, query = rest.partition("?")
-    server = place.removeprefix("//").rpartition("@")[2].partition("/")[0]
-    if (port := _PORT.search(server)) and not 0 < int(port[1]) <= _GREATEST_PORT:
-        raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
+    server = place.removeprefix("//").partition("/")[0].rpartition("@")[2]
+    if port := _PORT.search(server):
+        if not re.fullmatch("[0-9]{1,20}", port[1]):  # not shown: without a host, it is perhaps the password
+            raise SetupError(f"the port in this URL is not a number: use one from 1 to {_GREATEST_PORT}")
+        if not 0 < int(port[1]) <= _GREATEST_PORT:
+            raise SetupError(f"port {port[1]}: use a number from 1 to {_GREATEST_PORT}")
     backend = scheme.partition("+")[0].lower()
     names = TLS_OPTIONS.get(backend, ())
     options = read_options(query, "database", {*SqlOptions.__struct_fields__, *names} - {"tls"})

@@ -2,29 +2,121 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 
-__all__ = ["read_number", "read_options", "read_seconds", "read_truth", "split_url"]
+__all__ = [
+    "Hiding",
+    "check_login",
+    "is_plain_http",
+    "read_number",
+    "read_options",
+    "read_seconds",
+    "read_truth",
+    "split_parts",
+    "split_url",
+]
 
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Characters that no URL has. Parsers drop some of them silently, and what is left is another URL."""
+_END = re.compile(r"[/?#]")
+_RAW = re.compile(r"[\s\[\]]")
+_WORD = re.compile(r"(?:[a-z][a-z_-]{0,19})?", re.IGNORECASE)
+_ENCODE = (
+    "percent-encode @ : / ? # [ ] in the user and the password, and @ everywhere else in the URL. "
+    "Write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23, [ as %5B, ] as %5D"
+)
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Hiding(Struct, frozen=True, kw_only=True):
+    """A struct whose `repr` shows none of its `secrets`, the names of fields: a traceback may show its variables."""
+
+    secrets: ClassVar[tuple[str, ...]] = ("key", "password", "secret", "token", "url", "user")
+
+    def __repr__(self) -> str:
+        names: tuple[str, ...] = self.__struct_fields__
+        fields = (f"{name}={'...' if name in self.secrets else repr(getattr(self, name))}" for name in names)
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+
+def check_login(url: str) -> None:
+    """Check that every parser finds the same user, password and host in a URL. Call it before any of them.
+
+    The characters @ : / ? # [ ] must be percent-encoded in the user and in the password; otherwise a part of the password is
+    taken for a host, a path or an option, and is shown. Raises SetupError, which contains nothing of the URL.
+    """
+    if problem := login_problem(url):
+        raise SetupError(problem)
+
+
+def login_problem(url: str) -> str | None:
+    """Return what `check_login` raises, or None."""
+    if _UNREADABLE.search(url):
+        return "a control character, a line break or a byte that is not UTF-8 is in this URL: remove or percent-encode it"
+    _, separator, rest = url.partition("://")
+    if not separator:
+        return "not a URL: write SCHEME://"
+    end = _END.search(rest)
+    authority, behind = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
+    login = authority.rpartition("@")[0]
+    path, options = _divided(behind)
+    strays = options if not authority else path + options  # in the path of a file, an @ is a letter like others
+    if "@" in strays or "@" in login or login.count(":") > 1 or _RAW.search(login):
+        return f"the user or the password in this URL cannot be read: {_ENCODE}"
+    return None
+
+
+def split_parts(url: str, service: str, example: str) -> SplitResult:
+    """Return the parts of a URL, which may name no host or several.
+
+    `service` and `example`, a URL, are for the error message, which contains nothing of the URL. Raises SetupError.
+    """
+    check_login(url)
+    try:
+        return urlsplit(url)
+    except ValueError:
+        pass  # its text, and a cause or a context, would repeat parts of the URL
+    raise SetupError(f"not a {service} URL: use a URL such as {example}")
 
 
 def split_url(url: str, service: str, example: str) -> tuple[SplitResult, int | None]:
     """Return the parts of a URL and its port, None if it has none.
 
-    `service` and `example`, a URL, are for the error message, which never contains a password. Raises SetupError for a URL
+    `service` and `example`, a URL, are for the error message, which contains nothing of the URL. Raises SetupError for a URL
     without a host.
     """
+    parts = split_parts(url, service, example)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1  # as in `split_parts`
+    if port == -1:
+        raise SetupError(f"not a {service} URL: use a URL such as {example}")
+    if not parts.hostname:
+        raise SetupError(f"this {service} URL has no host: use a URL such as {example}")
+    return parts, port
+
+
+def is_plain_http(url: str) -> bool:
+    """Return whether this is an http or https URL with a host, and without a user, options and a fragment."""
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise SetupError(f"not a {service} URL: use a URL such as {example}") from error
-    if not parts.hostname or "@" in parts.path:
-        raise SetupError(f"this {service} URL has no host: use a URL such as {example}, and write / in a password as %2F")
-    return parts, port
+    except ValueError:
+        return False
+    is_extended = parts.username is not None or parts.query or parts.fragment or port == 0
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not is_extended
+
+
+def _divided(behind: str) -> tuple[str, str]:
+    """Divide what follows the host into the path, and the options with the fragment."""
+    found = re.search(r"[?#]", behind)
+    return (behind[: found.start()], behind[found.start() :]) if found else (behind, "")
 
 
 def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, str]:
@@ -37,7 +129,8 @@ def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, st
     for part in filter(None, query.split("&")):
         name, value = parse_qsl(part, keep_blank_values=True)[0]
         if name not in names:
-            raise SetupError(f"unknown option {name!r} in the {service} URL. Supported: {', '.join(names)}")
+            shown = f"unknown option {name!r}" if _WORD.fullmatch(name) else "unknown option"  # else perhaps of a password
+            raise SetupError(f"{shown} in the {service} URL. Supported: {', '.join(names)}")
         if "=" not in part:
             raise SetupError(f"option {name} has no value in the {service} URL: write {name}=VALUE")
         if name in options:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_to_bytes
 
 from msgspec import Struct
 
 from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import read_options, read_seconds
+from onceonly.systems.urls import Hiding, is_plain_http, read_options, read_seconds, split_parts
 
 DEFAULT_KEY_PREFIX = "onceonly/"
 _DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout")
@@ -21,7 +21,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _SLASH, _DOT, _SPACE = b"/. "
 
 
-class Access(Struct, frozen=True, kw_only=True):
+class Access(Hiding, frozen=True, kw_only=True):
     """Address and credentials of a service.
 
     `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
@@ -37,22 +37,17 @@ class Access(Struct, frozen=True, kw_only=True):
 
 def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitResult, dict[str, str]]:
     """Take a URL apart into its parts and its options. Raises SetupError; it never repeats a secret."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SetupError(f"not a valid {scheme}:// URL: use one such as {_EXAMPLES[scheme]}") from error
+    parts = split_parts(url, _SERVICES[scheme], _EXAMPLES[scheme])
     return parts, read_options(parts.query, _SERVICES[scheme], options)
 
 
 def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
     """Read address and credentials from the parts of a URL. Raises SetupError."""
     if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
-        raise SetupError(f"{region!r} is not an AWS region: use a region such as eu-central-1")
+        raise SetupError("the region in this URL is not an AWS region: use a region such as eu-central-1")
     endpoint = options.get("endpoint", "")
-    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
-        raise SetupError(
-            f"option endpoint={endpoint.rpartition('@')[2]!r:.100}: use a URL that begins with https:// or http://"
-        )
+    if endpoint and not is_plain_http(endpoint):
+        raise SetupError("option endpoint: use a URL that begins with https:// or http://, without a user and options")
     return Access(
         region=region,
         endpoint=endpoint,

@@ -4,12 +4,10 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
-
-from msgspec import Struct
+from urllib.parse import unquote
 
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import read_options
+from onceonly.systems.urls import Hiding, is_plain_http, read_options, split_parts
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 _ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint", "queue": "QueueEndpoint"}
@@ -17,7 +15,7 @@ _PATH = {"table": "table", "blob": "container/prefix", "queue": "prefix"}
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 
 
-class AzureAddress(Struct, frozen=True, kw_only=True):
+class AzureAddress(Hiding, frozen=True, kw_only=True):
     """One place in a storage account as a URL names it: the parts of its path, and the service's endpoint.
 
     `key` is an account key in Base64, `token` a shared access signature. Without both, azure-identity finds a credential.
@@ -47,27 +45,31 @@ def read_address(url: str, service: str) -> AzureAddress:
     which never repeats a key.
     """
     form = f"azure-{service}://account/{_PATH[service]}"
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SetupError(f"not a valid URL of Azure storage: use {form}") from error
+    parts = split_parts(url, f"Azure {service}", form)
     account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
     if not _ACCOUNT.fullmatch(account) or not (path or service == "queue"):
-        raise SetupError(f"not a valid URL of Azure storage: use {form}, and write / in an account key as %2F")
+        raise SetupError(f"not a valid URL of Azure storage: use {form}")
     options = read_options(parts.query, f"Azure {service}", ["endpoint"])
     said = _connection_string(account, os.environ.get(VARIABLE, ""))
     endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
-    if not endpoint.startswith(("https://", "http://")):
+    if not is_plain_http(endpoint):
         raise SetupError(
-            "the endpoint of Azure storage must begin with https://, or http:// for an emulator: correct the option endpoint="
+            "the endpoint of Azure storage must begin with https://, or http:// for an emulator, and have no user and no "
+            "options: correct the option endpoint="
         )
     key = unquote(parts.password or "") or said.get("AccountKey", "")
-    try:
-        b64decode(key, validate=True)
-    except ValueError as error:
-        raise SetupError(f"the key of the Azure account {account} is not Base64: copy it as Azure shows it") from error
+    if not _is_base64(key):
+        raise SetupError(f"the key of the Azure account {account} is not Base64: copy it as Azure shows it")
     token = "" if key else said.get("SharedAccessSignature", "")
     return AzureAddress(account=account, parts=path, endpoint=endpoint, key=key, token=token)
+
+
+def _is_base64(key: str) -> bool:
+    try:
+        b64decode(key, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _connection_string(account: str, text: str) -> Mapping[str, str]:

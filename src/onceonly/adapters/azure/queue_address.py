@@ -1,14 +1,14 @@
 """The URL of queues in an Azure storage account. No driver is needed to read it."""
 
 import re
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from msgspec import Struct
 
 from onceonly.adapters.azure.address import AzureAddress, read_address
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_number, read_options, read_seconds
+from onceonly.systems.urls import read_number, read_options, read_seconds, split_parts
 
 DEFAULT_PREFIX = "onceonly"
 LONGEST_PREFIX = 20
@@ -58,10 +58,7 @@ class AzureQueueAddress(Struct, frozen=True, kw_only=True):
 
 def read_queue(url: str) -> AzureQueueAddress:
     """Read `azure-queue://account/prefix?options`. Raises SetupError, which never repeats a key."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SetupError("not a valid URL of Azure storage: use azure-queue://account/prefix") from error
+    parts = split_parts(url, "Azure queue", "azure-queue://account/prefix")
     options = read_options(parts.query, "Azure queue", _OPTIONS)
     endpoint = options.get("endpoint", "")
     query = f"endpoint={quote(endpoint, safe='')}" if endpoint else ""

@@ -3,11 +3,9 @@
 import re
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth, split_url
+from onceonly.systems.urls import Hiding, read_number, read_options, read_seconds, read_truth, split_url
 
 HEADER_BYTES = 64 * 1024
 """The part of a message that the service allows for its properties."""
@@ -23,7 +21,7 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}")
 _HOST = re.compile(r"[a-z0-9][a-z0-9.-]*|\[[0-9a-f:.]+\]")
 
 
-class ServiceBusAddress(Struct, frozen=True, kw_only=True):
+class ServiceBusAddress(Hiding, frozen=True, kw_only=True):
     """A namespace as a URL names it, and the options of this library.
 
     `host` has a port for an emulator only. Without a `key_name`, azure-identity finds a credential. `prefix` begins every name.
@@ -69,7 +67,7 @@ def read_servicebus(url: str) -> ServiceBusAddress:
     options = read_options(parts.query, "Service Bus", _OPTIONS)
     host = parts.hostname or ""
     if not _HOST.fullmatch(host) or parts.path.strip("/") or parts.fragment:
-        raise SetupError(f"not a Service Bus URL: use {_EXAMPLE}, without a path, and write / in a key as %2F and + as %2B")
+        raise SetupError(f"not a Service Bus URL: use {_EXAMPLE}, without a path, and write + in a key as %2B")
     emulator = read_truth(options, "emulator", default=False)
     if not emulator and (port or "management_port" in options):
         raise SetupError("a port in a Service Bus URL is for an emulator only: remove it, or add emulator=true")

@@ -3,16 +3,14 @@
 import os
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import read_options, read_seconds, read_truth, split_url
+from onceonly.systems.urls import Hiding, read_options, read_seconds, read_truth, split_url
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"
 _EXAMPLE = "cosmos://account.documents.azure.com/database/container"
 
 
-class CosmosAddress(Struct, frozen=True, kw_only=True):
+class CosmosAddress(Hiding, frozen=True, kw_only=True):
     """A container as a URL names it. `endpoint` is the account's; `place` is what may be shown."""
 
     endpoint: str

@@ -1,12 +1,10 @@
 """The URL of a MongoDB database. No driver is needed to read it."""
 
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit
-
-from msgspec import Struct
+from urllib.parse import parse_qsl, urlencode
 
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import read_seconds
+from onceonly.systems.urls import Hiding, read_seconds, split_parts
 
 EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
 _OURS = ("collection", "timeout")
@@ -14,7 +12,7 @@ _FIXED = ("w", "journal", "wtimeoutms", "readconcernlevel", "readpreference", "r
 _COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,100}")
 
 
-class MongoDBAddress(Struct, frozen=True, kw_only=True):
+class MongoDBAddress(Hiding, frozen=True, kw_only=True):
     """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
 
     url: str
@@ -26,7 +24,7 @@ class MongoDBAddress(Struct, frozen=True, kw_only=True):
 
 def read_address(url: str) -> MongoDBAddress:
     """Take a mongodb:// or mongodb+srv:// URL apart. Raises SetupError; never repeats its password."""
-    parts = urlsplit(url)
+    parts = split_parts(url, "MongoDB", EXAMPLE)
     database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
     if not parts.netloc or not database or "/" in database:
         raise SetupError(f"this MongoDB URL has no database: use a URL such as {EXAMPLE}")

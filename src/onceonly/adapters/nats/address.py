@@ -1,13 +1,11 @@
 """The URL of NATS servers. No driver is needed to read it."""
 
 import re
-from urllib.parse import unquote, urlsplit
-
-from msgspec import Struct
+from urllib.parse import unquote
 
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth
+from onceonly.systems.urls import Hiding, read_number, read_options, read_seconds, read_truth, split_parts
 
 HEADER_BYTES = 64 * 1024
 """The part of a server's `max_payload` that is left for headers. JetStream stores no more of them."""
@@ -20,7 +18,7 @@ _FILES = ("cafile", "certfile", "keyfile")
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "replicas", "creds", *_FILES, "verify")
 
 
-class NatsAddress(Struct, frozen=True, kw_only=True):
+class NatsAddress(Hiding, frozen=True, kw_only=True):
     """Servers of one cluster as a URL names them, and the options of this library.
 
     `servers` are URLs of the driver without credentials; `place` is what may be shown. `user` without a `password` is a token.
@@ -54,17 +52,12 @@ class NatsAddress(Struct, frozen=True, kw_only=True):
 
 def read_address(url: str) -> NatsAddress:
     """Take a nats:// or nats+tls:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SetupError("not a NATS URL: use a URL such as nats://user:password@host:4222") from error
+    parts = split_parts(url, "NATS", "nats://user:password@host:4222")
     secure = parts.scheme == "nats+tls"
     login, _, names = parts.netloc.rpartition("@")
     hosts = [host for host in names.split(",") if host]
     if not hosts or not all(map(_HOST.fullmatch, hosts)) or parts.path.strip("/") or parts.fragment:
-        raise SetupError(
-            "not a NATS URL: use nats://HOST:4222, or nats://HOST1:4222,HOST2:4222, and write / in a password as %2F"
-        )
+        raise SetupError("not a NATS URL: use nats://HOST:4222, or nats://HOST1:4222,HOST2:4222")
     user, colon, password = login.partition(":")
     options = read_options(parts.query, "NATS", _OPTIONS)
     if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):

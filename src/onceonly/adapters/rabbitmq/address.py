@@ -1,14 +1,12 @@
 """The URL of a RabbitMQ server. No driver is needed to read it."""
 
 import re
-from urllib.parse import quote, urlencode, urlsplit
-
-from msgspec import Struct
+from urllib.parse import quote, urlencode
 
 from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_number, read_options, read_seconds, read_truth, split_url
+from onceonly.systems.urls import Hiding, is_plain_http, read_number, read_options, read_seconds, read_truth, split_url
 
 DEFAULT_MAX_BODY = 1024 * 1024
 LONGEST_DELAY_SECONDS = (2**LEVELS - 1) * TICK_MS / 1000
@@ -33,7 +31,7 @@ _OPTIONS = (
 _FILES = ("cafile", "capath", "certfile", "keyfile")
 
 
-class RabbitMQAddress(Struct, frozen=True, kw_only=True):
+class RabbitMQAddress(Hiding, frozen=True, kw_only=True):
     """A server as a URL names it, the options of this library taken out.
 
     * `url`: for the driver, with credentials. `place`: what may be shown.
@@ -96,16 +94,6 @@ def _prefix(prefix: str) -> str:
 
 
 def _management(url: str) -> str:
-    if url and not _is_plain_http(url):
+    if url and not is_plain_http(url):
         raise SetupError("option management: write http://HOST:15672 without a user. The user of the transport URL is used")
     return url
-
-
-def _is_plain_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    is_extended = parts.username is not None or parts.query or parts.fragment or port == 0
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and not is_extended

@@ -3,11 +3,9 @@
 import re
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import FanOut, Traits
-from onceonly.systems.urls import read_number, read_options, read_seconds, split_url
+from onceonly.systems.urls import Hiding, read_number, read_options, read_seconds, split_url
 
 DEFAULT_PREFIX = "onceonly:"
 DEFAULT_LEASE_SECONDS = 30.0
@@ -21,7 +19,7 @@ _EXAMPLE = "redis://localhost:6379/0"
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
 
 
-class RedisAddress(Struct, frozen=True, kw_only=True):
+class RedisAddress(Hiding, frozen=True, kw_only=True):
     """A server as a URL names it. `place` may be shown. `prefix` is part of every key. `timeout` is in seconds.
 
     The others are for queues. `lease` is for how many seconds a delivery is kept from other receivers, `max_body` is in bytes.

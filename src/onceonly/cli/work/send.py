@@ -37,6 +37,9 @@ class Target(NamedTuple):
     handled: tuple[str, ...] | None = None
     """The types that the endpoint handles. None: its program was not named, or any type is sent."""
 
+    def __repr__(self) -> str:
+        return f"Target({self.endpoint!r})"
+
 
 def send(  # noqa: PLR0913 - one parameter for each option
     file: str,
