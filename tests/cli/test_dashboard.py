@@ -64,6 +64,9 @@ def test_it_does_not_listen_to_other_machines_without_a_login(folder: Path, addr
         (("shop:shop", "--role", "ana:admin"), "'admin' is not a role"),
         (("shop:shop", "shop:shop"), "two endpoints are named shop"),
         (("shop:shop", "--users", "a", "--bearer", "b"), "exclude each other"),
+        (("shop:shop", "--trusted-proxy", "*"), "Write an IP address or a network"),
+        (("shop:shop", "--trusted-proxy", "10.0.0.1/8"), "has host bits set"),
+        (("shop:shop", "--trusted-proxy", "::/0"), "this trusts every client"),
     ],
 )
 def test_wrong_options_are_refused(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
@@ -158,3 +161,18 @@ def test_a_socket_that_cannot_listen_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SetupError) as refused:
         listen(Address("127.0.0.1", taken.getsockname()[1]))
     assert refused.traceback[-1].locals["listening"].fileno() == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), 429), (("--trusted-proxy", "10.0.0.0/8"), 429), (("--trusted-proxy", "127.0.0.1"), 401)]
+)
+def test_a_client_chooses_its_address_only_through_a_trusted_proxy(
+    folder: Path, started: list[Served], options: tuple[str, ...], status: int
+) -> None:
+    """Otherwise each guess of a password would be the first one of a client."""
+    (folder / "users").write_text(onceonly(folder, "--new-user", "ana", text="correct horse battery\n").stdout)
+    served = Served(folder, "--users", "users", *options)
+    started.append(served)
+    wrong = "Basic " + base64.b64encode(b"ana:wrong").decode()
+    answers = [served.get("/", authorization=wrong, **{"x-forwarded-for": f"192.0.2.{number}"})[0] for number in range(6)]
+    assert answers == [401] * 5 + [status]

@@ -198,6 +198,8 @@ async def test_a_token_is_for_one_user_one_action_and_eight_hours() -> None:
         assert await status(other.issue("ana", "/theme")) == 403
         assert await status("") == 403
         assert await status("zz.é") == 403
+        for digits in ("f" * 5000, "f" * 100_000, "-1", "0x1", "\u0661", "1_0"):
+            assert await status(f"{digits}.{tokens.issue('ana', '/theme').partition('.')[2]}") == 403
 
 
 async def test_guessing_is_slowed_down() -> None:

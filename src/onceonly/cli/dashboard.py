@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from getpass import getpass
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -50,6 +51,15 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="Host name that browsers use. May be repeated [default: localhost]."),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="IP address or network of a proxy whose X-Forwarded-For names the client, such as 10.0.0.0/8. May be repeated "
+            "[default: none].",
+        ),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Serve pages without actions.")] = False,
     audit_views: Annotated[bool, typer.Option("--audit-views", help="Store who opened which body.")] = False,
     send_as_new: Annotated[
@@ -85,6 +95,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         address = parse_address(listen)
     except ValueError as error:
         raise SetupError(f"--listen: {error}") from error
+    proxies = _proxies(trusted_proxy or ())
     from onceonly.cli.loading import load_all  # noqa: PLC0415 - a usage error needs nothing of the library
 
     loaded = load_all(endpoints)
@@ -105,7 +116,7 @@ def dashboard(  # noqa: PLR0913 - one parameter for each option
         workers=worker or (),
     )
     cast("Dashboard", app).name_targets(endpoints)
-    asyncio.run(_serve(app, address))
+    asyncio.run(_serve(app, address, proxies))
 
 
 def _authentication(address: Address, users: str | None, bearer: str | None) -> "Authentication":
@@ -137,6 +148,22 @@ def _roles(given: list[str] | tuple[str, ...]) -> dict[str, list[str]] | None:
             raise SetupError(f"--role {each!r}: write NAME:ROLE,ROLE, such as ana:view,retry")
         found.setdefault(name, []).extend(role.strip() for role in roles.split(",") if role.strip())
     return found or None
+
+
+def _proxies(given: list[str] | tuple[str, ...]) -> list[str]:
+    """Check addresses and networks of proxies. Raises SetupError."""
+    for each in given:
+        try:
+            network = ip_network(each)
+        except ValueError as error:
+            raise SetupError(
+                f"--trusted-proxy {each!r:.80}: {error}. Write an IP address or a network, such as 10.0.0.0/8"
+            ) from error
+        if not network.prefixlen:
+            raise SetupError(
+                f"--trusted-proxy {each}: this trusts every client, so each could choose its address. Name the proxy"
+            )
+    return list(given)
 
 
 def _hosts_of(address: Address) -> list[str]:
@@ -172,7 +199,7 @@ def _require(*modules: str) -> None:
         raise DriverMissing(f"{' and '.join(missing)} is not installed: pip install 'onceonly[dashboard]'")
 
 
-async def _serve(app: object, address: Address) -> None:
+async def _serve(app: object, address: Address, proxies: list[str]) -> None:
     import uvicorn  # noqa: PLC0415 - needs the extra
 
     listening = listen(address)
@@ -180,7 +207,15 @@ async def _serve(app: object, address: Address) -> None:
     where = Address(address.host, port)
     _log.info("dashboard listening", extra={"address": str(where)})
     say(f"dashboard at http://{where}/ - press Ctrl-C to stop")
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="on")  # type: ignore[arg-type]
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        proxy_headers=bool(proxies),  # by default uvicorn trusts clients on this machine, which could choose their address
+        forwarded_allow_ips=proxies,
+    )
     await uvicorn.Server(config).serve(sockets=[listening])
 
 

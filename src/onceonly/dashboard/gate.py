@@ -1,6 +1,8 @@
 """The checks of every request before a page sees it: host, origin and token of forms; and the headers of every response."""
 
 import hmac
+import os
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -39,6 +41,7 @@ MOST_QUERY_BYTES = 8192
 TOKEN_SECONDS = 8 * 3600
 TOKEN = "token"  # noqa: S105 - the name of a field
 _SHORTEST_SECRET = 16
+_HEXADECIMAL = re.compile("[0-9a-f]{1,16}")
 _TYPE = "application/x-www-form-urlencoded"
 _UPLOAD_TYPE = "multipart/form-data"
 
@@ -199,7 +202,7 @@ class FormTokens:
     def __init__(self, secret: str | bytes | None) -> None:
         if secret is not None and len(secret) < _SHORTEST_SECRET:
             raise SetupError(f"secret is shorter than {_SHORTEST_SECRET} characters: use a random one, equal in each process")
-        given = secrets.token_bytes(32) if secret is None else secret.encode() if isinstance(secret, str) else secret
+        given = secrets.token_bytes(32) if secret is None else os.fsencode(secret) if isinstance(secret, str) else secret
         self._key = hmac.digest(given, b"onceonly dashboard forms", "sha256")
 
     def issue(self, user: str, action: str, *, now: float | None = None) -> str:
@@ -210,10 +213,7 @@ class FormTokens:
     def check(self, token: str, user: str, action: str, *, now: float | None = None) -> None:
         """Refuse a token that is not valid. Raises Refused."""
         digits, _, mac = token.partition(".")
-        try:
-            until = int(digits, 16)
-        except ValueError:
-            until = 0
+        until = int(digits, 16) if _HEXADECIMAL.fullmatch(digits) else 0
         if not hmac.compare_digest(mac.encode(), self._mac(user, action, until).encode()):
             raise Refused(HTTPStatus.FORBIDDEN, "The form's token is not valid. Open the page again, and send the form again.")
         if until < (time.time() if now is None else now):
