@@ -4,7 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -95,6 +95,11 @@ def test_a_reply_to_nobody_is_refused(replyto: str) -> None:
         ({"delay": 1e300}, LATEST),
         ({"at": datetime(2030, 1, 1, tzinfo=UTC)}, 1_893_456_000_000),
         ({"at": datetime(1960, 1, 1, tzinfo=UTC)}, 0),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, LATEST),
+        ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))}, LATEST),
+        ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=14)))}, LATEST),
+        ({"at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))}, 0),
+        ({"at": datetime.min.replace(tzinfo=timezone(timedelta(hours=-12)))}, 0),
     ],
 )
 def test_a_delay_becomes_an_absolute_instant_when_it_is_captured(options: dict[str, Any], due: int) -> None:

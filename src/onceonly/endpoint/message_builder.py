@@ -282,7 +282,7 @@ def _due(wish: SendOptions, now: int) -> int:
     if wish.at is not None:
         if wish.at.tzinfo is None:
             raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
-        return max(0, int(wish.at.timestamp() * 1000))
+        return min(max(0, int(wish.at.timestamp() * 1000)), LATEST)
     seconds = wish.delay.total_seconds() if isinstance(wish.delay, timedelta) else float(wish.delay or 0)
     if not math.isfinite(seconds) or seconds < 0:
         raise InvalidEffect(f"delay must be 0 or more, not {wish.delay}")
