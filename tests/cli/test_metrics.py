@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from onceonly.assembly.gauges import GaugePart, GaugeReader, Values, parts_of
 from onceonly.cli import metrics
 from onceonly.cli.metrics import MetricsPage, fixed, prometheus_text
 from onceonly.runtime.metrics import catalog
-from onceonly.runtime.metrics.observer import MOST_ERRORS
+from onceonly.runtime.metrics.observer import MOST_DESTINATIONS, MOST_ERRORS, MOST_TYPES, OTHER
 from onceonly.runtime.metrics.series import Numbers, SeriesFile, SharedSeries, series_path
+from onceonly.runtime.observe.http import HealthReply, TextBody
 from tests.cli.probe import ask
 from tests.cli.scraped import Scrape, scrape_until
 from tests.cli.terminal import Terminal
@@ -235,3 +237,46 @@ def test_what_follows_from_settings_is_known_without_a_server() -> None:
 def test_the_library_is_here() -> None:
     """Otherwise the tests above would prove nothing."""
     assert metrics.can_serve_metrics()
+
+
+async def test_events_without_a_subscriber_have_a_bounded_number_of_rows() -> None:
+    """The rows of the first read stay; what comes beyond them is counted together, and nothing is lost."""
+    endpoint = Endpoint("shop", store="sqlite:///shop.db", transport="sqlite:///shop.db")
+    (part,) = (part for part in parts_of(endpoint.settings, ()) if part.up[1] == ("shop", "store"))
+    counts = {f"Event{number:04}": number + 1 for number in range(3000)}
+
+    async def read() -> dict[str, int]:
+        return counts
+
+    opened: Any = SimpleNamespace(pending=None, journals=None, ring=None, unsubscribed=SimpleNamespace(read=read))
+    rows = await part._read(opened)
+    assert len(rows) == MOST_TYPES + 1
+    assert sum(rows.values()) == sum(counts.values())
+    counts["Aaa"] = 1_000_000
+    again = await part._read(opened)
+    assert rows.keys() == again.keys()
+    assert again[catalog.UNSUBSCRIBED, ("shop", OTHER)] == rows[catalog.UNSUBSCRIBED, ("shop", OTHER)] + 1_000_000
+
+
+def page_text(reply: HealthReply) -> str:
+    """Return the text of a page."""
+    assert isinstance(reply.body, TextBody)
+    return reply.body.content.decode()
+
+
+async def test_processes_with_other_destinations_have_a_bounded_number_of_rows(tmp_path: Path) -> None:
+    """Each process knows 50; the page has no more, and the endpoint's own queue is one of them."""
+    endpoint = Endpoint("shop", store="sqlite:///shop.db", transport="sqlite:///shop.db")
+    with SharedSeries(tmp_path, 3) as series:
+        page = MetricsPage(series, [endpoint.settings], list, silent=10)
+        for process in range(3):
+            with SeriesFile(series_path(tmp_path, process)) as file:
+                sent = file.instrument(catalog.SENT)
+                for number in range(40):
+                    sent.add(("shop", "sqlite", "send", f"to-{process}-{number}", ""))
+                sent.add(("shop", "sqlite", "retry", "shop", ""))
+        text = page_text(await page())
+    lines = [line for line in text.splitlines() if line.startswith("messaging_client_sent_messages_total{")]
+    assert len(lines) <= MOST_DESTINATIONS + 1
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in lines) == 123
+    assert any('messaging_destination_name="shop"' in line and line.endswith(" 3.0") for line in lines)

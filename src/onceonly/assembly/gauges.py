@@ -21,6 +21,7 @@ from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.maintenance.tasks import late_buckets
 from onceonly.runtime.metrics import catalog
+from onceonly.runtime.metrics.observer import MOST_TYPES, OTHER, CappedNames
 from onceonly.runtime.metrics.series import Row
 from onceonly.runtime.observe.telemetry import GaugeSink
 
@@ -174,7 +175,7 @@ def parts_of(settings: Settings, events: Sequence[str]) -> list[GaugePart]:
     if not (places.store.in_process or places.store.keeps_documents):
         # the ring is known once a process has cut time
         is_whole = lambda opened: opened.ring is not None or settings.plan.history is None  # noqa: E731 - one use
-        reading = partial(_read_store, settings)
+        reading = partial(_read_store, settings, CappedNames(MOST_TYPES, OTHER))
         parts.append(GaugePart(name, "store", partial(_open_store, settings), reading, is_whole=is_whole))
     letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
     if not places.dead_letters.in_process:
@@ -207,7 +208,7 @@ def _states(name: str, waiting: int, held: int, delayed: int) -> Values:
     return {(catalog.QUEUE_MESSAGES, (name, state)): number for state, number in numbers.items()}
 
 
-async def _read_store(settings: Settings, opened: OpenedStore) -> Values:
+async def _read_store(settings: Settings, type_of: CappedNames, opened: OpenedStore) -> Values:
     name, store = settings.name, shown(settings.store)
     values: Values = {}
     if isinstance(opened.pending, MeasuresRecords):
@@ -222,8 +223,10 @@ async def _read_store(settings: Settings, opened: OpenedStore) -> Values:
         estimate = await opened.ring.estimate() if isinstance(opened.ring, EstimatesClaims) else None
         if estimate is not None:
             values[catalog.CLAIMS, (store,)] = estimate
-    for kind, count in (await opened.unsubscribed.read()).items() if opened.unsubscribed is not None else ():
-        values[catalog.UNSUBSCRIBED, (name, kind)] = count
+    counts = await opened.unsubscribed.read() if opened.unsubscribed is not None else {}
+    for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):  # the first ones keep their rows
+        row = catalog.UNSUBSCRIBED, (name, type_of(kind))
+        values[row] = values.get(row, 0) + count
     return values
 
 

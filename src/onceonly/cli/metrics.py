@@ -12,7 +12,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.model.health import Pulse
 from onceonly.runtime.metrics import catalog
 from onceonly.runtime.metrics.catalog import METRICS, Metric, MetricKind
-from onceonly.runtime.metrics.observer import MOST_ERRORS, OTHER_ERROR, CappedNames
+from onceonly.runtime.metrics.observer import MOST_DESTINATIONS, MOST_ERRORS, OTHER, OTHER_ERROR, CappedNames
 from onceonly.runtime.metrics.series import Numbers, Row, SharedSeries
 from onceonly.runtime.observe.http import HealthReply, TextBody
 
@@ -44,7 +44,9 @@ class MetricsPage:
         """Show these numbers. A process whose event loop has been blocked for `silent` seconds hangs."""
         self._series, self._pulses, self._silent = series, pulses, silent
         self.gauges = gauges
-        self._errors = CappedNames(MOST_ERRORS, OTHER_ERROR)  # all processes together, not 50 of each
+        # all processes together, not 50 of each
+        self._errors = CappedNames(MOST_ERRORS, OTHER_ERROR)
+        self._destinations = {each.name: CappedNames(MOST_DESTINATIONS, OTHER, [each.name]) for each in settings}
         self._fixed = fixed(settings)
 
     async def __call__(self) -> HealthReply:
@@ -58,8 +60,12 @@ class MetricsPage:
         return HealthReply(HTTPStatus.OK, prometheus_text(rows))
 
     def _capped(self, metric: Metric, attributes: tuple[str, ...]) -> tuple[str, ...]:
-        names = zip(metric.attributes, attributes, strict=True)
-        return tuple(self._errors(value) if name == catalog.ERROR else value for name, value in names)
+        values = dict(zip(metric.attributes, attributes, strict=True))
+        if catalog.ERROR in values:
+            values[catalog.ERROR] = self._errors(values[catalog.ERROR])
+        if catalog.DESTINATION in values and (known := self._destinations.get(values[catalog.ENDPOINT])):
+            values[catalog.DESTINATION] = known(values[catalog.DESTINATION])
+        return tuple(values.values())
 
     def _processes(self) -> dict[Row, float]:
         states = Counter({"running": 0, "starting": 0, "hanging": 0, "ended": 0})

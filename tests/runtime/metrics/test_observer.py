@@ -15,6 +15,8 @@ from onceonly.runtime.metrics import catalog
 from onceonly.runtime.metrics.observer import (
     MOST_DESTINATIONS,
     MOST_ERRORS,
+    MOST_HANDLED,
+    OTHER,
     CappedNames,
     EndpointLabels,
     MetricsObserver,
@@ -192,3 +194,29 @@ def test_names_that_are_known_stay() -> None:
     """Also when there are too many others."""
     capped = CappedNames(1, "rest", ["known"])
     assert [capped(name) for name in ("known", "", "new", "rest")] == ["known", "", "rest", "rest"]
+
+
+async def test_an_endpoint_with_thousands_of_types_has_a_bounded_number_of_rows(tmp_path: Path) -> None:
+    """The first 200 by name have their own; the others are counted together."""
+    types = frozenset(f"Event{number:04}" for number in range(3000))
+    counted = Counted(SeriesFile.create(tmp_path / "metrics"), EndpointLabels(name=SHOP, types=types))
+    for type_ in types:
+        message = Message(id="1", source="s", type=type_, body=b"")
+        delivery = Delivery(receipt=0, queue=SHOP, headers=(), body=b"")
+        counted.metrics.settled(
+            MessageOutcome(
+                endpoint=SHOP,
+                outcome=Outcome.HANDLED,
+                delivery=delivery,
+                message=message,
+                attempt=1,
+                error="",
+                started_at=0,
+                ended_at=0,
+                batch=1,
+                unit=1,
+            )
+        )
+    handled = counted.of(catalog.MESSAGES)
+    assert len(handled) == MOST_HANDLED + 1
+    assert handled[OTHER, "handled"] == 3000 - MOST_HANDLED

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.dead_letter import DeadLetter
@@ -26,6 +27,8 @@ from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, error_nam
 MOST_ERRORS = 50
 """Values of `error.type`. What comes beyond them is counted as `OTHER_ERROR`."""
 MOST_DESTINATIONS = MOST_TYPES = 50
+MOST_HANDLED = 200
+"""Types of an endpoint's own handlers that have rows: the first ones by name. The others are counted as `OTHER`."""
 OTHER_ERROR = "_OTHER"
 OTHER = "other"
 UNREADABLE, MISMATCH, INTERRUPTED = "unreadable", "mismatch", "interrupted"
@@ -81,13 +84,19 @@ class CappedNames:
         return name
 
 
+def _bounded(labels: EndpointLabels) -> EndpointLabels:
+    if labels.types is None or len(labels.types) <= MOST_HANDLED:
+        return labels
+    return replace(labels, types=frozenset(sorted(labels.types)[:MOST_HANDLED]))
+
+
 class MetricsObserver:
     """Counts the calls of these endpoints' ports, and the outcomes of their messages, with the instruments of a meter."""
 
     def __init__(self, meter: Meter, endpoints: Iterable[EndpointLabels], *, clock: Clock = LIVE.clock) -> None:
         """Observe these endpoints; calls of others are not counted. `clock` determines the age of messages."""
         self._clock = clock
-        self._labels = {labels.name: labels for labels in endpoints}
+        self._labels = {labels.name: _bounded(labels) for labels in endpoints}
         self._error = CappedNames(MOST_ERRORS, OTHER_ERROR)
         self._type = CappedNames(MOST_TYPES, OTHER)
         self._destination = {name: CappedNames(MOST_DESTINATIONS, OTHER) for name in self._labels}
