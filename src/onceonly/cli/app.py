@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from onceonly.cli.commands import COMMANDS, GROUPS, CommandGroup, listed
-from onceonly.cli.output import NEGATIVE, SETUP, complain
+from onceonly.cli.output import NEGATIVE, SETUP, complain, replace_unwritable
 from onceonly.cli.plugins import plugins
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import OnceOnlyError, SetupError
@@ -58,6 +58,7 @@ def onceonly(
 def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run what the arguments say (default: those of this process), and end the process."""
     given = list(arguments) if arguments is not None else sys.argv[1:]
+    replace_unwritable()
     try:
         application()(given, prog_name="onceonly")
     except SetupError as error:
@@ -69,10 +70,28 @@ def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a full disk, a file that may not be read
         complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(SETUP)
-    except Exception:  # noqa: BLE001 - a bug: its traceback may quote a message, so it must not reach the terminal as it is
-        typer.echo(escape(traceback.format_exc()), err=True, nl=False)
-        sys.exit(NEGATIVE)
+    except UnicodeEncodeError:
+        if not all(map(_is_utf8, given)):
+            complain("an argument is not UTF-8, or the locale is not: set LC_ALL=C.UTF-8, or PYTHONUTF8=1")
+            sys.exit(SETUP)
+        _report_bug()
+    except Exception:  # noqa: BLE001 - a bug
+        _report_bug()
     raise AssertionError  # Typer has ended the process
+
+
+def _report_bug() -> NoReturn:
+    """Print the traceback. It may quote a message, so it must not reach the terminal as it is."""
+    typer.echo(escape(traceback.format_exc()), err=True, nl=False)
+    sys.exit(NEGATIVE)
+
+
+def _is_utf8(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pasteable(text: str, arguments: Sequence[str]) -> str:

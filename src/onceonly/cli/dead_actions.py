@@ -12,14 +12,24 @@ from onceonly.cli.options import JsonOption, StoreOption, TransportOption
 def edit(  # noqa: PLR0913 - one parameter for each option
     place: PlaceArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the dead letter; the first digits are enough.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="File with the new body, or - for standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with the new body, or - for standard input. Without it, the body stays.")
+    ] = "",
     *,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="Set this header. May be repeated.", show_default=False),
+    ] = None,
+    remove_header: Annotated[
+        list[str] | None,
+        typer.Option("--remove-header", metavar="NAME", help="Remove this header. May be repeated.", show_default=False),
+    ] = None,
     note: NoteOption = "",
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Retry a dead letter with another body, and the same source and id. --note is required.
+    """Retry a dead letter with another body or other headers, and the same source and id. --note is required.
 
     Of the old and the new body, the first that is committed takes effect; the other one is a payload mismatch. The handler's
     type decodes the new body first. The bytes of the file are sent as they are, at most 16 MiB. A dead letter that is finish
@@ -29,7 +39,17 @@ def edit(  # noqa: PLR0913 - one parameter for each option
     """
     from onceonly.cli.work import dead_actions as work  # noqa: PLC0415 - a usage error needs nothing of the library
 
-    work.edit(place, key, file, note=note, store=store, transport=transport, as_json=as_json)
+    work.edit(
+        place,
+        key,
+        file,
+        headers=header or (),
+        removed=remove_header or (),
+        note=note,
+        store=store,
+        transport=transport,
+        as_json=as_json,
+    )
 
 
 @app.command("send-as-new")

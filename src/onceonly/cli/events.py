@@ -1,5 +1,7 @@
 """From a file of JSON to messages: JSON Lines, one document, or one array; bodies or CloudEvents."""
 
+import json
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -8,7 +10,7 @@ from msgspec import Struct
 
 from onceonly.formats.cloudevents import Event, message_of, parse_structured
 from onceonly.model.errors import OnceOnlyError
-from onceonly.model.message import Message
+from onceonly.model.message import Headers, Message
 
 
 class BadItem(OnceOnlyError):
@@ -22,12 +24,20 @@ class Item(NamedTuple):
     raw: bytes
 
 
+class UnreadableItem(NamedTuple):
+    """An item whose place is known, and that no receiver could read; `reason` says why."""
+
+    place: str
+    reason: str
+
+
 class EventDefaults(Struct, frozen=True, kw_only=True):
     """What a plain body lacks to be a message. CloudEvents bring their own id, source and type."""
 
     type: str = ""
     source: str = "cli"
     id_from: tuple[str, ...] = ()
+    headers: Headers = ()
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -41,7 +51,7 @@ def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
 
     Reads line by line, unless the file is a single document over many lines. Raises BadItem at the first that is not JSON.
     """
-    numbered = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    numbered = ((number, _text(line, number).strip()) for number, line in enumerate(lines, 1))
     filled = ((number, line) for number, line in numbered if line)
     first = next(filled, None)
     if first is None:
@@ -57,8 +67,10 @@ def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
         yield Item(f"line {number}", line)
 
 
-def to_message(item: Item, form: EventDefaults) -> Message:
-    """Make the message of one item. Raises BadItem when it has no identity or no type."""
+def to_message(item: Item, form: EventDefaults) -> Message | UnreadableItem:
+    """Make the message of one item; an UnreadableItem if it is JSON in another encoding. Raises BadItem without id or type."""
+    if reason := _unreadable(item.raw):
+        return UnreadableItem(item.place, reason)
     try:
         fields = _raw_object.decode(item.raw)
     except _UNREADABLE as error:
@@ -70,7 +82,7 @@ def to_message(item: Item, form: EventDefaults) -> Message:
     if not form.id_from:
         raise BadItem(f"{item.place} has no id: name its id fields with --id-from, or send CloudEvents")
     name = _joined([_field(item, fields, field) for field in form.id_from])
-    return Message(id=name, source=form.source, type=form.type, body=item.raw)
+    return Message(id=name, source=form.source, type=form.type, body=item.raw, headers=form.headers)
 
 
 def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
@@ -83,7 +95,7 @@ def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
     attributes.setdefault("type", form.type)
     if not attributes["type"]:
         raise BadItem(f"{item.place} is a CloudEvent without `type`: add one, or set --type")
-    event = Event(attributes, (), body)
+    event = Event(attributes, form.headers, body)
     return message_of(event, source=attributes.get("source") or form.source, id=attributes["id"])
 
 
@@ -117,8 +129,39 @@ def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except _UNREADABLE:
+        return b"\\u" in text and _has_lone_surrogates(text)
+    return True
+
+
+def _has_lone_surrogates(text: bytes) -> bool:
+    """Return whether this is JSON but for escapes that no character has: its line alone is refused."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
         return False
     return True
+
+
+def _text(line: bytes, number: int) -> bytes:
+    """Return a line without the byte order mark of UTF-8. Raises BadItem for UTF-16 and UTF-32, which name themselves."""
+    if number > 1:
+        return line
+    if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE, BOM_UTF32_BE)) or b"\0" in line:
+        raise BadItem("the file is UTF-16 or UTF-32, not UTF-8: convert it, for example with `iconv -f UTF-16 -t UTF-8`")
+    return line.removeprefix(BOM_UTF8)
+
+
+def _unreadable(raw: bytes) -> str:
+    """Return why no receiver could read this JSON, or an empty string."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}): convert the file to UTF-8"
+    try:
+        msgspec.json.decode(raw)
+    except _UNREADABLE as error:
+        return f"it cannot be read as JSON: {error}"
+    return ""
 
 
 def _start(text: bytes) -> str:

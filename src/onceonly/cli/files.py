@@ -1,8 +1,9 @@
 """Files that commands read and write; - is standard input or output."""
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,9 @@ def reading(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(file: str) -> Iterator[BinaryIO]:
-    """Make a new file, or use standard output. A file is on the disk at the end, or, when anything went wrong, not there.
+    """Make a new file that only its owner can read, or use standard output.
+
+    A file is on the disk at the end, or, when anything went wrong, not there.
 
     Raises SetupError when there is one already: it may be all that is left of what it holds.
     """
@@ -34,7 +37,7 @@ def writing(file: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     try:
-        stream = Path(file).open("xb")  # noqa: SIM115 - closed below; only a failure to make it is caught here
+        stream = open(file, "xb", opener=_private)  # noqa: SIM115 - closed below; only a failure to make it is caught here
     except FileExistsError as error:
         raise SetupError(f"file {file} already exists and is not overwritten: name a new file") from error
     with stream:
@@ -45,3 +48,25 @@ def writing(file: str) -> Iterator[BinaryIO]:
         except BaseException:
             Path(file).unlink()
             raise
+
+
+def interruptible(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Give these lines, so that Ctrl-C ends the wait for the next one. Call it in the main thread.
+
+    While an event loop runs, Ctrl-C cancels its task; a task that waits in a read is not at a place where it could end.
+    """
+    source = iter(lines)
+    while True:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            line = next(source, None)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if line is None:
+            return
+        yield line
+
+
+def _private(path: str, flags: int) -> int:
+    """Create a file for its owner alone: it holds the bodies of messages."""
+    return os.open(path, flags, 0o600)

@@ -3,7 +3,9 @@
 Worker processes import this module for errors that end them. So Rich and Typer are imported when something is printed.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onceonly.formats.escaping import escape, to_json
@@ -32,6 +34,13 @@ def notices() -> "Console":
     from rich.console import Console  # noqa: PLC0415 - see above
 
     return Console(stderr=True, highlight=False)
+
+
+def replace_unwritable() -> None:
+    """Print characters that the encoding of a terminal or a pipe does not have as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: str) -> None:

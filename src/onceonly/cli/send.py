@@ -23,6 +23,10 @@ def send(  # noqa: PLR0913 - one parameter for each option
     source: Annotated[
         str, typer.Option(help="Source of messages without one. A message is identified by source and id.")
     ] = "cli",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="Header of each message, such as tenant=acme. May be repeated."),
+    ] = None,
     any_type: Annotated[
         bool, typer.Option("--any-type", help="Send types that the endpoint does not handle. They become dead letters.")
     ] = False,
@@ -37,6 +41,9 @@ def send(  # noqa: PLR0913 - one parameter for each option
 
     With --to module:endpoint, types that the endpoint does not handle are refused, unless you set --any-type.
 
+    A line that is not UTF-8, or that no receiver could read, is refused with its number, and the others are sent. At a line
+    that is not a message, sending stops.
+
     Exits with code 1 if a line is not a message or a message is refused.
     """
     from onceonly.cli.work import send as work  # noqa: PLC0415 - a usage error needs nothing of the library
@@ -48,6 +55,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
         type_=type_,
         id_from=id_from,
         source=source,
+        headers=header or (),
         any_type=any_type,
         transport=transport,
         as_json=as_json,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.assembly.token_issuer import TokenIssuer, with_token
-from onceonly.cli.events import BadItem
+from onceonly.cli.events import BadItem, UnreadableItem
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
@@ -26,11 +26,15 @@ FIRST_PAUSE_SECONDS = 0.1
 
 
 class RefusedMessage(Struct, frozen=True):
-    """A message that the transport will not take, and why."""
+    """A message that the transport will not take, or that no receiver could read, and why.
+
+    `place` is where it is in the input, for one whose id was not read.
+    """
 
     id: str
     source: str
     reason: str
+    place: str = ""
 
 
 class SendTally(Struct):
@@ -69,7 +73,7 @@ class TokenIssuing:
 
 
 async def send_all(
-    messages: Iterable[Message],
+    messages: Iterable[Message | UnreadableItem],
     transport: SendPort,
     *,
     to: str,
@@ -91,14 +95,18 @@ async def send_all(
         if not batch and problem is None:
             return
         if batch:
-            await _send_some(batch, transport, to=to, tally=tally, handled=handled)
+            tally.refused += [
+                RefusedMessage("", "", each.reason, each.place) for each in batch if isinstance(each, UnreadableItem)
+            ]
+            readable = [each for each in batch if isinstance(each, Message)]
+            await _send_some(readable, transport, to=to, tally=tally, handled=handled)
             tick(len(batch))
     raise problem
 
 
-def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadItem | None]:
+def _take(messages: Iterator[Message | UnreadableItem], limit: int) -> tuple[list[Message | UnreadableItem], BadItem | None]:
     """Give the next messages, and what is wrong with the one behind them: those before it are sent all the same."""
-    taken: list[Message] = []
+    taken: list[Message | UnreadableItem] = []
     try:
         taken.extend(islice(messages, limit))
     except BadItem as error:

@@ -1,12 +1,15 @@
 """What `onceonly dead edit`, `send-as-new`, `restore` and `actions` do."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from msgspec import UNSET
 
 from onceonly.assembly.looking import looked_at
 from onceonly.cli.files import reading
+from onceonly.cli.headers import changed_headers
 from onceonly.cli.loading import load
 from onceonly.cli.operating import opened_parts, operator
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
@@ -14,6 +17,7 @@ from onceonly.cli.places import CommandTarget, UrlOverrides, is_url, place_of
 from onceonly.cli.work.dead import SHORT_KEY, opened_letters
 from onceonly.model.action import Action, ActionItem, ItemOutcome
 from onceonly.model.errors import SetupError
+from onceonly.model.message import Message
 from onceonly.operations.actions import action_log_of, read_outcomes
 from onceonly.operations.editing import Check, Edit, accept_anything, decoding_check
 from onceonly.operations.editing import edit as edit_letter
@@ -23,15 +27,33 @@ from onceonly.operations.letters import find, moment
 
 
 def edit(  # noqa: PLR0913 - one parameter for each option
-    place: str, key: str, file: str, *, note: str, store: str | None, transport: str | None, as_json: bool
+    place: str,
+    key: str,
+    file: str,
+    *,
+    headers: Sequence[str],
+    removed: Sequence[str],
+    note: str,
+    store: str | None,
+    transport: str | None,
+    as_json: bool,
 ) -> None:
-    """Retry a dead letter with another body, and the same source and id. --note is required."""
+    """Retry a dead letter with another body or other headers, and the same source and id. --note is required."""
+    if not (file or headers or removed):
+        raise SetupError("nothing is changed: name a FILE with the new body, or use --header or --remove-header")
     where = place_of(place, UrlOverrides(store, transport))
-    with reading(file) as stream:
-        body = stream.read()
+    body: bytes | None = None
+    if file:
+        with reading(file) as stream:
+            body = stream.read()
+
+    def change(message: Message) -> Edit:
+        others = changed_headers(message.headers, headers, removed) if headers or removed else UNSET
+        return Edit(body=message.body if body is None else body, headers=others)
+
     check = accept_anything if is_url(place) else decoding_check(load(place))
-    action, items = asyncio.run(_edit(where, key, body, note=note, check=check))
-    _tell(key, action, items, verb="retried", words="retried with another body", as_json=as_json)
+    action, items = asyncio.run(_edit(where, key, change, note=note, check=check))
+    _tell(key, action, items, verb="retried", words="retried with changes", as_json=as_json)
 
 
 def send_as_new(  # noqa: PLR0913 - one parameter for each option
@@ -103,11 +125,12 @@ def _show_items(items: tuple[ActionItem, ...], *, as_json: bool) -> None:
 
 
 async def _edit(
-    place: CommandTarget, key: str, body: bytes, *, note: str, check: Check
+    place: CommandTarget, key: str, change: Callable[[Message], Edit], *, note: str, check: Check
 ) -> tuple[Action, tuple[ActionItem, ...]]:
     async with opened_parts(place, sends=True, knows=True) as parts:
         letter = await find(parts.letters, key)
-        action = await edit_letter(parts, operator(), letter.key, Edit(body=body), reason=note, check=check, from_file=True)
+        edited = change(letter.message) if letter.message is not None else Edit(body=b"")  # which is refused
+        action = await edit_letter(parts, operator(), letter.key, edited, reason=note, check=check, from_file=True)
         return action, await parts.log.items(action.position)
 
 

@@ -8,7 +8,7 @@ import typer
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.looking import looked_at
 from onceonly.cli.events import BadItem
-from onceonly.cli.files import reading, writing
+from onceonly.cli.files import interruptible, reading, writing
 from onceonly.cli.letter_lines import ImportResult, read_lines, write_lines
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import CommandTarget, UrlOverrides, place_of
@@ -68,4 +68,4 @@ async def _import(place: CommandTarget, stream: BinaryIO, tally: ImportResult) -
     async with reached("dead_letters", place.dead_letters, open_dead_letters(place.dead_letters)) as letters:
         with progress() as bar:
             task = bar.add_task("importing", total=None)
-            await read_lines(stream, letters, tally=tally, tick=lambda count: bar.advance(task, count))
+            await read_lines(interruptible(stream), letters, tally=tally, tick=lambda count: bar.advance(task, count))

@@ -1,7 +1,7 @@
 """What `onceonly send` does."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import BinaryIO, NamedTuple
 
@@ -9,8 +9,9 @@ import typer
 
 from onceonly.assembly import open_transport
 from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer
-from onceonly.cli.events import BadItem, EventDefaults, read_items, to_message
-from onceonly.cli.files import reading
+from onceonly.cli.events import BadItem, EventDefaults, UnreadableItem, read_items, to_message
+from onceonly.cli.files import interruptible, reading
+from onceonly.cli.headers import headers_given
 from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import UrlOverrides
@@ -49,6 +50,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
     type_: str,
     id_from: str,
     source: str,
+    headers: Sequence[str] = (),
     any_type: bool,
     transport: str | None,
     as_json: bool,
@@ -59,16 +61,18 @@ def send(  # noqa: PLR0913 - one parameter for each option
         target = target._replace(handled=None)
     if type_ and (problem := unhandled(type_, target.endpoint, target.handled)):
         raise SetupError(f"--type {type_!r}: {problem}")
-    form = EventDefaults(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
+    ids = tuple(name.strip() for name in id_from.split(",") if name.strip())
+    form = EventDefaults(type=type_, source=source, id_from=ids, headers=headers_given(headers))
     tally, problem = SendTally(), ""
     with reading(file) as stream:
         try:
             asyncio.run(_send(stream, form, target, tally))
         except BadItem as error:
             problem = str(error)
-        except RetryableError:
+        except (RetryableError, KeyboardInterrupt) as error:
             if tally.sent:
-                say(f"{tally.sent} sent before the error. Send the file again: this is safe, the ids stay the same")
+                reason = "the error" if isinstance(error, RetryableError) else "Ctrl-C"
+                say(f"{tally.sent} sent before {reason}. Send the file again: this is safe, the ids stay the same")
             raise
     _answer(tally, target, problem, as_json=as_json)
 
@@ -100,8 +104,8 @@ async def _open_issuer(target: Target, stack: AsyncExitStack) -> TokenIssuer | N
     return await stack.enter_async_context(reached("tokens", target.issuer.plan.tokens, open_token_issuer(target.issuer)))
 
 
-def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message]:
-    return (to_message(item, form) for item in read_items(stream))
+def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message | UnreadableItem]:
+    return (to_message(item, form) for item in read_items(interruptible(stream)))
 
 
 def _target(to: str, instead: UrlOverrides, *, event: bool) -> Target:
@@ -129,7 +133,7 @@ def _answer(tally: SendTally, target: Target, problem: str, *, as_json: bool) ->
         where = f"to {target.endpoint}" if target.endpoint else "as events"
         show(f"{tally.sent} sent {where}")
         for refused in tally.refused[:SHOWN]:
-            say(f"refused {refused.source} {refused.id}: {refused.reason}")
+            say(f"refused {refused.place or f'{refused.source} {refused.id}'}: {refused.reason}")
         if len(tally.refused) > SHOWN:
             say(f"... and {len(tally.refused) - SHOWN} more; --json lists all of them")
     if problem:
