@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from onceonly import Endpoint
@@ -58,6 +60,31 @@ async def test_a_report_replaces_the_last_one(place: str) -> None:
         (found,) = await presence.read()
         assert found.report == newer
         assert not found.is_stale
+
+
+async def test_a_report_has_the_types_that_its_process_handles(place: str) -> None:
+    """Earlier versions read the row as well, and do not mistake a type for a number of theirs."""
+    types = ("Order", "shop.paid.v1", "takes", "\N{SNOWMAN} of words")
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(replace(REPORT, types=types))
+        (found,) = await presence.read()
+        assert found.report == replace(REPORT, types=types)
+        async with database.reading() as connection:
+            query = text(f"SELECT counters, troubles FROM {database.prefix}processes")  # noqa: S608
+            counters, troubles = (await connection.execute(query)).one()
+        assert decode(counters, type=dict[str, int])["handled"] == 3  # as an earlier version reads it
+        assert decode(troubles, type=tuple[str, ...]) == ()
+
+
+async def test_the_types_of_a_report_are_bounded(tmp_path: Path) -> None:
+    """By their bytes. What no text can hold is left out."""
+    types = ("a\ud800", *(f"{number:04}{'x' * 96}" for number in range(1000)))
+    async with emptied(f"sqlite:///{tmp_path}/shop.db") as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(replace(REPORT, types=types))
+        (found,) = await presence.read()
+    assert found.report.types == types[1:328]
 
 
 async def test_a_report_is_one_statement(place: str) -> None:

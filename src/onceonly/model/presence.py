@@ -15,7 +15,8 @@ ROW_KEPT_SECONDS = 3600.0
 class ProcessReport(Struct, frozen=True, kw_only=True):
     """One process of one endpoint. `process` is unique, also if a process id is used again.
 
-    `counters` count since the start of this process. `troubles` is why the worker waits just now, empty if it does not.
+    `counters` count since the start of this process. `troubles` is why the worker waits just now, empty if it does not. `types`
+    are the types of messages that it handles: the first 32 KiB of them, none from an earlier version.
     """
 
     process: str
@@ -24,6 +25,7 @@ class ProcessReport(Struct, frozen=True, kw_only=True):
     version: str
     counters: Mapping[str, int] = {}
     troubles: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 class ProcessState(Struct, frozen=True, kw_only=True):

@@ -98,7 +98,10 @@ class Journals(Protocol):
 
 
 class Presence(Protocol):
-    """The processes that run one endpoint, which all processes see. It is for people: nothing is decided by it."""
+    """The processes that run one endpoint, which all processes see. It is for people, and may be late.
+
+    One decision uses it: how long a message waits whose type no handler of a process takes.
+    """
 
     async def report(self, report: ProcessReport) -> None:
         """Put this report in place of the process's last one. Raises CommitFailed, OutcomeUnknown."""

@@ -10,6 +10,7 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.presence import REPORT_SECONDS, ProcessReport, ProcessState
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.presence import ReportedWorker
+from onceonly.runtime.maintenance.types_elsewhere import NO_REPORTS, LiveTypes, TypesElsewhere
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer
@@ -44,8 +45,11 @@ class WatchedPresence:
         return 0
 
     async def read(self) -> Sequence[ProcessState]:
-        """Return nothing."""
-        return ()
+        """Return every process that has reported, or fail."""
+        if self.failing:
+            self.failing -= 1
+            raise CommitFailed("the store is away")
+        return tuple(ProcessState(report=each, age=0.0) for each in {each.process: each for each in self.reports}.values())
 
 
 class CountingTimer(PassingTimer):
@@ -120,3 +124,44 @@ async def test_a_store_that_does_not_answer_delays_no_message() -> None:
         await running
     assert worker.report.handled == 1
     assert not presence.reports
+
+
+async def test_the_types_of_the_others_are_read_when_a_message_needs_them() -> None:
+    """Not those of the process itself. Before and after the worker runs, none are known."""
+    simulated, presence, stop = await SimulatedEndpoint().open(), WatchedPresence(), asyncio.Event()
+    runner, _ = reported(simulated, presence, PassingTimer())
+    elsewhere = TypesElsewhere()
+    runner.with_types(("Order",), elsewhere)
+    assert elsewhere.look() == LiveTypes(problem=NO_REPORTS)
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(10):
+        await presence.reported.wait()
+    assert presence.reports[-1].types == ("Order",)
+    presence.reports.append(ProcessReport(process="other", host="web-2", pid=7, version="1", types=("Paid",)))
+    live = await until_known(elsewhere)
+    assert live.takers("Paid") == ("other",)
+    assert (live.takers("Order"), live.problem) == ((), "")
+    stop.set()
+    await running
+    assert elsewhere.look() == LiveTypes(problem=NO_REPORTS)
+
+
+async def test_processes_that_cannot_be_read_are_unknown() -> None:
+    """With the reason."""
+    simulated, presence, stop = await SimulatedEndpoint().open(), WatchedPresence(1000), asyncio.Event()
+    runner, _ = reported(simulated, presence, PassingTimer())
+    elsewhere = TypesElsewhere()
+    running = asyncio.create_task(runner.with_types(("Order",), elsewhere).run(stop))
+    live = await until_known(elsewhere)
+    assert live == LiveTypes((), "the processes cannot be read (CommitFailed: the store is away)")
+    stop.set()
+    await running
+
+
+async def until_known(elsewhere: TypesElsewhere) -> LiveTypes:
+    """Return what is read when it is asked for."""
+    for _ in range(1000):
+        if (found := elsewhere.look()) is not None and found.problem != NO_REPORTS:
+            return found
+        await asyncio.sleep(0)
+    raise AssertionError("it was not read")

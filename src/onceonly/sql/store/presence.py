@@ -1,10 +1,11 @@
 """The processes that run an endpoint, in a table of the store: one row for each, which it updates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import Connection, delete, select, update
 
+from onceonly.model.escaped import is_utf8
 from onceonly.model.presence import ProcessReport, ProcessState
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import DatabaseNow
@@ -15,6 +16,10 @@ _counters = msgspec.json.Decoder(dict[str, int]).decode
 _troubles = msgspec.json.Decoder(tuple[str, ...]).decode
 MOST = 1000
 """Processes are read up to here."""
+TAKES = "takes "
+"""The counters of a row include the types of messages that its process handles, behind this: earlier versions can read them."""
+MOST_TYPE_BYTES = 32 * 1024
+"""Bytes of the names of all types in one row. The others are left out."""
 
 
 class SqlPresence:
@@ -34,7 +39,7 @@ class SqlPresence:
             "host": report.host,
             "pid": report.pid,
             "version": report.version,
-            "counters": _encode(report.counters),
+            "counters": _encode({**report.counters, **_counted(report.types)}),
             "troubles": _encode(report.troubles),
         }
         change = update(self._table).where(own.endpoint == self._endpoint, own.process == report.process)
@@ -76,10 +81,25 @@ class SqlPresence:
                     host=row.host,
                     pid=row.pid,
                     version=row.version,
-                    counters=_counters(row.counters),
+                    counters={name: number for name, number in counters.items() if not name.startswith(TAKES)},
                     troubles=_troubles(row.troubles),
+                    types=tuple(sorted(name.removeprefix(TAKES) for name in counters if name.startswith(TAKES))),
                 ),
                 age=max(0, row.now - row.seen) / 1000,
             )
             for row in rows
+            for counters in (_counters(row.counters),)
         )
+
+
+def _counted(types: Sequence[str]) -> Mapping[str, int]:
+    return {f"{TAKES}{name}": 1 for name in _bounded(types)}
+
+
+def _bounded(types: Sequence[str]) -> Iterator[str]:
+    left = MOST_TYPE_BYTES
+    for name in filter(is_utf8, types):
+        left -= len(name.encode())
+        if left < 0:
+            return
+        yield name
