@@ -33,6 +33,7 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
             "max_hops": "Longest chain of handlers in which each sends the next message. `None`: no limit.",
             "carry_headers": "Names of headers that sent messages take over from the message that is handled.",
             "relay_after": "Seconds until the relay sends the messages of a committed record that a process left behind.",
+            "unknown_types_wait": "Seconds for which a message that no handler of a process takes waits for another process.",
             "max_commit": "Longest duration of a transaction outside of handlers.",
             "manual_retry": "How long after it was given up a person may retry a dead letter.",
             "janitor": "Whether workers delete expired data. If not, run `onceonly janitor`.",

@@ -194,7 +194,7 @@ async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(databases: TwoDa
 
 async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones_are_handled(databases: TwoDatabases) -> None:
     """In one batch; the worker lives on."""
-    shop = databases.endpoint()
+    shop = databases.endpoint(unknown_types_wait=0)
 
     @shop.handler
     async def place(order: PlaceOrder, session: AsyncSession) -> None:

@@ -283,7 +283,7 @@ async def test_an_undecodable_body_is_rejected_with_a_reason(body: bytes) -> Non
 
 async def test_a_type_that_no_handler_takes_is_rejected_naming_those_that_are() -> None:
     """Only once the store has said that it is new: one handled before may have pending effects its effects."""
-    shop = endpoint()
+    shop = endpoint(unknown_types_wait=0)
     shop.handler(raises(AssertionError("never runs")))
     found = await failure(shop, incoming(type_="Odrer"))
     assert found.kind is FailureKind.REJECTED

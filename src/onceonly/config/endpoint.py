@@ -36,6 +36,7 @@ from onceonly.systems import Role
 DAY_SECONDS = 86400.0
 MAX_COMMIT = timedelta(seconds=30)
 MAX_HOPS = 10_000
+UNKNOWN_TYPES_WAIT = 300.0
 LONGEST_COMMIT = timedelta(hours=1)
 MARGIN_SECONDS = 5.0
 _NEEDED = frozenset({"store", "transport"})
@@ -60,7 +61,8 @@ class Settings:
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
     seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
     `max_hops` is the longest chain of handlers that each send the next message; None: no limit. `carry_headers` are the names
-    of headers that handlers pass on from their message to what they send.
+    of headers that handlers pass on from their message to what they send. `unknown_types_wait` is how long, in seconds, a
+    message that no handler of a process takes waits for another process.
     `control` is how transactions are finished on a store that cannot be searched.
     `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
     the URL says, or the database's own. `blobs` is the URL of the place where its handlers create blobs, `peers` are the
@@ -90,6 +92,7 @@ class Settings:
     max_hops: int | None = MAX_HOPS
     carry_headers: Sequence[str] = ()
     relay_after: float = 10.0
+    unknown_types_wait: float = UNKNOWN_TYPES_WAIT
     max_commit: timedelta = MAX_COMMIT
     manual_retry: timedelta = timedelta()
     janitor: bool = True
@@ -202,8 +205,7 @@ class Settings:
             yield f"max_hops must be a whole number from 1 to {MOST_HOPS:,}, or None for no limit, not {self.max_hops!r}"
         if problem := names_problem(self.carry_headers):
             yield f"carry_headers: {problem}"
-        if not 0 < self.relay_after <= DAY_SECONDS:
-            yield f"relay_after must be a number of seconds above 0, at most a day, not {self.relay_after!r}"
+        yield from self._waiting_problems()
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
@@ -213,6 +215,15 @@ class Settings:
         yield from self._journal_problems(located=not wrong)
         yield from self._maintenance_problems()
         yield from self.retention_problems()
+
+    def _waiting_problems(self) -> Iterator[str]:
+        if not 0 < self.relay_after <= DAY_SECONDS:
+            yield f"relay_after must be a number of seconds above 0, at most a day, not {self.relay_after!r}"
+        if not _is_seconds(self.unknown_types_wait) or not 0 <= self.unknown_types_wait <= DAY_SECONDS:
+            yield (
+                "unknown_types_wait must be a number of seconds from 0, to wait for no other process, to a day, "
+                f"not {self.unknown_types_wait!r:.100}"
+            )
 
     def retention_problems(self, retry: Retry | None = None, timeout: float | None = None) -> Iterator[str]:
         """Say, with the arithmetic, why what is kept would be forgotten too early for these retries, or the endpoint's own."""
@@ -308,3 +319,7 @@ class Settings:
             yield f"metadata must be a SQLAlchemy MetaData, such as Base.metadata, not {type(self.metadata).__name__}"
         if self.isolation is not None and not isinstance(self.isolation, str):
             yield f'isolation must be a level such as "SERIALIZABLE", not {self.isolation!r}'
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onceonly.config.deduplication import ControlMessages, Deduplication, History
-from onceonly.config.endpoint import MAX_COMMIT, MAX_HOPS, Settings
+from onceonly.config.endpoint import MAX_COMMIT, MAX_HOPS, UNKNOWN_TYPES_WAIT, Settings
 from onceonly.config.journal import Journal
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Registrations
@@ -55,6 +55,8 @@ class Endpoint:
     * `carry_headers`: names of headers, such as "tenant". What a handler sends has them with the values of its own message,
       unless the handler gives others.
     * `worker`: sizes of batches, and concurrency.
+    * `unknown_types_wait`: seconds for which a message of a type that no handler of a process takes waits for a process that
+      takes it, such as a newer one. It waits longer while such a process is live. 0: it is a dead letter at once.
     * `relay_after`: the age in seconds at which the relay sends the messages of a record.
     * `max_commit`: the longest duration of a transaction outside of handlers.
     * `manual_retry`: for how long after it was given up a person may retry a message, with its copies still recognized.
@@ -89,6 +91,7 @@ class Endpoint:
         max_hops: int | None = MAX_HOPS,
         carry_headers: Sequence[str] = (),
         relay_after: float = 10.0,
+        unknown_types_wait: float = UNKNOWN_TYPES_WAIT,
         max_commit: timedelta = MAX_COMMIT,
         manual_retry: timedelta = timedelta(),
         janitor: bool = True,
@@ -117,6 +120,7 @@ class Endpoint:
             max_hops=max_hops,
             carry_headers=carry_headers,
             relay_after=relay_after,
+            unknown_types_wait=unknown_types_wait,
             max_commit=max_commit,
             manual_retry=manual_retry,
             janitor=janitor,

@@ -26,6 +26,7 @@ from onceonly.endpoint.middleware import through
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
+from onceonly.endpoint.unknown_types import UnknownTypes
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
 from onceonly.formats.log_events import EventLogger
@@ -48,6 +49,7 @@ from onceonly.model.remote import Response
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
+from onceonly.runtime.maintenance.types_elsewhere import TypesElsewhere
 from onceonly.runtime.observe.crash import ProcessCrash
 from onceonly.runtime.observe.telemetry import CreationHook
 from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
@@ -85,6 +87,8 @@ class HandlerRules(NamedTuple):
     """Where messages go, as it may be shown."""
     orders_keys: bool = True
     """Whether the transport keeps messages with the same key in order."""
+    unknown_types_wait: float = 0.0
+    """Seconds for which a message without a handler waits for another process. 0: it is rejected at once."""
     runs_alone: bool = False
     """Whether each message has a unit of its own: at the store's isolation level a second one would read what is outdated."""
 
@@ -102,10 +106,16 @@ class EndpointHandlers:
         blobs: BlobPlace | None = None,
         peers: Sequence[Peer] = (),
         creation: CreationHook | None = None,
+        elsewhere: TypesElsewhere | None = None,
     ) -> None:
-        """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere."""
+        """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere.
+
+        `elsewhere` are the types that other processes handle.
+        """
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
+        others, clock, chance = elsewhere or TypesElsewhere(), environment.clock, environment.chance
+        self._unknown = UnknownTypes(rules.endpoint, self._types, rules.unknown_types_wait, others, clock, chance, set())
         self._alone = {name for name, each in plans.handlers.items() if rules.runs_alone or each.runs_alone}
         self._batched = frozenset(name for name, each in plans.handlers.items() if each.is_batch)
         self._rules = rules
@@ -148,7 +158,7 @@ class EndpointHandlers:
         """Return why no handler could decode a message, or "". Nothing is run but the user's own validators."""
         plan = self._plans.handlers.get(message.type)
         if plan is None:
-            return self._no_handler(message.type)
+            return self._unknown.reason(message.type)
         try:
             _decode(plan, message)
         except HandlerFailed as error:
@@ -170,11 +180,14 @@ class EndpointHandlers:
 
         A type that no handler takes is rejected here, not in `read`: by now the store knows that the message is new. One
         that was handled before, by a version of this endpoint that took it, still gets its effects dispatched. The same holds
-        for a message whose chain is too long, and for one that has expired.
+        for a message whose chain is too long, and for one that has expired. Before it is rejected, it waits for a process that
+        takes it (`unknown_types_wait`).
         """
         plan = self._plans.handlers.get(message.type)
         if plan is None:
-            raise failed(FailureKind.REJECTED, self._no_handler(message.type))
+            if self._rules.unknown_types_wait:
+                self._refuse_expired(message, self._surroundings.clock.now())
+            raise self._unknown.failure_of(message)
         if plan.is_batch:
             (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
             return decision
@@ -210,12 +223,15 @@ class EndpointHandlers:
         if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
         now, repeats = self._surroundings.clock.now(), self._rules.repeats
-        if message.expires and message.expires <= now:
-            raise failed(FailureKind.REJECTED, expired(message))
+        self._refuse_expired(message, now)
         places = self._reach._replace(response=response)
         return Context(
             self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch
         )
+
+    def _refuse_expired(self, message: Message, now: int) -> None:
+        if message.expires and message.expires <= now:
+            raise failed(FailureKind.REJECTED, expired(message))
 
     async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
         """Run the responder of an operation, which the message is named after; gives what it returned as well.
@@ -330,12 +346,6 @@ class EndpointHandlers:
             f"of endpoint {self._rules.endpoint!r} is {self._rules.max_hops:,}. If the chain is meant to be this long, raise "
             "max_hops= of the endpoint, or set it to None"
         )
-
-    def _no_handler(self, type_: str) -> str:
-        taken = ", ".join(self._types)
-        if not type_:
-            return f"the message has no type, and endpoint {self._rules.endpoint!r} takes several: {taken}"
-        return f"no handler of endpoint {self._rules.endpoint!r} takes {type_!r}; it takes {taken}"
 
 
 def expired(message: Message) -> str:

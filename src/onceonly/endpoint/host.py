@@ -33,6 +33,7 @@ from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.maintenance.presence import ReportedWorker
+from onceonly.runtime.maintenance.types_elsewhere import TypesElsewhere
 from onceonly.runtime.observe.blocked import monitored_loop
 from onceonly.runtime.observe.observed import by_relay
 from onceonly.runtime.observe.observer import Observer
@@ -78,6 +79,7 @@ class Host:
     def __init__(self, endpoint: "Endpoint", registered: Registrations, lifespan: "Lifespan | None") -> None:
         self.settings = endpoint.settings
         self.notifier = Notifier()
+        self._elsewhere = TypesElsewhere()
         self._endpoint = endpoint
         self._registered = registered
         self._lifespan = lifespan
@@ -205,7 +207,8 @@ class Host:
             in_store = maintenance.tokens is None
             worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
         if maintenance.presence is not None:
-            worker = ReportedWorker(worker, working, maintenance.presence, endpoint=self.name, environment=environment)
+            reported = ReportedWorker(worker, working, maintenance.presence, endpoint=self.name, environment=environment)
+            worker = reported.with_types(tuple(sorted(plans.handlers)), self._elsewhere)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
             relayed = by_relay(searched)
@@ -386,7 +389,9 @@ class Host:
             rules = _rules(chosen, traits)
             place = None if chosen.blobs is None else BlobPlace(blobs)
             peers = chosen.all_peers
-            return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=peers, creation=instruments)
+            return EndpointHandlers(
+                plans, rules, environment, made, blobs=place, peers=peers, creation=instruments, elsewhere=self._elsewhere
+            )
 
         responders = bool(plans.responders)
         longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
@@ -481,5 +486,6 @@ def _rules(settings: Settings, traits: Traits) -> HandlerRules:
         is_limited=not settings.debug,
         transport=str(settings.places.transport),
         orders_keys=traits.orders_keys,
+        unknown_types_wait=settings.unknown_types_wait,
         runs_alone=runs_alone(settings),
     )

@@ -7,6 +7,7 @@ from onceonly.formats.cloudevents import fields_of, take_apart
 from onceonly.formats.identity import BY_RULE, DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
 from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import Delivery, Message, Unreadable
+from onceonly.model.retry import unhandled_since
 
 Place = Callable[[Message], Message | Unreadable]
 """Finds out which entity a message is about."""
@@ -17,9 +18,13 @@ UNENTITLED = (
 
 
 class ReceivedMessage(Message, frozen=True, kw_only=True):
-    """A message as it arrived: it also knows how often this copy's message failed before."""
+    """A message as it arrived: it also knows how often this copy's message failed before.
+
+    `unhandled_since` is when it first came to a process without a handler for its type, in milliseconds since 1970, or 0.
+    """
 
     attempts: int = 0
+    unhandled_since: int = 0
 
 
 NOWHERE: Mapping[str, Place] = MappingProxyType({})
@@ -53,7 +58,8 @@ def read(
         fields["type"] = types[0]
     if by_rule:
         fields["extensions"] += ((DECIDED, BY_RULE),)  # travels with every copy, so that the rule is never asked twice
-    message = ReceivedMessage(**fields, attempts=delivery.attempts)
+    since = unhandled_since(delivery.history) if delivery.history else 0
+    message = ReceivedMessage(**fields, attempts=delivery.attempts, unhandled_since=since)
     message.__dict__["identity"] = found  # known already: the property need not make it again
     if EXPIRES not in event.attributes:
         message.__dict__["expires"] = 0

@@ -17,6 +17,8 @@ BLAMED = "its unit fails with this message and is committed without its handler"
 _LOCKED_FIRST_SECONDS, _LOCKED_MOST_SECONDS = 0.25, 8.0
 _LOCKED_KEPT = 6
 _COMPARED = 150
+UNHANDLED = "no handler of endpoint "
+"""How the reason of a LATER failure begins if no handler of a process takes the message's type."""
 UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
 """What may be no fault of the message: it is put off, and UNKNOWN counts when it repeats."""
 
@@ -96,6 +98,8 @@ def decide_retry(
     if failure.kind in UNCOUNTED:
         return _decide_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
     if failure.kind is FailureKind.LATER:
+        if failure.reason.startswith(UNHANDLED):
+            history = _with_first(history, stamped)
         return RetryDecision(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
     delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
     return RetryDecision(
@@ -109,6 +113,27 @@ def decide_retry(
 def is_doubted(history: tuple[Failure, ...]) -> bool:
     """Return whether the last failure was UNKNOWN and is not counted yet."""
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
+
+
+def unhandled_since(history: tuple[Failure, ...]) -> int:
+    """Return when the message first came to a process without a handler for its type, in milliseconds since 1970, or 0."""
+    return next((each.at for each in history if _is_unhandled(each)), 0)
+
+
+def is_unhandled(history: tuple[Failure, ...]) -> bool:
+    """Return whether a message waits for a process with a handler for its type, as far as its history shows."""
+    return bool(history) and _is_unhandled(history[-1])
+
+
+def _is_unhandled(failure: Failure) -> bool:
+    return failure.kind is FailureKind.LATER and failure.reason.startswith(UNHANDLED)
+
+
+def _with_first(history: tuple[Failure, ...], failure: Failure) -> tuple[Failure, ...]:
+    """Keep the time at which a message first came to a process without a handler for its type, before all failures."""
+    if unhandled_since(history):
+        return history
+    return (replace(failure, delay=0), *history[1 - HISTORY_KEPT :])
 
 
 def _decide_uncounted(

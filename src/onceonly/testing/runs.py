@@ -391,7 +391,7 @@ def _trap(crash_at: str | None) -> CrashAt | None:
 def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
     settings, transport = endpoint.settings, "memory://onceonly-kit"
     worker = msgspec.structs.replace(settings.worker, def_handlers="loop")  # one thing after another
-    own = replace(settings, worker=worker, telemetry=None)
+    own = replace(settings, worker=worker, telemetry=None, unknown_types_wait=0.0)  # no other process can take a message
     if own_store:
         return replace(own, transport=transport, dead_letters=None)
     memory = f"memory://{folder.name}"

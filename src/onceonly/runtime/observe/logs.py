@@ -25,6 +25,7 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.record import Answer
+from onceonly.model.retry import is_unhandled
 from onceonly.model.ring import Undecidable
 from onceonly.runtime.observe.observer import Point, PortCall
 
@@ -161,6 +162,8 @@ class Logs:
         undecidable = {identity for name, identity in self._undecidable if name == endpoint}
         self._wait(endpoint, [send for send in taken if send.message.identity in undecidable])
         taken = [send for send in taken if send.message.identity not in undecidable]
+        self._wait_for_handlers(endpoint, [send for send in taken if _waits_for_handler(send)])
+        taken = [send for send in taken if not _waits_for_handler(send)]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
             extra = {"endpoint": endpoint, "count": left_behind, "alone": any(send.alone for send in taken)}
@@ -179,6 +182,15 @@ class Logs:
         for send in waiting:
             extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
             self._logger.info("message delayed: time bucket not rotated", extra=extra)
+
+    def _wait_for_handlers(self, endpoint: str, waiting: Sequence[Send]) -> None:
+        if len(waiting) > NAMED:
+            counted = {"endpoint": endpoint, "count": len(waiting)}
+            self._logger.info("messages delayed: no handler here takes their types", extra=counted)
+            return
+        for send in waiting:
+            extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
+            self._logger.info("message delayed: no handler here takes its type", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
@@ -272,6 +284,10 @@ def _left_behind(send: Send) -> bool:
 def _about(endpoint: str, message: Message | None) -> dict[str, object]:
     kind, source, id_ = (message.type, message.source, message.id) if message else ("", "", "")
     return {"endpoint": endpoint, "type": kind, "source": source, "message_id": id_}
+
+
+def _waits_for_handler(send: Send) -> bool:
+    return bool(send.due) and not _left_behind(send) and is_unhandled(send.history)
 
 
 def _last_failure(send: Send) -> dict[str, object]:

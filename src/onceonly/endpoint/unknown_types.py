@@ -1,0 +1,92 @@
+"""Messages of a type that no handler of this process takes: another process may, in the middle of a deployment."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from onceonly.endpoint.failures import failed
+from onceonly.endpoint.reading import ReceivedMessage
+from onceonly.formats.log_events import EventLogger
+from onceonly.model.errors import HandlerFailed
+from onceonly.model.message import FailureKind, Message
+from onceonly.model.retry import UNHANDLED
+from onceonly.ports.environment import Clock, RandomSource
+from onceonly.runtime.maintenance.types_elsewhere import LiveTypes, TypesElsewhere
+
+SHORTEST_SECONDS, LONGEST_SECONDS, TAKEN_SECONDS = 1.0, 10.0, 2.0
+"""How long such a message waits at a time: a quarter of what it has waited before, at least the first, at most the second, or
+the third if a live process is known to take it. Up to half more or less by chance: messages that came together come back one by
+one, so that not all of them come to the same process."""
+NAMED = 20
+"""Types and processes of which a reason names at most so many."""
+MOST_LOGGED = 1_000
+"""Types that are logged once each. Later ones are not logged."""
+
+_log = EventLogger(logging.getLogger("onceonly"))
+
+
+class UnknownTypes(NamedTuple):
+    """The rule for them. `types` are those with a handler, `wait` is in seconds: 0 gives every message up at once."""
+
+    endpoint: str
+    types: Sequence[str]
+    wait: float
+    elsewhere: TypesElsewhere
+    clock: Clock
+    chance: RandomSource
+    logged: set[str]
+
+    def reason(self, type_: str) -> str:
+        """Return why a message is not handled here, without looking at other processes."""
+        taken = ", ".join(self.types)
+        if not type_:
+            return f"the message has no type, and endpoint {self.endpoint!r} takes several: {taken}"
+        return f"{UNHANDLED}{self.endpoint!r} takes {type_!r}; it takes {taken}"
+
+    def failure_of(self, message: Message) -> HandlerFailed:
+        """Return the failure of a new message: LATER while it may still find its process, then REJECTED.
+
+        The time counts from its first receipt by a process without a handler for it. Its copies carry that time.
+        """
+        if not (message.type and self.wait):
+            return failed(FailureKind.REJECTED, self.reason(message.type))
+        now = self.clock.now()
+        since = message.unhandled_since if isinstance(message, ReceivedMessage) else 0
+        waited = max(0, now - since) if since else 0
+        left = round(self.wait * 1000) - waited
+        live = self.elsewhere.look()
+        if live is not None and (takers := live.takers(message.type)):
+            return self._later(message.type, waited, f"{_some(takers)} does, and has to receive it", most=TAKEN_SECONDS)
+        if left > 0:
+            most = min(LONGEST_SECONDS, (left + 1) / 1000)
+            return self._later(message.type, waited, f"it waits for a process that does, up to {self.wait:g} s", most=most)
+        if live is None:
+            return self._later(message.type, 0, "the other processes are being read", most=SHORTEST_SECONDS)
+        return failed(FailureKind.REJECTED, self._final(message.type, waited, live))
+
+    def _later(self, type_: str, waited: int, why: str, *, most: float) -> HandlerFailed:
+        """Return a failure that puts a message off, for `most` seconds. It has `waited` for so many milliseconds."""
+        if type_ not in self.logged and len(self.logged) < MOST_LOGGED:
+            self.logged.add(type_)
+            fields = {"endpoint": self.endpoint, "type": type_, "unknown_types_wait": self.wait}
+            _log.warning("message type without a handler here, its messages wait", extra=fields)
+        delay = min(max(SHORTEST_SECONDS, waited / 4000) * (0.5 + self.chance.fraction()), most)
+        return failed(FailureKind.LATER, f"{UNHANDLED}{self.endpoint!r} takes {type_!r} here; {why}", delay=delay)
+
+    def _final(self, type_: str, waited: int, live: LiveTypes) -> str:
+        own = f"{UNHANDLED}{self.endpoint!r} takes {type_!r}; it takes {_some(self.types)}. It has waited {waited // 1000} s"
+        if live.problem:
+            return f"{own}. Whether another process takes it is unknown: {live.problem}"
+        if not live.processes:
+            return f"{own}, and no other process of the endpoint is live"
+        others = sorted({name for each in live.processes for name in each.report.types})
+        names = [each.report.process for each in live.processes]
+        return f"{own}, and no other live process takes it: {_some(names)} take {_some(others) or 'no known type'}"
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    found = tuple(names)
+    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+    return ", ".join(islice(found, NAMED)) + more
