@@ -7,7 +7,7 @@ the databases of this library are here, because migration tools need them withou
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Integer, LargeBinary, String, Text, Uuid
+from sqlalchemy import BigInteger, BindParameter, ColumnElement, Dialect, Integer, LargeBinary, String, Text, Uuid, func
 from sqlalchemy.dialects.mysql import BINARY, LONGBLOB, LONGTEXT, VARBINARY, VARCHAR
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -59,6 +59,34 @@ def _number(value: bytes | None) -> int | None:
     return None if value is None else int.from_bytes(value, "big", signed=True)
 
 
+class _Hexadecimal:
+    """Part of a type of bytes of MariaDB: statements have `UNHEX('...')` for a value.
+
+    Drivers write bytes as text between quotes. How quotes in it are escaped depends on settings of the session, which handlers
+    may change and not all drivers look at. Hexadecimal digits need no escapes.
+    """
+
+    def bind_processor(self, _: Dialect) -> Callable[[bytes | None], str | None]:
+        """Write it in hexadecimal digits."""
+        return _hexadecimal
+
+    def bind_expression(self, bindparam: BindParameter[bytes]) -> ColumnElement[bytes]:
+        """Have the server read them."""
+        return func.unhex(bindparam, type_=LargeBinary())
+
+
+class HexadecimalBinary(_Hexadecimal, BINARY):
+    """Bytes of one length."""
+
+
+class HexadecimalVarbinary(_Hexadecimal, VARBINARY):
+    """Bytes up to a length."""
+
+
+class HexadecimalBlob(_Hexadecimal, LONGBLOB):
+    """Bytes of any length."""
+
+
 class TextAsBytes(TypeDecorator[str]):
     """Any text, with zero characters and half surrogates, exactly: text columns take neither, or compare loosely."""
 
@@ -67,7 +95,7 @@ class TextAsBytes(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Take the longest type there is."""
-        return dialect.type_descriptor(LONGBLOB() if dialect.name in MYSQL else LargeBinary())
+        return dialect.type_descriptor(HexadecimalBlob() if dialect.name in MYSQL else LargeBinary())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
         """Encode."""
@@ -89,7 +117,7 @@ class TextKey(TextAsBytes):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Take bytes; MariaDB wants to know how many."""
-        return dialect.type_descriptor(VARBINARY(self.length) if dialect.name in MYSQL else LargeBinary())
+        return dialect.type_descriptor(HexadecimalVarbinary(self.length) if dialect.name in MYSQL else LargeBinary())
 
 
 class EscapedText(TypeDecorator[str]):
@@ -140,12 +168,14 @@ class RowNumber(BigInteger):
 
 
 KEY: TypeEngine[bytes] = (
-    ClaimKey(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(BINARY(CLAIM_KEY_BYTES), *MYSQL)
+    ClaimKey(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(HexadecimalBinary(CLAIM_KEY_BYTES), *MYSQL)
 )
 """A claim's key: 16 bytes that sort as bytes."""
 
 FINGERPRINT: TypeEngine[bytes] = (
-    Fingerprint(FINGERPRINT_BYTES).with_variant(BytesAsNumber(), "postgresql").with_variant(BINARY(FINGERPRINT_BYTES), *MYSQL)
+    Fingerprint(FINGERPRINT_BYTES)
+    .with_variant(BytesAsNumber(), "postgresql")
+    .with_variant(HexadecimalBinary(FINGERPRINT_BYTES), *MYSQL)
 )
 """A body's fingerprint: 8 bytes."""
 
@@ -158,7 +188,7 @@ READABLE: TypeEngine[str] = ReadableText().with_variant(EscapedText(), "postgres
 NAME: TypeEngine[str] = ShortName(NAME_LENGTH).with_variant(VARCHAR(NAME_LENGTH, **_EXACTLY), *MYSQL)
 """A short name that may be part of a key, compared exactly."""
 
-DATA: TypeEngine[bytes] = Data().with_variant(LONGBLOB(), *MYSQL)
+DATA: TypeEngine[bytes] = Data().with_variant(HexadecimalBlob(), *MYSQL)
 """Bytes of any length."""
 
 LONG: TypeEngine[str] = LongText().with_variant(LONGTEXT(**_EXACTLY), *MYSQL)

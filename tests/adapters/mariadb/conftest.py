@@ -1,13 +1,14 @@
 """One database for all tests on MariaDB; each test empties its tables."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.adapters.mariadb.harness import make_tables, opened_empty
+from tests.servers.mariadb import own_mariadb
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,10 @@ async def database(url: str) -> AsyncIterator[Database]:
 def store(database: Database) -> SqlStore:
     """Give the store of an endpoint."""
     return SqlStore(database, "shop")
+
+
+@pytest.fixture(scope="session")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a server that no other process uses. Tests that change its settings restore them."""
+    with own_mariadb(tmp_path_factory.mktemp("mariadb")) as url:
+        yield url

@@ -1,7 +1,6 @@
 """A MariaDB database: which servers are refused, how a user's engine is adopted, and how tables are made."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from tests.adapters.mariadb.harness import A, B, place
 from tests.servers.available import on_mariadb
-from tests.servers.mariadb import own_mariadb
 from tests.sql.harness import (
     ONE_EFFECT,
     add,
@@ -36,13 +34,6 @@ from tests.sql.harness import (
     records,
     session_of,
 )
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a server that nobody else uses."""
-    with own_mariadb(tmp_path_factory.mktemp("mariadb")) as url:
-        yield url
 
 
 async def read_nothing(url: str, *, durable: bool = True) -> None:

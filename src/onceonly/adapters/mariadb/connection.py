@@ -38,9 +38,14 @@ _COMMITTING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SET = r"SET\s+(?!STATEMENT\b|TRANSACTION\b|PASSWORD\b)"
+_FOREIGN_CHARSET = (
+    r"SET\s+(?:[^;]*,\s*)?(?:(?:NAMES|CHARACTER\s+SET|CHARSET)\s+(?!['\"]?utf8mb4\b)|[^;]*\bcharacter_set_client\b)"
+)
+CHARSET_ADVICE = "The driver writes UTF-8: in another character set a quote inside of a text could end it"
 EFFECTS = StatementEffects(
     begins(rf"{_SET}", LEFT | Effect.SETS, comments=_EXECUTED_COMMENTS),
     begins(r"SET\s+(?:(?:SESSION|LOCAL)\s+)TRANSACTION\b", Effect.REFUSED, ISOLATION, comments=_EXECUTED_COMMENTS),
+    begins(_FOREIGN_CHARSET, Effect.REFUSED, CHARSET_ADVICE, comments=_EXECUTED_COMMENTS),
     begins(rf"{TEMPORARY}|PREPARE\b|EXECUTE\b|DEALLOCATE\b|USE\b|HANDLER\b", LEFT, comments=_EXECUTED_COMMENTS),
     contains("@", r"(?<![\w@'\"`.])@[\w$'\"`]", LEFT),
     contains("last_insert_id", r"\bLAST_INSERT_ID\s*\(\s*[^)\s]", LEFT),

@@ -8,9 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from asyncmy.connection import Connection
+from asyncmy.constants.ER import NET_PACKET_TOO_LARGE
 from asyncmy.cursors import Cursor
+from asyncmy.errors import OperationalError
 
 SECONDS_TO_INTERRUPT = 2.0
+LONG = 32 * 1024 * 1024 - 4096
+"""Characters of a statement that goes out in three packets or more. The server answers a too long one after the second, which
+asyncmy takes for a lost answer, so the limit is asked for before."""
 
 
 class QuietCursor(Cursor):
@@ -25,6 +30,8 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
 
     class InterruptibleCursor(QuietCursor):
         async def _query(self, q: str | bytes) -> int:
+            if len(q) > LONG and await _is_too_long(self.connection, len(q)):
+                raise OperationalError(NET_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes")
             thread = self.connection.thread_id()
             asked = asyncio.ensure_future(self.connection.answered(super()._query(q)))  # type: ignore[misc]  # its stub leaves it out
             try:
@@ -34,6 +41,13 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
                 raise
 
     return InterruptibleCursor
+
+
+async def _is_too_long(connection: Connection, length: int) -> bool:
+    async with connection.cursor(Cursor) as cursor:
+        await cursor.execute("SELECT @@max_allowed_packet")
+        (limit,) = await cursor.fetchone()
+    return length > int(limit)
 
 
 async def _end(asked: asyncio.Future[int], interrupt: Callable[[], Awaitable[None]]) -> None:

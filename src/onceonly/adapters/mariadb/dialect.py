@@ -82,6 +82,9 @@ _LEVELS = {  # units get what the user chose
     Purpose.READING: "REPEATABLE READ",
 }
 
+_CHARSET = ", ".join(f"SESSION character_set_{name} = utf8mb4" for name in ("client", "connection", "results"))
+"""For statements of handlers, and what `init_connect` has set: quotes in text are escaped for UTF-8."""
+
 _SETTINGS = (
     "SELECT @@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS log_bin, @@sync_binlog AS sync_binlog,"
     " @@global.read_only AS read_only, @@innodb_read_only AS innodb_read_only, @@sql_mode AS sql_mode,"
@@ -124,6 +127,7 @@ class MariaDB(Dialect):
         from onceonly.adapters.mariadb.watch import SideConnections, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
 
         waits = max(1, math.ceil(timeout))
+        settings = f"innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}, {_CHARSET}"
         self._side = SideConnections()
         self._locks = Locks(waits)
         engine = create_async_engine(
@@ -133,7 +137,7 @@ class MariaDB(Dialect):
                 "autocommit": True,
                 "ssl": tls_context(tls_options(url)),
                 "async_creator_fn": connecting(self._side),
-                "init_command": f"SET SESSION innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}",
+                "init_command": f"SET SESSION {settings}",
             },
             pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
@@ -159,8 +163,11 @@ class MariaDB(Dialect):
         try:
             async with engine.connect() as connection:
                 _check_version(engine)
+                _quote_names_by_backticks(engine)
                 found = (await connection.exec_driver_sql(_SETTINGS)).one()
                 _check_settings(found, durable=durable)
+                if self._side is None:
+                    _check_literals(found)
                 await connection.run_sync(self._compare_numbers, found.number)
                 await _check_primary(connection)
         except DBAPIError as error:
@@ -251,7 +258,7 @@ class MariaDB(Dialect):
     @contextmanager
     def own_settings(self, connection: Connection) -> Iterator[None]:
         """Set what could hinder the library's statements to the server's values. The connection is closed after the unit."""
-        connection.exec_driver_sql("SET SESSION sql_mode = @@GLOBAL.sql_mode, SESSION foreign_key_checks = 1")
+        connection.exec_driver_sql(f"SET SESSION sql_mode = @@GLOBAL.sql_mode, SESSION foreign_key_checks = 1, {_CHARSET}")
         yield
 
     def insert_absent(
@@ -427,6 +434,25 @@ def _check_settings(found: Row[Any], *, durable: bool) -> None:
     ]
     if problems:
         raise SetupError("this server cannot be used: " + "; ".join(problems))
+
+
+def _quote_names_by_backticks(engine: AsyncEngine) -> None:
+    """Have SQLAlchemy quote names in the way that is right in every `sql_mode`.
+
+    It looks at the mode of the first connection only. In another mode a name between double quotes would be a text.
+    """
+    dialect: Any = engine.dialect
+    if dialect.identifier_preparer.initial_quote != "`":
+        dialect.identifier_preparer = dialect.preparer(dialect, server_ansiquotes=False)
+
+
+def _check_literals(found: Row[Any]) -> None:
+    """Refuse a user's engine whose driver would write bytes of handlers that end inside of their literals."""
+    if "NO_BACKSLASH_ESCAPES" in found.sql_mode:
+        raise SetupError(
+            "this engine cannot be used: sql_mode has NO_BACKSLASH_ESCAPES, and asyncmy escapes bytes by backslashes, so parts "
+            "of a value would be executed. Remove the mode, or give onceonly the URL instead of the engine"
+        )
 
 
 async def _check_primary(connection: AsyncConnection) -> None:

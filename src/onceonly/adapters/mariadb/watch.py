@@ -18,6 +18,7 @@ from asyncmy.constants.CR import CR_CONN_HOST_ERROR, CR_ERROR_FIRST, CR_ERROR_LA
 from asyncmy.errors import InternalError, MySQLError, OperationalError
 
 from onceonly.adapters.mariadb.cursor import interruptible
+from onceonly.adapters.mariadb.literals import literal
 
 CONNECT_SECONDS = 10.0
 """Seconds for a new connection, from the first packet to the last setting."""
@@ -105,6 +106,10 @@ class WatchedConnection(Connection):
         self._side = side
         self._plain = {name: value for name, value in parameters.items() if name != "init_command"}
         super().__init__(cursor_cls=interruptible(self._interrupt), **parameters)  # type: ignore[no-untyped-call]  # the same
+
+    def literal(self, value: object) -> str:
+        """Write a parameter into a statement. asyncmy looks at `sql_mode` for text, but not for bytes and for other types."""
+        return literal(super().literal, value)
 
     async def open(self) -> None:
         """Connect. Raises OperationalError, also for what the driver would raise by another class."""
