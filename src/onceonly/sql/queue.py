@@ -6,6 +6,7 @@ polled every 5 to 100 ms, the more seldom the longer the queue was empty. Nothin
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,9 @@ from msgspec import MsgspecError, Struct
 from sqlalchemy import Delete, Update, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from onceonly.config.deduplication import is_endpoint_name
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
+from onceonly.formats.log_events import EventLogger
 from onceonly.formats.records import decode_headers, encode_headers
 from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.model.message import Delivery, Headers, Send
@@ -41,6 +44,11 @@ CHECK_SECONDS = 60.0
 """Seconds between two looks at whether the queue exists. Only a receive that found nothing looks, the first one always."""
 DISTRUST_SECONDS = 60.0
 """Seconds for which a queue is polled as without notifications, after a poll found a message without a notification."""
+SHOWN = 120
+"""Characters of a name that another program wrote that are logged."""
+MOST_REPORTED = 1000
+"""Names of other programs that a process logs."""
+_log = EventLogger(logging.getLogger("onceonly.queue"))
 _Part = TypeVar("_Part")
 NAMES_AT_ONCE = 500
 """Numbers or names in one statement: every database takes that many parameters."""
@@ -75,6 +83,7 @@ class SqlTransport:
         self._clock = clock
         self._sql = Statements(database, moves_time=clock is not None)
         self._notifications = database.notifications
+        self._reported: set[str] = set()
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
         self._heard: int | None = None
@@ -202,10 +211,12 @@ class SqlTransport:
         """Look at a queue by its index; see `ports.measuring`. Of what is not visible yet, the earliest is looked at first."""
         asked = {"of": endpoint, "most": limit, **self._moved()}
         async with self._database.reading() as connection:
-            declared, waiting, held, later, age = (await connection.execute(self._sql.sample, asked)).one()
+            declared, waiting, held, later, now, first = (await connection.execute(self._sql.sample, asked)).one()
         if not declared:
             raise _missing(endpoint)
-        return QueueSample(waiting=waiting, held=int(held), delayed=later - int(held), oldest=max(0, age or 0))
+        now = int(now)
+        age = now - first if isinstance(first, int) and waiting else 0  # a foreign row may have any instant
+        return QueueSample(waiting=waiting, held=int(held), delayed=later - int(held), oldest=max(0, min(age, now)))
 
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
         """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
@@ -262,9 +273,19 @@ class SqlTransport:
                 now = then
         for names in _chunks(events):
             for event, queue, then in await connection.execute(self._sql.subscribed, {"names": names, **self._moved()}):
-                subscribers[event].append(queue)
                 now = then
+                if is_endpoint_name(queue):
+                    subscribers[event].append(queue)
+                else:
+                    self._report_subscriber(event, queue)
         return Routes(frozenset(known), subscribers, now)
+
+    def _report_subscriber(self, event: str, queue: object) -> None:
+        """Log a subscription of another program, once in a process: no endpoint can have this name, so nothing reads it."""
+        found = ascii(queue)[:SHOWN]
+        if len(self._reported) < MOST_REPORTED and found not in self._reported:
+            self._reported.add(found)
+            _log.warning("subscriber ignored: not an endpoint name", extra={"type": event, "subscriber": found})
 
     async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "TopologyChanges":
         known = set((await connection.execute(select(self._sql.queues.c.name))).scalars())

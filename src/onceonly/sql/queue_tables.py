@@ -34,6 +34,9 @@ from onceonly.sql.database_clock import StatementNow
 from onceonly.sql.dialect import QueueTaking
 from onceonly.sql.schema import Schema
 
+MOST_LEASES = 1_000_000
+"""Leases are counted up to here. A row that another program wrote may have a number that cannot be increased."""
+
 
 def tables(prefix: str, schema: str | None = None) -> MetaData:
     """Give the tables, named with this prefix, in a schema of the database."""
@@ -105,7 +108,7 @@ class Statements:
         marks = {
             "visible_at": self._now + bindparam("lease", type_=BigInteger()),
             "receipt": bindparam("by"),
-            "leases": columns.leases + 1,
+            "leases": case((columns.leases.between(0, MOST_LEASES), columns.leases + 1), else_=2),
         }
         return self._dialect.take(self.messages, first, marks, ("seq", "leases", "headers", "body"))
 
@@ -160,7 +163,7 @@ class Statements:
 
     @cached_property
     def sample(self) -> Select[Any]:
-        """Count (declared, waiting, held, later, age of the oldest) `of` a queue, each number up to `most`.
+        """Count (declared, waiting, held, later) `of` a queue, each number up to `most`, and give now and its first instant.
 
         They are counted in the order of the index, so that nothing of other queues is read, whatever the statistics say.
         """
@@ -177,7 +180,8 @@ class Statements:
             select(func.count()).select_from(soon).scalar_subquery(),
             held,
             select(func.count()).select_from(later).scalar_subquery(),
-            now - first,
+            now,
+            first,
         )
 
     def _ready(self) -> Select[Any]:
