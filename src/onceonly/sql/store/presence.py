@@ -1,6 +1,7 @@
 """The processes that run an endpoint, in a table of the store: one row for each, which it updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, delete, select, update
@@ -74,22 +75,27 @@ class SqlPresence:
         query = select(self._table, DatabaseNow().label("now")).where(own.endpoint == self._endpoint)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.order_by(own.process).limit(MOST))).all()
-        return tuple(
-            ProcessState(
-                report=ProcessReport(
-                    process=row.process,
-                    host=row.host,
-                    pid=row.pid,
-                    version=row.version,
-                    counters={name: number for name, number in counters.items() if not name.startswith(TAKES)},
-                    troubles=_troubles(row.troubles),
-                    types=tuple(sorted(name.removeprefix(TAKES) for name in counters if name.startswith(TAKES))),
-                ),
-                age=max(0, row.now - row.seen) / 1000,
-            )
-            for row in rows
-            for counters in (_counters(row.counters),)
+        return tuple(state for row in rows if (state := _state(row)) is not None)
+
+
+def _state(row: Any) -> ProcessState | None:
+    """Read a row. One that is not a report is ignored: its process reports again within seconds, if it is one."""
+    try:
+        counters = _counters(row.counters)
+        report = ProcessReport(
+            process=row.process,
+            host=row.host,
+            pid=row.pid,
+            version=row.version,
+            counters={name: number for name, number in counters.items() if not name.startswith(TAKES)},
+            troubles=_troubles(row.troubles),
+            types=tuple(sorted(name.removeprefix(TAKES) for name in counters if name.startswith(TAKES))),
         )
+        return ProcessState(
+            report=msgspec.convert(msgspec.to_builtins(report), ProcessReport), age=max(0, row.now - row.seen) / 1000
+        )
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+        return None
 
 
 def _counted(types: Sequence[str]) -> Mapping[str, int]:

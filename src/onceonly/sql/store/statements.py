@@ -1,11 +1,15 @@
 """The statements about records, on a synchronous connection inside a database transaction, and what a claim found."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import MsgspecError
 from sqlalchemy import Connection, Table, select
 
+from onceonly.formats.log_events import EventLogger
 from onceonly.formats.records import decode_record, encode_record
+from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.sql.dialect import Dialect
@@ -14,6 +18,12 @@ from onceonly.sql.store.tables import Tables
 
 BURIED = "-"
 """In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
+
+
+MOST_REPORTED, SHOWN = 1000, 200
+"""Records that a process logs as unreadable, and the characters of each field."""
+_log = EventLogger(logging.getLogger("onceonly"))
+_REPORTED: set[tuple[str, str]] = set()
 
 
 class OldRecords(NamedTuple):
@@ -47,7 +57,7 @@ def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old
     records = tables.records.c
     query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)
     ordered = query.where(records.stored_at < old.than).order_by(records.stored_at, records.key).limit(old.limit)
-    return tuple(record_in(row) for row in connection.execute(ordered))
+    return readable_records(connection.execute(ordered))
 
 
 def read_records(
@@ -64,3 +74,29 @@ def read_records(
 def record_in(row: Any) -> Record:
     """Give the record that a row holds."""
     return decode_record(Identity(row.source, row.id), row.effects)
+
+
+def readable_records(rows: Iterable[Any]) -> tuple[Record, ...]:
+    """Give the records of rows that can be read. Another one stays in the table and is logged, once in a process."""
+    found: list[Record] = []
+    for row in rows:
+        try:
+            found.append(_checked(row))
+        except (MsgspecError, SchemaTooNew, TypeError, ValueError, RecursionError) as error:
+            _report(ascii(row.source)[:SHOWN], ascii(row.id)[:SHOWN], ascii(str(error))[:SHOWN])
+    return tuple(found)
+
+
+def _checked(row: Any) -> Record:
+    """Read a row; SQLite stores a value of any type in any column."""
+    if not (
+        isinstance(row.source, str) and isinstance(row.id, str) and isinstance(row.effects, bytes | bytearray | memoryview)
+    ):
+        raise TypeError("source and id must be text, and effects bytes")
+    return record_in(row)
+
+
+def _report(source: str, id_: str, reason: str) -> None:
+    if (source, id_) not in _REPORTED and len(_REPORTED) < MOST_REPORTED:
+        _REPORTED.add((source, id_))
+        _log.error("record unreadable: its messages wait", extra={"source": source, "id": id_, "reason": reason})

@@ -15,7 +15,7 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database_clock import StatementNow
 from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import record_in
+from onceonly.sql.store.statements import readable_records
 
 FEW = 1000
 """Old records of an endpoint that are found by the index on their age, and sorted here. More are read by the primary key."""
@@ -72,7 +72,7 @@ class RecordTaking:
         else:
             keys = self._take_each(connection, asked, found)
         rows = connection.execute(self._read, {"keys": keys}) if keys else ()
-        return tuple(record_in(row) for row in rows)
+        return readable_records(rows)
 
     def _take_each(self, connection: Connection, asked: Mapping[str, Any], found: Sequence[bytes]) -> list[bytes]:
         """Take a page of these; where other relays are taking some at this moment, the page gets others."""

@@ -1,0 +1,112 @@
+"""Rows of a store that cannot be read: records and reports of processes. They cost themselves."""
+
+import random
+
+import pytest
+from sqlalchemy import insert, update
+
+from onceonly.conformance.samples import message
+from onceonly.model.identity import claim_key
+from onceonly.model.presence import ProcessReport
+from onceonly.model.record import Record
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.presence import SqlPresence
+from onceonly.sql.store.tables import tables
+from tests.fuzzing import inputs
+from tests.sql.harness import ONE_EFFECT
+
+UNREADABLE = (b"", b"\x00", b"\x01", b"\x01\xc1", b"\x01" + b"\x91" * 5000, b"\x02\x93", b"\x03", b"\xff\xff", b"\x01\xff")
+
+
+@pytest.mark.parametrize("stored", UNREADABLE, ids=range(len(UNREADABLE)))
+async def test_a_record_that_cannot_be_read_stops_no_relay(
+    store: SqlStore, database: Database, stored: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays in the table, and is logged once."""
+    bad, good = message(f"bad{stored.hex()[:20]}"), message("good")
+    unit = await store.begin([bad, good])
+    await unit.commit([Record(each.identity, ONE_EFFECT) for each in (bad, good)])
+    records = tables(database.prefix).records
+    async with database.writing() as connection:
+        key = claim_key("shop", bad.identity)
+        await connection.execute(update(records).where(records.c.key == key).values(effects=stored, stored_at=0))
+    for _ in range(2):
+        assert [each.identity.id for each in await store.undispatched(1 << 52, 10)] == ["good"]
+    assert [each.identity.id for each in await store.take(1 << 52, 10, lease=1000, after=None)] == ["good"]
+    (entry,) = [each for each in caplog.records if getattr(each, "event", "") == "record unreadable: its messages wait"]
+    assert entry.id == ascii(bad.id)
+
+
+async def test_fuzz_records(store: SqlStore, database: Database) -> None:
+    """Cut and changed bytes of a record, and bytes that never were one."""
+    chance = random.Random(38)  # noqa: S311 - inputs
+    unit = await store.begin([message("good")])
+    await unit.commit([Record(message("good").identity, ONE_EFFECT)])
+    records = tables(database.prefix).records
+    async with database.reading() as connection:
+        (plain,) = [row.effects for row in await connection.execute(records.select())]
+    for start in range(0, inputs(), 500):
+        async with database.writing() as connection:
+            await connection.execute(
+                insert(records),
+                [
+                    {"key": number.to_bytes(16, "big"), "endpoint": "shop", "source": "s", "id": f"{number}", "stored_at": 0}
+                    | {"effects": changed(plain, chance)}
+                    for number in range(start + 1, start + 501)
+                ],
+            )
+        assert "good" in [each.identity.id for each in await store.undispatched(1 << 52, 1000)]
+        async with database.writing() as connection:
+            await connection.execute(records.delete().where(records.c.source == "s"))
+
+
+def changed(plain: bytes, chance: random.Random) -> bytes:
+    """Cut bytes, change some, or make others."""
+    if chance.random() < 0.2:
+        return bytes([chance.randrange(5)]) + chance.randbytes(chance.randrange(40))
+    found = bytearray(plain[: chance.randrange(len(plain) + 1)] if chance.random() < 0.3 else plain)
+    for _ in range(chance.randrange(1, 4)):
+        if found:
+            found[chance.randrange(len(found))] = chance.randrange(256)
+    return bytes(found)
+
+
+async def test_fuzz_reports_of_processes(store: SqlStore, database: Database) -> None:  # noqa: ARG001 - it makes the tables
+    """One report that cannot be read hides no other. SQLite stores a value of any type in any column."""
+    presence = SqlPresence(database, "shop")
+    await presence.report(ProcessReport(process="good", host="h", pid=1, version="1", counters={"handled": 1}))
+    chance = random.Random(38)  # noqa: S311 - inputs
+    table = tables(database.prefix).processes
+    names = ", ".join(column.name for column in table.c)
+    marks = ", ".join("?" * len(table.c))
+    values: list[object] = [
+        0,
+        -1,
+        2**63 - 1,
+        0.5,
+        1e300,
+        "",
+        "a\0'",
+        "{}",
+        "[]",
+        '{"a": 1e999}',
+        "[" * 3000,
+        b"\xff",
+        b"",
+        b"{}",
+        b"[1]",
+    ]
+    for start in range(0, inputs(), 500):
+        rows = [
+            tuple(
+                {"endpoint": "shop", "process": f"p{start}-{number}"}.get(column.name, chance.choice(values))
+                for column in table.c
+            )
+            for number in range(500)
+        ]
+        async with database.writing() as connection:
+            await connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608 - our own names
+        assert "good" in [each.report.process for each in await presence.read()]
+        async with database.writing() as connection:
+            await connection.execute(table.delete().where(table.c.process != "good"))
