@@ -53,5 +53,5 @@ async def test_a_server_with_small_packets_is_warned_of(tmp_path: Path) -> None:
                 documents = SqlDocuments(database)
                 found = await documents.check()
                 assert [str(packet) in warning for warning in found] == [True] * warnings
-                (answer,) = await documents.save([Change(key=f"{packet}", body=b"x" * (3 << 20))])
+                (answer,) = await documents.save([Change(key=f"{packet}", body=b"x" * (3 << 19))])
                 assert answer

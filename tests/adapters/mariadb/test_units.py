@@ -87,9 +87,9 @@ async def test_forgetting_a_hundred_records_costs_three_statements(database: Dat
 
 async def test_two_thousand_messages_are_claimed_in_one_statement(database: Database, store: SqlStore) -> None:
     """In key order."""
-    seen: list[bytes] = []
+    seen: list[str] = []
 
-    def hear(_connection: object, _cursor: object, _statement: str, parameters: tuple[bytes, ...], *_: object) -> None:
+    def hear(_connection: object, _cursor: object, _statement: str, parameters: tuple[str, ...], *_: object) -> None:
         seen.extend(parameters[::2])
 
     await orders(database)
@@ -98,7 +98,7 @@ async def test_two_thousand_messages_are_claimed_in_one_statement(database: Data
         (await store.begin(messages(2000))).abandon()
         event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
     assert heard == [BEGIN_BRIEF, CLAIM]
-    assert seen == sorted(claim_key("shop", each.identity) for each in messages(2000))
+    assert seen == sorted(claim_key("shop", each.identity).hex() for each in messages(2000))
 
 
 @pytest.mark.parametrize("level", LEVELS)
