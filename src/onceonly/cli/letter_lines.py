@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.cli.events import BadItem
-from onceonly.config.deduplication import is_endpoint_name
 from onceonly.formats.letter_lines import FORMAT, LineHead, to_line
 from onceonly.formats.records import encode_letter
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.ports.dead_letters import DeadLetters
 
 

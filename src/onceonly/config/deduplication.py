@@ -11,13 +11,11 @@ from typing import Any, TypeGuard
 from msgspec import Struct
 
 from onceonly.config.location import Location, locate
+from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import an
 
-NAME_RULE = "an endpoint name is a lower-case letter, then at most 62 lower-case letters, digits, '-', '_' or '.'"
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
-_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -239,11 +237,6 @@ def is_duration(value: object) -> TypeGuard[timedelta]:
 def is_url(url: object) -> bool:
     """Return whether this can be the URL of a place."""
     return isinstance(url, str) and _URL.match(url) is not None
-
-
-def is_endpoint_name(name: object) -> bool:
-    """Return whether an endpoint may be called this; names are parts of queue names, so they come from an allow-list."""
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:

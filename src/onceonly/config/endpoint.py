@@ -8,7 +8,6 @@ from functools import cached_property
 from msgspec import Struct
 
 from onceonly.config.deduplication import (
-    NAME_RULE,
     ControlMessages,
     Deduplication,
     DeduplicationPlan,
@@ -16,7 +15,6 @@ from onceonly.config.deduplication import (
     History,
     Tokens,
     is_duration,
-    is_endpoint_name,
     plan_deduplication,
 )
 from onceonly.config.journal import Journal
@@ -25,6 +23,7 @@ from onceonly.config.retention import RetentionPromise, control_problem, default
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
 from onceonly.model.address import address_problem
+from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import SetupError
 from onceonly.model.headers import names_problem
 from onceonly.model.message import MOST_HOPS

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from onceonly.config.deduplication import is_endpoint_name
 from onceonly.endpoint.blobs import BlobPlace, Blobs, decided_blobs
 from onceonly.endpoint.message_builder import Delay, Expiry, MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sending import Sending
+from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
 from onceonly.model.record import Decision, Effect

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from unicodedata import category
 
-from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.formats.bodies import BodyError, body_kind
 from onceonly.formats.cloudevents import is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.formats.log_events import EventLogger
+from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text

@@ -17,8 +17,8 @@ from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_js
 from onceonly.cli.places import UrlOverrides
 from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import SendTally, TokenIssuing, send_all, unhandled
-from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
+from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Message
 from onceonly.ports.transport import Topology
