@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -29,12 +30,13 @@ from onceonly.ports.maintenance import NOTHING, Maintenance, Sweeps
 from onceonly.ports.remote import Peers, Responders
 from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
-from onceonly.ports.transport import CollectsUnsubscribed, Topology, Traits, Transport
+from onceonly.ports.transport import ChecksBroker, CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.unsubscribed import storing_counts
 from onceonly.runtime.observe.journal_recorder import recording
 from onceonly.runtime.observe.observed import observed, observed_relay
 from onceonly.runtime.observe.observer import Observer, Observers
+from onceonly.runtime.worker.checked import CheckedTransport
 from onceonly.systems import Role, TransportService
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
@@ -142,6 +144,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         with named(settings, "transport", places.transport):
             reaching = open_transport(places.transport, settings.name, environment=environment)
             transport = await stack.enter_async_context(reaching)
+        checked = CheckedTransport(transport, partial(_check_queue, transport, settings), environment.timer)
         handlers = make_handlers(transport.traits, blobs)
         lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK_SECONDS
         ports = Ports(
@@ -152,7 +155,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             handlers=handlers,
             admission=deciding.admission,
             effects=effects or NoArtifacts(),
-            transport=transport,
+            transport=checked if isinstance(transport, ChecksBroker) else transport,
             dead_letters=dead_letters,
             maintenance=_maintenance(settings, deciding, effects, opened)._replace(letters=letter_index),
             transactions=transactions,
@@ -169,9 +172,14 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
             with named(settings, "transport", places.transport):
                 await watched.transport.declare(own)
-                if has_queue:
-                    await report_settings(transport, settings.name, places.transport)
+            if has_queue:
+                await checked.start()
         yield watched
+
+
+async def _check_queue(transport: Transport, settings: Settings) -> float | None:
+    with named(settings, "transport", settings.places.transport):
+        return await report_settings(transport, settings.name, settings.places.transport)
 
 
 @asynccontextmanager

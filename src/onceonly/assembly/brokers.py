@@ -1,4 +1,4 @@
-"""What a broker reports about a queue at start, for people."""
+"""What a broker reports about a queue at start and while it is in use, for people."""
 
 import logging
 
@@ -11,13 +11,13 @@ _TOLD: set[tuple[str, str, str]] = set()
 """Endpoints, places and texts that this process has logged."""
 
 
-async def report_settings(transport: Transport, endpoint: str, place: Location) -> None:
+async def report_settings(transport: Transport, endpoint: str, place: Location) -> float | None:
     """Log how the broker stores the queue of an endpoint, if it reports that. Each text once in a process.
 
-    Raises SetupError, RetryableError.
+    Returns the seconds after which the settings are checked again, None for never. Raises SetupError, RetryableError.
     """
     if not isinstance(transport, ChecksBroker):
-        return
+        return None
     report = await transport.check()
     where = {"endpoint": endpoint, "place": str(place)}
     settings = ", ".join(f"{name} {value}" for name, value in report.settings)
@@ -26,6 +26,7 @@ async def report_settings(transport: Transport, endpoint: str, place: Location) 
     for warning in report.warnings:
         if _is_first(endpoint, place, warning):
             _log.warning("queue warning", extra={**where, "reason": warning})
+    return report.again_after
 
 
 def _is_first(endpoint: str, place: Location, text: str) -> bool:

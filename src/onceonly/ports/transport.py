@@ -85,19 +85,25 @@ class Depth(Struct, frozen=True, kw_only=True):
 class BrokerReport(Struct, frozen=True, kw_only=True):
     """What a broker reported about the queue of an endpoint.
 
-    `settings` are those that decide what a crash can lose, by the broker's own names. `warnings` are for people.
+    `settings` are those that decide what a crash can lose, by the broker's own names. `warnings` are for people. A worker
+    checks `again_after` this many seconds. None: only at the start.
     """
 
     settings: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    again_after: float | None = None
 
 
 @runtime_checkable
 class ChecksBroker(Protocol):
-    """A transport that can check, at start, how its broker stores the queue of an endpoint."""
+    """A transport that can check how its broker stores the queue of an endpoint: at start, and as often as its report asks."""
 
     async def check(self) -> BrokerReport:
-        """Read the settings of the declared queue. Raises RetryableError, and SetupError if they break a promise."""
+        """Read the settings of the declared queue. Raises RetryableError, and SetupError if they break a promise.
+
+        At the start SetupError ends the endpoint. Later the endpoint receives nothing until a check succeeds. Check what is
+        allowed, so that a setting of a newer broker is noticed.
+        """
 
 
 @runtime_checkable
