@@ -8,14 +8,16 @@ deliveries are released as copies: a message that the server itself delivers aga
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from onceonly.adapters.nats.link import API, Arrival, Connection, Link, Request
+from onceonly.adapters.nats.link import API, Arrival, Connection, Link, Request, written_subject
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.ports.environment import Clock
+from onceonly.systems.foreign import shown
 
 LONGEST_PULL_SECONDS = 30.0
 """After which a request that waits is renewed."""
@@ -27,6 +29,12 @@ MOST_HELD = 20_000
 _EMPTY = ("404", "408")  # there are no messages, or the time is over
 _NANOSECONDS = 1_000_000_000
 _PLAIN_TOKENS, _COUNT, _COUNT_WITH_DOMAIN = 9, 4, 6
+_token = rb"[!-\-/-~]+\."
+_is_receipt = re.compile(
+    rb"\$JS\.ACK\.(?:%b){2}(?:[0-9]{1,20}\.){4}[0-9]{1,20}|\$JS\.ACK\.(?:%b){4}(?:[0-9]{1,20}\.){4}[0-9]{1,20}(?:\.[!-~]+)?"
+    % (_token, _token)
+).fullmatch
+"""Recognizes the subject to which a delivery is acknowledged: ADR-15 of NATS. It becomes a line of a command."""
 
 
 class NatsReceipt(Struct, frozen=True):
@@ -209,7 +217,8 @@ class Pull:
         if wait > 0:
             asked = {"batch": limit, "expires": max(1_000_000, int(wait * _NANOSECONDS))}
         body = msgspec.json.encode(asked)
-        await self.connection.write(b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), self._subject.encode(), len(body), body))
+        subjects = written_subject(subject), written_subject(self._subject)
+        await self.connection.write(b"PUB %s %s %d\r\n%s\r\n" % (*subjects, len(body), body))
 
     async def wait(self, seconds: float) -> None:
         """Wait until the request is over, or the connection is lost, or the time."""
@@ -221,12 +230,12 @@ class Pull:
 
     def take(self, arrival: Arrival) -> None:
         """Take a delivery, or the word that there are no more."""
-        if arrival.reply.startswith(b"$JS.ACK."):
+        if _is_receipt(arrival.reply):
             self.messages.append(arrival)
             self.is_over = self.is_over or len(self.messages) >= self._limit
         else:
             status = arrival.headers.partition(b"\r\n")[0].decode(errors="replace").removeprefix("NATS/1.0 ")
-            self.is_over, self.problem = True, "" if status.startswith(_EMPTY) else status or "no status"
+            self.is_over, self.problem = True, "" if status.startswith(_EMPTY) else shown(status) or "no status"
         if self.is_over and not self._done.done():
             self._done.set_result(None)
 
@@ -255,4 +264,4 @@ async def acknowledge(link: Link, replies: Sequence[str], word: bytes = b"+ACK")
 
 def acknowledgements(replies: Iterable[str], word: bytes) -> bytes:
     """Return commands that acknowledge deliveries and ask for no answer."""
-    return b"".join([b"PUB %s %d\r\n%s\r\n" % (reply.encode(), len(word), word) for reply in replies])
+    return b"".join([b"PUB %s %d\r\n%s\r\n" % (written_subject(reply), len(word), word) for reply in replies])

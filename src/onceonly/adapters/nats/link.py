@@ -6,11 +6,12 @@ headers as bytes, and gives what arrives to its receiver without a queue and a t
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +21,7 @@ from nats.errors import AuthorizationError, Error
 from onceonly.adapters.nats.address import HEADER_BYTES, NatsAddress
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.environment import RandomSource
+from onceonly.systems.foreign import shown
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
@@ -103,6 +105,37 @@ PublishOutcome: TypeAlias = Stored | Unrouted | Refused | Unanswered
 STORED, UNROUTED, REFUSED = Stored(), Unrouted(), Refused()
 
 
+LONGEST_SUBJECT = 2000
+"""Bytes of a subject that is written: a server closes the connection for a line of more than 4096, which has two."""
+_is_subject = re.compile(rb"[^\x00-\x20\x7f]{1,%d}" % LONGEST_SUBJECT).fullmatch
+
+
+_Answer = TypeVar("_Answer")
+
+
+def read_answer(response: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
+    """Read a response of JetStream. Raises CommitFailed for one that is not as documented."""
+    try:
+        return msgspec.convert(response, kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CommitFailed(f"an answer is not JetStream's: {error}") from error
+
+
+def written_subject(subject: str) -> bytes:
+    """Return a subject for a line of the protocol.
+
+    Raises ValueError for one with a blank or a control character: what stands behind it would be read as another part of the
+    command, or as a command of its own.
+    """
+    try:
+        written = subject.encode()
+    except UnicodeEncodeError:
+        written = b""
+    if not _is_subject(written):
+        raise ValueError(f"not a subject of NATS: {shown(subject)}")
+    return written
+
+
 class Link:
     """One connection to a cluster, shared by what a process has there. It is made when it is needed, again and again.
 
@@ -151,6 +184,12 @@ class Link:
                 raise CommitFailed("the connection was closed by this process")
             return made
 
+    @property
+    def max_payload(self) -> int:
+        """The bytes of headers and body that the server takes; what the URL needs where it was not asked yet."""
+        known = self._connection
+        return self.address.max_body + HEADER_BYTES if known is None else known.max_payload
+
     async def publish(self, requests: Sequence[Request]) -> list[PublishOutcome]:
         """Publish all at once and wait for every answer of a stream. Raises CommitFailed when the servers are away."""
         if not requests:
@@ -183,10 +222,13 @@ class Link:
             raise CommitFailed(f"cannot {what}: {answer}")
         if answer.has_no_responders:
             raise self._without_jetstream(what)
-        response: dict[str, Any] = msgspec.json.decode(answer.body)
-        if "error" not in response:
+        try:
+            response = _decode_response(answer.body)
+            error = msgspec.convert(response["error"], ApiError) if "error" in response else None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as odd:
+            raise CommitFailed(f"cannot {what}: the answer is not JetStream's: {odd}") from odd
+        if error is None:
             return response
-        error = msgspec.convert(response["error"], ApiError)
         if error.err_code in _NOT_FOUND:
             return None
         text = f"cannot {what}: {error.description} ({error.err_code})"
@@ -299,10 +341,16 @@ class Connection:
     async def ask(self, requests: Sequence[Request], patience: float) -> tuple[list[Arrival | str], bool]:
         """Send all in one write; see `Link.ask`. The second value is whether the time was over."""
         name = b"%x" % next(self._numbers)
-        batch = self._batches[name] = _Batch([request.subject.lower() for request in requests])
-        reply = self._prefix + name + b"."
+        batch = _Batch([request.subject.lower() for request in requests])
+        reply, commands = self._prefix + name + b".", []
+        for number, request in enumerate(requests):
+            try:
+                commands.append(_publish(request, reply + b"%x" % number, self.max_payload))
+            except ValueError as error:
+                batch.put(number, _Unsendable(error))
+        self._batches[name] = batch
         try:
-            await self.write(b"".join([_publish(request, reply + b"%x" % number) for number, request in enumerate(requests)]))
+            await self.write(b"".join(commands))
             timer = asyncio.get_running_loop().call_later(patience, batch.end)
             try:
                 await batch.done
@@ -345,7 +393,7 @@ class Connection:
     def _answer(self, arrival: Arrival) -> None:
         name, _, number = arrival.subject[len(self._prefix) :].partition(b".")
         batch = self._batches.get(name)
-        if batch is not None:
+        if batch is not None and _is_number(number):  # others may publish to this inbox, too
             batch.put(int(number, 16), arrival)
 
     def _refused(self, text: str) -> None:
@@ -362,6 +410,12 @@ class Connection:
             batch.end()
 
 
+class _Unsendable(str):
+    """Why a request was not sent."""
+
+    __slots__ = ()
+
+
 class _Batch:
     """Requests whose answers are waited for together."""
 
@@ -372,6 +426,8 @@ class _Batch:
         self._left = len(subjects)
 
     def put(self, number: int, answer: Arrival | str) -> None:
+        if number >= len(self.answers):
+            return
         if self.answers[number] is None:
             self._left -= 1
         self.answers[number] = answer
@@ -406,7 +462,7 @@ class _Client(Client):
         """Subscribe. The driver does not know of it: it would make a queue and a task."""
         self._sid += 1
         self.sinks[self._sid] = sink
-        await self.send(b"SUB %s  %d\r\n" % (subject.encode(), self._sid))
+        await self.send(b"SUB %s  %d\r\n" % (written_subject(subject), self._sid))
         return self._sid
 
     async def send(self, data: bytes) -> None:
@@ -423,21 +479,26 @@ class _Client(Client):
             sink(Arrival(bytes(subject), bytes(reply), headers or b"", data))
 
 
-def _publish(request: Request, reply: bytes) -> bytes:
-    subject, headers, body = request.subject.encode(), request.headers, request.body
+def _publish(request: Request, reply: bytes, max_payload: int) -> bytes:
+    """Return the command. Raises ValueError for one that would make the server close the connection, or do something else."""
+    subject, headers, body = written_subject(request.subject), request.headers, request.body
+    if len(headers) + len(body) > max_payload:
+        raise ValueError(f"a message of {len(headers) + len(body):,} bytes: the server takes {max_payload:,} (max_payload)")
     if headers:
         return b"HPUB %s %s %d %d\r\n%s%s\r\n" % (subject, reply, len(headers), len(headers) + len(body), headers, body)
     return b"PUB %s %s %d\r\n%s\r\n" % (subject, reply, len(body), body)
 
 
 def _outcome(answer: Arrival | str) -> PublishOutcome:
+    if isinstance(answer, _Unsendable):
+        return REFUSED
     if isinstance(answer, str):
         return Unanswered(answer)
     if answer.has_no_responders:
         return UNROUTED
     try:
         found = _decode_answer(answer.body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return Unanswered(f"the answer is not JetStream's: {error}")
     if found.error is None:
         return STORED if found.seq else Unanswered("the answer has no sequence")
@@ -445,6 +506,8 @@ def _outcome(answer: Arrival | str) -> PublishOutcome:
 
 
 _decode_answer = msgspec.json.Decoder(_PublishAnswer).decode
+_decode_response = msgspec.json.Decoder(dict[str, Any]).decode
+_is_number = re.compile(rb"[0-9a-f]{1,8}").fullmatch
 
 
 def _context(address: NatsAddress) -> ssl.SSLContext:

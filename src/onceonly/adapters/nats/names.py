@@ -10,6 +10,8 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from onceonly.model.endpoint_name import is_endpoint_name
+
 CONSUMER = "onceonly"
 """The durable consumer of every queue."""
 BUCKET_MS = 100
@@ -19,6 +21,7 @@ LONGEST = 250
 """Characters of a written token: a server takes 4096 bytes for a line with two subjects."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _ESCAPED = re.compile(r"(?:=[0-9a-f]{2})+")
+_instant = re.compile(r"[0-9]{11}\.([0-9]{14})").fullmatch
 
 
 class TopologyNames(Struct, frozen=True):
@@ -68,7 +71,7 @@ class TopologyNames(Struct, frozen=True):
 
     def delayed_until(self, endpoint: str, due: int) -> str:
         """Name the subject of messages for an endpoint that are due by a time, in milliseconds. It begins at a later one."""
-        bucket = -(-due // BUCKET_MS)
+        bucket = rounded_up(due) // BUCKET_MS
         return f"{self.delayed_for(endpoint, str(bucket // MINUTE))[:-1]}{bucket:014}"
 
     def delayed_for(self, endpoint: str, minute: str = "*") -> str:
@@ -76,20 +79,35 @@ class TopologyNames(Struct, frozen=True):
         shown = minute if minute == "*" else minute.zfill(11)
         return f"{self.prefix}onceonly.delayed.{_written(endpoint)}.{shown}.*"
 
+    def all_delayed_for(self, endpoint: str) -> str:
+        """Match all subjects of delayed messages for an endpoint, also those that have no instant."""
+        return f"{self.prefix}onceonly.delayed.{_written(endpoint)}.>"
 
-def due_of(subject: str) -> int:
-    """Return from when on the messages of such a subject are due, in milliseconds."""
-    return int(subject.rpartition(".")[2]) * BUCKET_MS
+    def due_of(self, endpoint: str, subject: str) -> int | None:
+        """Return from when on the messages of a subject are due, in milliseconds; None for one that is not `delayed_until`.
+
+        Any user with the right to publish chooses the subject. A server also stores a literal `*`, which a request would take
+        for all subjects.
+        """
+        start = self.all_delayed_for(endpoint)[:-1]
+        found = _instant(subject[len(start) :]) if subject.startswith(start) else None
+        return None if found is None else int(found[1]) * BUCKET_MS
 
 
-def last_token(subject: str) -> str | None:
-    """Return what is written in the last token; None for a hash."""
-    return _read(subject.rpartition(".")[2])
+def rounded_up(due: int) -> int:
+    """Return from when on a message is moved that is due at this time, in milliseconds."""
+    return -(-due // BUCKET_MS) * BUCKET_MS
+
+
+def subscriber_of(subject: str) -> str | None:
+    """Return the endpoint of a subscription; None if its last token is not the name of one."""
+    name = _read(subject.rpartition(".")[2])
+    return name if is_endpoint_name(name) else None
 
 
 def kind_of(subject: str) -> str | None:
     """Return the event type of a subscription; None for a hash."""
-    return _read(subject.split(".")[-2])
+    return _read(subject.rpartition(".")[0].rpartition(".")[2])
 
 
 @lru_cache(10_000)
@@ -102,6 +120,6 @@ def _written(name: str) -> str:
 def _read(written: str) -> str | None:
     try:
         name = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("=", "")).decode(), written)
-    except UnicodeDecodeError:
+        return name if _written(name) == written else None
+    except UnicodeError:
         return None
-    return name if _written(name) == written else None

@@ -12,17 +12,53 @@ Streams that exist are used as they are. An operator may create them with more r
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from onceonly.adapters.nats.link import STORED, Link, Request
-from onceonly.adapters.nats.names import CONSUMER, TopologyNames, kind_of, last_token
+from msgspec import Struct, field
+
+from onceonly.adapters.nats.link import STORED, Link, Request, read_answer
+from onceonly.adapters.nats.names import CONSUMER, TopologyNames, kind_of, subscriber_of
+from onceonly.adapters.nats.requirements import (
+    Rule,
+    consumer_rules,
+    problems,
+    queue_rules,
+    stream_rules,
+    subscription_rules,
+    unknown,
+)
+from onceonly.model.endpoint_name import NAME_RULE
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.ports.transport import BrokerReport, Topology
+from onceonly.systems.foreign import report_unreadable
 
 _NANOSECONDS = 1_000_000_000
 _DUPLICATES_SECONDS = 120
 _MOST_SUBJECTS = 100_000  # in one answer of the server
+CHECK_SECONDS = 30.0
+"""Seconds between two checks of the settings."""
+
+
+class _State(Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _SubjectsAnswer(Struct):
+    """What is used of the answer to STREAM.INFO with a filter of subjects."""
+
+    state: _State = field(default_factory=_State)
+
+
+class _ConfigAnswer(Struct):
+    config: dict[str, Any]
+
+
+class ConsumerCounts(Struct):
+    """What is used of the answer to CONSUMER.INFO."""
+
+    num_pending: int
+    num_ack_pending: int
 
 
 async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
@@ -57,9 +93,10 @@ async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology
         await link.api(f"STREAM.DELETE.{stream}")
 
 
-async def consumer_of(link: Link, stream: str) -> dict[str, Any] | None:
-    """Return what the server says about the consumer of a queue; None if the stream or the consumer is missing."""
-    return await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")
+async def consumer_of(link: Link, stream: str) -> ConsumerCounts | None:
+    """Return what the server counts for the consumer of a queue; None if the stream or the consumer is missing."""
+    found = await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")
+    return None if found is None else read_answer(found, ConsumerCounts)
 
 
 async def exists(link: Link, stream: str) -> bool:
@@ -79,20 +116,29 @@ async def subjects(link: Link, stream: str, pattern: str) -> dict[str, int]:
     while True:
         asked = {"subjects_filter": pattern, "offset": len(found)}
         answer = await link.api(f"STREAM.INFO.{stream}", asked)
-        page = (answer or {}).get("state", {}).get("subjects") or {}
+        page = read_answer(answer or {}, _SubjectsAnswer).state.subjects or {}
         found |= page
         if len(page) < _MOST_SUBJECTS:
             return found
 
 
-async def subscribers(link: Link, names: TopologyNames, kinds: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """List the endpoints that subscribe to each of these event types."""
+async def subscribers(link: Link, names: TopologyNames, kinds: Iterable[str], sender: str) -> dict[str, tuple[str, ...]]:
+    """List the endpoints that subscribe to each of these event types. `sender` is for the log.
+
+    Whoever may publish subscriptions chooses what is read here. What is not the name of an endpoint is left out and logged.
+    """
     wanted = tuple(dict.fromkeys(kinds))
     found = await asyncio.gather(*(subjects(link, names.subscriptions, names.subscribers(kind)) for kind in wanted))
-    return {
-        kind: tuple(endpoint for subject in each if (endpoint := last_token(subject)) is not None)
-        for kind, each in zip(wanted, found, strict=True)
-    }
+    return {kind: tuple(_endpoints(each, sender)) for kind, each in zip(wanted, found, strict=True)}
+
+
+def _endpoints(subscribed: Iterable[str], sender: str) -> Iterator[str]:
+    for subject in subscribed:
+        endpoint = subscriber_of(subject)
+        if endpoint is None:
+            report_unreadable(sender, "subscription", subject, f"ignored: {NAME_RULE}. Delete it from its stream")
+        else:
+            yield endpoint
 
 
 async def subscriptions(link: Link, names: TopologyNames, endpoint: str) -> frozenset[str]:
@@ -102,39 +148,41 @@ async def subscriptions(link: Link, names: TopologyNames, endpoint: str) -> froz
 
 
 async def report(link: Link, names: TopologyNames, endpoint: str) -> BrokerReport:
-    """Report how the messages of an endpoint are stored. Raises SetupError if they would be lost without a crash."""
-    stream = names.queue(endpoint)
+    """Report how the messages of an endpoint are stored. Raises SetupError if they could be lost without a crash."""
+    stream, subject = names.queue(endpoint), names.queue_subject(endpoint)
     connection = await link.connection()
+    rules = {
+        stream: queue_rules(subject),
+        names.delayed: stream_rules(names.delayed_subjects),
+        names.subscriptions: subscription_rules(names.subscription_subjects),
+    }
+    wrong: list[str] = []
     warnings: list[str] = []
     settings: tuple[tuple[str, str], ...] = ()
-    for name in (stream, names.delayed, names.subscriptions):
-        found = await link.api(f"STREAM.INFO.{name}")
-        config = (found or {}).get("config", {})
-        warnings += _stream_warnings(name, config)
+
+    def look(what: str, config: dict[str, Any], allowed: Mapping[str, Rule]) -> None:
+        wrong.extend(f"{what}: {each}" for each in problems(config, allowed))
+        warnings.extend(f"{what}: {each}. This version does not know the setting" for each in unknown(config, allowed))
+
+    for name, allowed in rules.items():
+        if (found := await link.api(f"STREAM.INFO.{name}")) is None:
+            continue  # receiving reports a queue that is missing, and the next delayed send creates the stream again
+        config = read_answer(found, _ConfigAnswer).config
+        look(f"stream {name!r}", config, allowed)
+        if config.get("storage") == "memory":
+            warnings.append(
+                f"stream {name!r} is stored in memory: a restart of the server loses its messages. Use file storage"
+            )
         if name == stream:
             replicas = str(config.get("num_replicas", 1))
-            settings = (("storage", config.get("storage", "file")), ("replicas", replicas), ("server", connection.version))
-    consumer = ((await consumer_of(link, stream)) or {}).get("config", {})
-    if consumer.get("max_deliver", -1) > 0:
-        raise SetupError(
-            f"consumer {CONSUMER!r} of stream {stream!r} gives a message up after {consumer['max_deliver']} deliveries"
-            " (max_deliver), without a dead letter. Set it to -1"
-        )
-    return BrokerReport(settings=settings, warnings=tuple(warnings))
-
-
-def _stream_warnings(name: str, config: dict[str, Any]) -> list[str]:
-    if config.get("no_ack"):
-        raise SetupError(f"stream {name!r} confirms no message (no_ack), so messages can be lost. Set it to false")
-    found = []
-    if config.get("storage") == "memory":
-        found.append(f"stream {name!r} is stored in memory: a restart of the server loses its messages. Use file storage")
-    if config.get("max_age", 0) > 0:
-        found.append(f"stream {name!r} deletes messages after {config['max_age'] / _NANOSECONDS:g} s (max_age). Set it to 0")
-    limits = [limit for limit in ("max_msgs", "max_bytes") if config.get(limit, -1) > 0]
-    if limits and config.get("discard") == "old":
-        found.append(f"stream {name!r} deletes its oldest messages when it is full ({', '.join(limits)}). Set discard to new")
-    return found
+            settings = (("storage", str(config.get("storage", "file"))), ("replicas", replicas), ("server", connection.version))
+    if (consumer := await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")) is not None:
+        lease = int(link.address.lease * _NANOSECONDS)
+        config = read_answer(consumer, _ConfigAnswer).config
+        look(f"consumer {CONSUMER!r} of stream {stream!r}", config, consumer_rules(subject, lease))
+    if wrong:
+        raise SetupError(f"messages could be lost: {'; '.join(wrong)}")
+    return BrokerReport(settings=settings, warnings=tuple(warnings), again_after=CHECK_SECONDS)
 
 
 async def _create(link: Link, stream: str, subject: str, **changed: Any) -> None:
@@ -165,7 +213,7 @@ async def _create(link: Link, stream: str, subject: str, **changed: Any) -> None
         ):  # another process may have created it meanwhile, or deleted the account's last stream
             if (found := await link.api(f"STREAM.INFO.{stream}")) is None:
                 await link.api(f"STREAM.CREATE.{stream}", settings)
-    config = (found or {"config": settings})["config"]
+    config = read_answer(found or {"config": settings}, _ConfigAnswer).config
     if subject not in config.get("subjects", ()) or config.get("retention") != settings["retention"]:
         raise SetupError(
             f"stream {stream!r} exists with other settings: it needs the subject {subject!r} and retention"
@@ -187,7 +235,8 @@ async def _declare_consumer(link: Link, stream: str) -> None:
     }
     found = await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")
     if found is not None:
-        if found["config"].get("ack_wait") == wanted["ack_wait"]:
+        config = read_answer(found, _ConfigAnswer).config
+        if config.get("ack_wait") == wanted["ack_wait"]:
             return
-        wanted = found["config"] | {"ack_wait": wanted["ack_wait"]}
+        wanted = config | {"ack_wait": wanted["ack_wait"]}
     await link.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": wanted})

@@ -22,6 +22,7 @@ from onceonly.adapters.nats.link import REFUSED, STORED, UNROUTED, Arrival, Link
 from onceonly.adapters.nats.names import CONSUMER, TopologyNames
 from onceonly.adapters.nats.wire import MOST_BYTES, is_unreadable, read_headers, write_headers
 from onceonly.formats.cloudevents import arrival, encode
+from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
@@ -89,7 +90,9 @@ class NatsTransport:
             self._known.clear()
             self._known_by = connection.serial
         now = self._clock.now()
-        targets = await topology.subscribers(self._link, self._names, [each.message.type for each in sends if not each.to])
+        targets = await topology.subscribers(
+            self._link, self._names, [each.message.type for each in sends if not each.to], self._endpoint
+        )
         copies = [await self._copies(send, now, targets.get(send.message.type, ()), connection.max_payload) for send in sends]
         outcomes = iter(await self._link.publish([request for each in copies for request in each.requests]))
         return tuple(
@@ -131,7 +134,7 @@ class NatsTransport:
                 f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
             )
         due, delayed = await self._delays.count(endpoint)
-        return Depth(waiting=consumer["num_pending"] + due, held=consumer["num_ack_pending"], delayed=delayed)
+        return Depth(waiting=consumer.num_pending + due, held=consumer.num_ack_pending, delayed=delayed)
 
     async def subscriptions(self, endpoint: str) -> frozenset[str] | None:
         """Return the types that an endpoint is subscribed to; see the protocol. Types with very long names are left out."""
@@ -212,6 +215,8 @@ class NatsTransport:
             headers, _ = encode(send, tracebacks=False)
             written = write_headers(headers)
         if len(written) > most:
+            return _Copies([], refused=True)
+        if send.to and not is_endpoint_name(send.to):
             return _Copies([], refused=True)
         endpoints = (send.to,) if send.to else subscribed
         if send.due <= now:

@@ -21,6 +21,8 @@ MOVED = "onceonly-delayed-"
 """How the `Nats-Msg-Id` of a delayed message begins that was moved to its queue."""
 MOST_BYTES = 65_000
 """The headers that a message may have: JetStream takes 65,535 bytes, and some are for `Nats-Msg-Id`."""
+SERVERS_MOST_BYTES = 65_535
+"""The headers that JetStream takes."""
 _END = b"\r\n"
 _BLANK = b" \t"
 _SERVERS = "nats-"
@@ -62,6 +64,38 @@ def read_headers(given: bytes) -> Headers:
         if header is not None:
             found.append(header)
     return tuple(found)
+
+
+def copied_headers(given: bytes, *, msg_id: str, unreadable: str = "", most: int = SERVERS_MOST_BYTES) -> bytes:
+    """Return the lines for a copy of a message, as they came, but for those that the server would act on.
+
+    With `unreadable` the copy is unreadable for this reason. `most` is how many bytes it may have. Where the additions do not
+    fit, they are left out: without its id the server may store a second copy, which deduplication drops.
+    """
+    first, *rest = given.split(_END) if given else [VERSION]
+    lines = [line for line in rest if line]
+    kept = [copied for line in lines if (copied := _copied_line(line)) is not None]
+    named = [f"{MSG_ID}: {msg_id}".encode()] if _plain_value(msg_id) else []
+    marks = [_line(UNREADABLE, unreadable)] if unreadable else []
+    start = VERSION if unreadable else first
+    plain = [*marks, *(line for line in lines if not _is_servers(line))]
+    tried = [*marks, *kept, *named], [*marks, *kept], plain, marks or plain
+    most = min(most, SERVERS_MOST_BYTES)
+    written = (_END.join((start, *each, b"", b"")) for each in tried)
+    return next((each for each in written if len(each) <= most), given)
+
+
+def _is_servers(line: bytes) -> bool:
+    return line.lower().lstrip(_BLANK).startswith(_SERVERS.encode())
+
+
+def _copied_line(line: bytes) -> bytes | None:
+    """Return a line for a copy; None for one that is not part of the message."""
+    if not _is_servers(line):
+        return line
+    name, _, value = line.partition(b":")
+    header = _header(name, value)
+    return None if header is None else _line(*header)
 
 
 def is_unreadable(headers: Headers) -> bool:

@@ -1,0 +1,369 @@
+"""Names, subjects, headers and answers that others chose: each costs itself, and nothing else. See `tests/fuzzing.py`."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nats.aio.client import Client
+
+from onceonly.adapters.nats.delays import _MessageAnswer
+from onceonly.adapters.nats.inbox import Pull, deliveries_of
+from onceonly.adapters.nats.link import Arrival, Connection, Request, _Batch, _decode_response, _outcome, read_answer
+from onceonly.adapters.nats.names import TopologyNames, kind_of, subscriber_of
+from onceonly.adapters.nats.requirements import consumer_rules, problems, stream_rules, unknown
+from onceonly.adapters.nats.topology import ConsumerCounts, _SubjectsAnswer
+from onceonly.adapters.nats.wire import MOVED, SERVERS_MOST_BYTES, copied_headers, read_headers, write_headers
+from onceonly.formats.cloudevents import UNREADABLE
+from onceonly.model.endpoint_name import is_endpoint_name
+from onceonly.model.errors import CommitFailed
+from onceonly.model.message import Delivery, Send
+from onceonly.model.record import Answer
+from onceonly.systems import foreign
+from tests.adapters.nats.harness import EVENT, PATIENCE, Broker, commands, ids, message, opened, take
+from tests.fuzzing import inputs
+from tests.log_events import event_in
+
+FUZZED = settings(
+    max_examples=inputs() if "ONCEONLY_FUZZ" in os.environ else 150, deadline=None, suppress_health_check=list(HealthCheck)
+)
+LATE, PAST = 4_000_000_000_000, 1_700_000_000_000
+STRAY = (b"x.y", b"garbage", b"*.*", b">", b"a.b.c.d.e", b"1.-1", b"00000000001.0000000000000x", b"\x01.\x02", b"\xff.\xfe")
+STRAYS = (*STRAY, ("\u0660" * 11 + "." + "\u0661" * 14).encode(), b"00000000001.*", b"*.00000000000001")
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """Open a place with the queue `shop`."""
+    async with opened() as place:
+        yield place
+
+
+@pytest.fixture(autouse=True)
+def _nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin as a process that has logged nothing."""
+    monkeypatch.setattr(foreign, "_LOGGED", set())
+
+
+async def put(broker: Broker, *messages: tuple[bytes, bytes, bytes], stream: str = "") -> None:
+    """Publish subjects, headers and bodies as they are, and wait until a stream has stored each."""
+    client = Client()
+    await client.connect(broker.server)
+    for subject, headers, body in messages:
+        inbox = client.new_inbox()
+        answer = await client.subscribe(inbox)
+        sizes = b"%d %d" % (len(headers), len(headers) + len(body)) if headers else b"%d" % len(body)
+        verb = b"HPUB" if headers else b"PUB"
+        await client._send_command(b"%s %s %s %s\r\n%s%s\r\n" % (verb, subject, inbox.encode(), sizes, headers, body))
+        await client.flush()
+        assert b'"seq"' in (await answer.next_msg(timeout=PATIENCE)).data, stream
+    await client.close()
+
+
+# Names of subscribers
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "a\tb", "x 2\r\nhi\r\nPUB {} 2\r\nno\r\nPUB y", ">", "*", "", "shop\n", "\x00", "Shop", "a" * 64, "köln"],
+    ids=repr,
+)
+async def test_a_name_that_no_endpoint_has_is_not_written_into_a_command(
+    broker: Broker, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Any user who may publish subscriptions chooses it. The event goes to all others, and nothing else is sent."""
+    victim = f"{broker.names.prefix}victim"
+    written = broker.names.subscription(EVENT, name.format(victim)) if name else broker.names.subscription(EVENT, "=")
+    await put(broker, (written.encode(), b"", b""))
+    async with broker.plain() as client:
+        heard = await client.subscribe(f"{broker.names.prefix}victim")
+        everything = await client.subscribe(f"{broker.names.prefix}onceonly.queue.>")
+        await client.flush()
+        transport = await broker.transport()
+        for _ in range(2):
+            assert await transport.send([Send(message=message())]) == (Answer.TAKEN,)
+        await client.publish(victim, b"last")
+        assert (await heard.next_msg(timeout=PATIENCE)).data == b"last"
+        await client.publish(broker.names.queue_subject("last"), b"")
+        subjects = [(await everything.next_msg(timeout=PATIENCE)).subject for _ in range(3)]
+        assert subjects == [broker.subject, broker.subject, broker.names.queue_subject("last")]
+    told = [record for record in caplog.records if event_in(record) == "unreadable data at the broker"]
+    assert len(told) == 1
+    assert vars(told[0])["found"].isascii()
+    assert vars(told[0])["found"].isprintable()
+
+
+@pytest.mark.parametrize("subject", ["a b", "a\r\nPUB b 0\r\n", "", "a\x00", "\x7f", "x" * 2001, "\ud800"])
+async def test_a_subject_with_a_blank_or_a_control_character_is_refused_where_commands_are_written(
+    broker: Broker, subject: str
+) -> None:
+    """Those around it are sent."""
+    link = await broker.link()
+    outcomes = await link.publish([Request(broker.subject), Request(subject), Request(broker.subject)])
+    assert [type(each).__name__ for each in outcomes] == ["Stored", "Refused", "Stored"]
+
+
+async def test_a_message_over_the_servers_limit_is_refused_and_the_connection_stays(broker: Broker) -> None:
+    """The server would close the connection, with all that others wait for on it."""
+    link = await broker.link()
+    connection = await link.connection()
+    large = bytes(connection.max_payload)
+    outcomes = await link.publish([Request(broker.subject), Request(broker.subject, large, b"NATS/1.0\r\n\r\n")])
+    assert [type(each).__name__ for each in outcomes] == ["Stored", "Refused"]
+    assert await link.connection() is connection
+
+
+async def test_a_command_to_a_name_that_no_endpoint_has_is_refused(broker: Broker) -> None:
+    """Such as one in a record that another program wrote."""
+    transport = await broker.transport()
+    sends = [*commands("m1", to="a b"), *commands("m2", to="x\r\nPUB y 0\r\n", due=LATE), *commands("m3")]
+    assert await transport.send(sends) == (Answer.REFUSED, Answer.REFUSED, Answer.TAKEN)
+
+
+# Delayed messages
+
+
+async def test_subjects_without_an_instant_stop_no_delayed_message(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """What they brought is unreadable: a dead letter with its body. A literal wildcard is not used for other messages."""
+    transport = await broker.transport()
+    await transport.send([*commands("late", due=LATE)])
+    start = broker.names.all_delayed_for("shop")[:-1].encode()
+    headers = write_headers((("ce-id", "odd"), ("nats-msg-id", "foreign"), ("x", "y")))
+    await put(broker, *[(start + each, headers, b"body of %d" % number) for number, each in enumerate(STRAYS)])
+    await put(broker, (broker.names.delayed_until("shop", PAST).encode(), write_headers((("ce-id", "due"),)), b""))
+    assert await transport.depth("shop") == msgspec.structs.replace(
+        await transport.depth("shop"), waiting=len(STRAYS) + 1, held=0, delayed=1
+    )
+    got = await take(transport, len(STRAYS) + 1)
+    unreadable = [each for each in got if each.headers[0][0] == UNREADABLE]
+    assert sorted(each.body for each in unreadable) == sorted(b"body of %d" % number for number in range(len(STRAYS)))
+    assert all(dict(each.headers)["ce-id"] == "odd" for each in unreadable)
+    assert ids([each for each in got if each not in unreadable]) == ["due"]
+    await transport.ack(got)
+    depth = await transport.depth("shop")
+    assert (depth.waiting, depth.held, depth.delayed) == (0, 0, 1)
+    assert len([each for each in caplog.records if event_in(each) == "unreadable data at the broker"]) == len(STRAYS)
+
+
+@pytest.mark.parametrize("size", [65_000, 65_480, 65_535], ids=str)
+async def test_delayed_messages_with_headers_of_any_size_are_moved(broker: Broker, size: int) -> None:
+    """Those who come behind one in the same subject, too. Percent-encoding would have made the copy too large."""
+    subject = broker.names.delayed_until("shop", PAST).encode()
+    start, end = b"NATS/1.0\r\nce-subject: ", b"\r\nce-id: large\r\n\r\n"
+    large = start + "é".encode() * ((size - len(start) - len(end)) // 2) + end
+    await put(broker, (subject, large, b"1"), (subject, write_headers((("ce-id", "next"),)), b"2"))
+    transport = await broker.transport()
+    assert sorted(ids(await take(transport, 2))) == ["large", "next"]
+
+
+async def test_a_delayed_message_as_large_as_the_server_takes_is_moved(broker: Broker) -> None:
+    """There is no room for its `Nats-Msg-Id`, without which the copy is stored as well."""
+    connection = await (await broker.link()).connection()
+    subject, headers = broker.names.delayed_until("shop", PAST).encode(), write_headers((("ce-id", "large"),))
+    await put(broker, (subject, headers, bytes(connection.max_payload - len(headers))))
+    await put(broker, (subject, write_headers((("ce-id", "next"),)), b""))
+    assert sorted(ids(await take(await broker.transport(), 2))) == ["large", "next"]
+
+
+async def test_a_delayed_message_that_its_queue_never_takes_holds_up_no_other(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays where it is, and is named."""
+    await broker.change(max_msg_size=1000)
+    subject = broker.names.delayed_until("shop", PAST).encode()
+    bodies = [b"", bytes(2000), b"", bytes(2000), b""]
+    sent = [(subject, write_headers((("ce-id", f"m{number}"),)), body) for number, body in enumerate(bodies)]
+    await put(broker, *sent)
+    transport = await broker.transport()
+    got = await take(transport, 3)
+    assert sorted(ids(got)) == ["m0", "m2", "m4"]
+    await transport.ack(got)
+    assert (await transport.depth("shop")).waiting == 2
+    await transport._delays.move()
+    assert (await transport.depth("shop")).waiting == 2
+    assert len([each for each in caplog.records if event_in(each) == "unreadable data at the broker"]) == 2
+
+
+async def test_many_strays_are_moved(broker: Broker) -> None:
+    """Random subjects, on a real server."""
+    transport, start = await broker.transport(), broker.names.all_delayed_for("shop")[:-1].encode()
+    letters = bytes(sorted({*range(1, 256)} - {*b" \t\r\n.\x0b\x0c\x00"}))
+    count = max(40, inputs() // 50)
+    subjects = [
+        start + bytes(letters[(number * 31 + at * 17 + number // 7) % len(letters)] for at in range(1 + number % 9)) + b".z"
+        for number in range(count)
+    ]
+    await put(broker, *[(subject, b"", b"%d" % number) for number, subject in enumerate(subjects)])
+    got: list[Delivery] = []
+    async with asyncio.timeout(PATIENCE + count / 20):
+        while len(got) < count:
+            taken = await take(transport, 1)
+            await transport.ack(taken)
+            got += taken
+            transport._delays._search_at = 0
+    assert sorted(int(each.body) for each in got) == list(range(count))
+
+
+# Fuzzing: everything that is read. `ONCEONLY_FUZZ=100000` for more inputs.
+
+NAMES = TopologyNames("p.")
+TOKENS = st.one_of(
+    st.text(), st.text("=0123456789abcdef.*> \r\n\x00", max_size=40), st.from_regex(r"(=[0-9a-f]{2}|[a-z]){0,9}")
+)
+NUMBERS = st.from_regex(r"[0-9]{11}\.[0-9]{14}", fullmatch=True)
+SUBJECTS = st.one_of(
+    st.text(),
+    st.builds("p.onceonly.delayed.shop.{}".format, st.one_of(TOKENS, NUMBERS, st.from_regex(r"\d{9,12}\.\d{12,15}"))),
+    st.builds("p.onceonly.subscription.{}.{}".format, TOKENS, TOKENS),
+)
+
+
+@given(SUBJECTS)
+@FUZZED
+def test_fuzz_subjects(subject: str) -> None:
+    """A time only if it is written as the library does, an endpoint only if it may have the name."""
+    due = NAMES.due_of("shop", subject)
+    assert due is None or (due % 100 == 0 and 0 <= due < 10**16)
+    assert due is None or subject[-14:].isascii()
+    name = subscriber_of(subject)
+    assert name is None or is_endpoint_name(name)
+    kind = kind_of(subject)
+    assert kind is None or NAMES.subscription(kind, "x").rpartition(".")[0].endswith(
+        subject.rpartition(".")[0].rpartition(".")[2]
+    )
+
+
+LINES = st.one_of(
+    st.binary(max_size=30),
+    st.sampled_from(
+        [b"Nats-Msg-Id: x", b"NATS-ROLLUP:all", b" nats-ttl: 1", b"Nats-Msg-Id:onceonly-delayed-1-2", b"ce-id: %41"]
+    ),
+)
+HEADERS = st.one_of(
+    st.binary(),
+    st.builds(
+        lambda first, lines: b"\r\n".join((first, *lines, b"", b"")), st.sampled_from([b"NATS/1.0", b"x"]), st.lists(LINES)
+    ),
+)
+
+
+@given(HEADERS, st.text(max_size=20), st.sampled_from(["", "no time"]), st.integers(0, 300))
+@FUZZED
+def test_fuzz_headers(given_headers: bytes, msg_id: str, unreadable: str, most: int) -> None:
+    """A copy is read as its original, or as unreadable; the server finds no other words in it than our own."""
+    read = read_headers(given_headers)
+    assert all(isinstance(part, str) for header in read for part in header)
+    for limit in (SERVERS_MOST_BYTES, most):
+        copied = copied_headers(given_headers, msg_id=MOVED + msg_id, unreadable=unreadable, most=limit)
+        if limit == SERVERS_MOST_BYTES:
+            lines = [line for line in copied.split(b"\r\n") if line.lower().lstrip().startswith(b"nats-")]
+            assert len(lines) <= 1
+            if unreadable:
+                assert read_headers(copied)[0][0] == UNREADABLE
+            elif not (read and read[0][0] == UNREADABLE):
+                assert read_headers(copied) == read
+
+
+REPLIES = st.one_of(
+    st.binary(),
+    st.from_regex(rb"\$JS\.ACK\.([!-~]{0,5}\.?){0,14}", fullmatch=True),
+    st.from_regex(rb"\$JS\.ACK(\.[a-z]{1,3}){2,4}(\.[0-9]{1,20}){4,6}(\.[a-z])?", fullmatch=True),
+)
+
+
+@given(REPLIES, HEADERS)
+@FUZZED
+def test_fuzz_deliveries(reply: bytes, headers: bytes) -> None:
+    """Others may publish to an inbox. What has no receipt of a server is the end of a request."""
+    pull = Pull.__new__(Pull)
+    pull.messages, pull.is_over, pull.problem, pull._limit = [], False, "", 5
+    pull._done = cast("Any", _Done())
+    pull.take(Arrival(b"s", reply, headers, b""))
+    for each in pull.messages:
+        assert deliveries_of(each) >= 0
+        assert each.reply.decode().isprintable()
+        assert " " not in each.reply.decode()
+    assert pull.messages or (pull.is_over and len(pull.problem) < 200)
+
+
+class _Done:
+    """A future that is done."""
+
+    def done(self) -> bool:
+        """Return that it is."""
+        return True
+
+
+@given(st.binary(max_size=30), st.binary(max_size=12))
+@FUZZED
+def test_fuzz_answers_to_requests(name: bytes, number: bytes) -> None:
+    """Others may publish to the inbox of answers, with any subject."""
+    connection = cast("Any", Connection.__new__(Connection))
+    batch = cast("Any", _Batch.__new__(_Batch))
+    batch.answers, batch.done, batch._subjects, batch._left = [None, None], _Done(), ["a", "b"], 2
+    connection._prefix, connection._batches = b"_INBOX.x.", {b"1": batch}
+    for subject in (b"_INBOX.x." + name + b"." + number, b"_INBOX.x.1." + number, number):
+        connection._answer(Arrival(subject, b"", b"", b""))
+    assert len(batch.answers) == 2
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=10)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)),
+    max_leaves=8,
+)
+FIELDS = ("error", "state", "subjects", "message", "seq", "subject", "data", "hdrs", "time", "config", "num_pending")
+ANSWERS = st.one_of(
+    JSON, st.dictionaries(st.sampled_from(FIELDS), st.one_of(JSON, st.dictionaries(st.sampled_from(FIELDS), JSON)))
+)
+
+
+@given(ANSWERS, st.binary(max_size=20))
+@FUZZED
+def test_fuzz_answers_of_the_api(answer: object, raw: bytes) -> None:
+    """An answer that is not as documented fails its call, with one of the library's errors."""
+    body = msgspec.json.encode(answer)
+    for each in (body, raw, body[: len(raw)]):
+        assert type(_outcome(Arrival(b"s", b"", b"", each))).__name__ in {"Stored", "Refused", "Unanswered"}
+        try:
+            response = _decode_response(each)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+        for kind in (_SubjectsAnswer, _MessageAnswer, ConsumerCounts):
+            _read_or_refused(response, kind)
+
+
+def _read_or_refused(response: dict[str, Any], kind: type[object]) -> None:
+    try:
+        read_answer(response, kind)
+    except CommitFailed:
+        return
+
+
+CONFIGS = st.dictionaries(st.one_of(st.sampled_from([*stream_rules("s"), *consumer_rules("s", 1)]), st.text(max_size=8)), JSON)
+
+
+@given(CONFIGS)
+@FUZZED
+def test_fuzz_settings(config: dict[str, Any]) -> None:
+    """Values of any kind: each rule says yes or no."""
+    for rules in (stream_rules("s"), consumer_rules("s", 1)):
+        told: Sequence[str] = [*problems(config, rules), *unknown(config, rules)]
+        assert all(len(each) < 500 for each in told)
+
+
+def test_what_is_shown_is_escaped_and_cut(caplog: pytest.LogCaptureFixture) -> None:
+    """In a log and in errors; and a process logs a thing once, and not more than a thousand things."""
+    assert foreign.shown("a\r\n\x1b\ud800é") == r"a\r\n\x1b\ud800\xe9"
+    assert foreign.shown(b"\xff\n") == r"\xff\n"
+    assert len(foreign.shown("x" * 10_000_000)) < 200
+    caplog.set_level(logging.WARNING)
+    for number in range(foreign.MOST_LOGGED + 100):
+        foreign.report_unreadable("shop", "name", f"{number}", "ignored")
+        foreign.report_unreadable("shop", "name", f"{number}", "ignored")
+    assert len(caplog.records) == foreign.MOST_LOGGED
