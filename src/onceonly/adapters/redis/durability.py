@@ -1,5 +1,6 @@
 """What must be known of a Redis server before it stores anything: whether it forgets, evicts, or answers for another."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,13 +38,14 @@ def failover(about: Mapping[str, Any], *, loss: str) -> tuple[str, ...]:
 
 
 def refuse(about: Mapping[str, Any], place: str, *, oldest: int, evicted: str) -> None:
-    """Raise SetupError for a server that evicts (`evicted` is the consequence), is a replica, or is too old."""
+    """Raise SetupError for a server that evicts (`evicted` is the consequence), is not a primary, or is too old."""
     policy = about.get("maxmemory_policy")
     if policy != "noeviction":
         raise SetupError(
             f"Redis at {place} has `maxmemory-policy {policy}`: it evicts {evicted}. Set `maxmemory-policy noeviction`"
         )
     if about.get("role") != "master":
-        raise SetupError(f"{place} is a replica, so reads are stale: use the primary")
-    if int(str(about.get("redis_version", "0")).split(".")[0]) < oldest:
+        raise SetupError(f"{place} has the role `{about.get('role')}`, so reads are stale: use the primary")
+    version = re.match(r"[0-9]{1,4}", str(about.get("redis_version", "0")))
+    if version is None or int(version[0]) < oldest:
         raise SetupError(f"{place} is Redis {about.get('redis_version')}: version {oldest} or later is needed")

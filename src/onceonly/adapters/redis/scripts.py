@@ -8,12 +8,19 @@ Times are in milliseconds. "Now" is the server's clock, unless a test gives anot
 """
 
 from onceonly.adapters.redis.entries import DATA
+from onceonly.formats.cloudevents import UNREADABLE
 
 STEP = 1_000_000
 ID_BYTES = 12
 """Bytes in front of a message in the sorted set. They make it unlike the same message that was sent again."""
 RELEASED = b"released"
 """The consumer that owns entries that were released. No process has this name."""
+MOST_POPPED = 1000
+"""Ids in the list of released entries that name none, and are passed over by one script."""
+MOST_NAMED = 10
+"""Names that a script returns for the log."""
+NO_MESSAGE = "a member of the sorted set of delayed messages is not a message; it is the body. Correct its sender"
+"""The reason of the dead letter."""
 
 _NOW = """
 local function now_at(given)
@@ -36,13 +43,21 @@ end
 SEND = (
     _NOW
     + f"""
-local DATA = '{DATA}'
+local DATA, MOST_NAMED = '{DATA}', {MOST_NAMED}
 """
     + """
-local start, now, subscribers, answers = ARGV[1], now_at(ARGV[2]), {}, {}
+local start, now, subscribers, answers, odd = ARGV[1], now_at(ARGV[2]), {}, {}, {}
+local function names_in(key)  -- any program may add to the set: a key is made of the name of an endpoint only
+  local names = {}
+  for _, name in ipairs(redis.call('SMEMBERS', key)) do
+    if #name <= 63 and string.find(name, '^[a-z][a-z0-9_.-]*$') then names[#names + 1] = name
+    elseif #odd < MOST_NAMED then odd[#odd + 1] = string.sub(name, 1, 200) end
+  end
+  return names
+end
 local function targets_of(to, kind)
   if to ~= '' then return {to} end
-  if not subscribers[kind] then subscribers[kind] = redis.call('SMEMBERS', start .. 'subscribers:' .. kind) end
+  if not subscribers[kind] then subscribers[kind] = names_in(start .. 'subscribers:' .. kind) end
   return subscribers[kind]
 end
 local function delay(name, due, id, packed, body)
@@ -84,21 +99,22 @@ for at = 3, #ARGV, 6 do
   if not fine and type(answer) ~= 'table' then answer = {err = tostring(answer)} end
   answers[#answers + 1] = answer
 end
-return answers
+return {answers, odd}
 """
 )
 """Sends messages, each to its endpoint or to the subscribers of its type. KEYS: any key of the prefix.
 
 ARGV: start of all keys, now, then for each message: endpoint or empty, type, due or empty, an id of this sending of `ID_BYTES`
-where there is a due, packed fields and values, body. Returns for each how many queues have it, -1 if its endpoint was not
-declared, or an error.
+where there is a due, packed fields and values, body. Returns a list, for each how many queues have it, -1 if its endpoint was
+not declared, or an error; and a list of subscribers whose names are not those of endpoints.
 """
 
 TAKE = (
     _NOW
     + _HELD
     + f"""
-local ID_BYTES, DATA = {ID_BYTES}, '{DATA}'
+local ID_BYTES, DATA, MOST_POPPED = {ID_BYTES}, '{DATA}', {MOST_POPPED}
+local UNREADABLE, NO_MESSAGE = '{UNREADABLE}', '{NO_MESSAGE}'
 """
     + """
 local stream, delayed, released, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -120,16 +136,28 @@ local function add(entry, count)
   taken[2 * number - 1], taken[2 * number] = cmsgpack.pack(fields), body
 end
 
+local function fields_of(member)  -- any program may add one
+  local size, start = struct.unpack('>I4', member, ID_BYTES + 1)
+  if start + size - 1 > #member then error('it is cut') end
+  local fields = cmsgpack.unpack(string.sub(member, start, start + size - 1))
+  if type(fields) ~= 'table' or #fields == 0 or #fields % 2 ~= 0 then error('it has no fields') end
+  for _, text in ipairs(fields) do
+    if type(text) ~= 'string' then error('a field is not text') end
+  end
+  fields[#fields + 1], fields[#fields + 2] = DATA, string.sub(member, start + size)
+  return unpack(fields)
+end
+local function add_to_stream(...)
+  return redis.pcall('XADD', stream, 'NOMKSTREAM', '*', ...)
+end
 local due = redis.call('ZRANGE', delayed, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 if #due > 0 then
   local about = redis.pcall('XPENDING', stream, group)
   if about['err'] then return about end
 end
 for _, member in ipairs(due) do
-  local size, start = struct.unpack('>I4', member, ID_BYTES + 1)
-  local fields = cmsgpack.unpack(string.sub(member, start, start + size - 1))
-  fields[#fields + 1], fields[#fields + 2] = DATA, string.sub(member, start + size)
-  local added = redis.pcall('XADD', stream, 'NOMKSTREAM', '*', unpack(fields))
+  local fine, added = pcall(function() return add_to_stream(fields_of(member)) end)
+  if not fine then added = add_to_stream(UNREADABLE, NO_MESSAGE, DATA, member) end
   if type(added) == 'table' and added['err'] then full = added['err'] break end
   redis.call('ZREM', delayed, member)
 end
@@ -145,13 +173,15 @@ local function take_lapsed()
   end
 end
 local function take_released()
-  while number < limit do
-    local id = redis.call('LPOP', released)
-    if not id then return end
-    local found = pending(stream, group, id)
+  for _ = 1, MOST_POPPED + limit do
+    if number >= limit then return end
+    local id = redis.pcall('LPOP', released)
+    if type(id) ~= 'string' then return end
+    local about = redis.pcall('XPENDING', stream, group, id, id, 1)  -- any program may have added the id
+    local found = not about['err'] and about[1]
     if found and found[2] == RELEASED then
       local entry = redis.call('XCLAIM', stream, group, me, 0, id)[1]
-      if entry then add(entry, found[4] + 1) end
+      if entry then add(entry, pending(stream, group, id)[4]) end
     end
   end
 end
@@ -175,6 +205,7 @@ end
 local woken = redis.call('XREVRANGE', wake, '+', '-', 'COUNT', 1)[1]
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 local left = first[2] and math.max(0, tonumber(first[2]) - now) or -1
+if left > 1e15 then left = -1 end
 return {taken, cursor, position, woken and woken[1] or '0-0', left, full or ''}
 """
 )
@@ -209,8 +240,9 @@ local stream, released, wake, group, me, done = KEYS[1], KEYS[2], KEYS[3], ARGV[
 for at = 3, #ARGV, 2 do
   local id, count = ARGV[at], tonumber(ARGV[at + 1])
   if is_held(pending(stream, group, id), me, count) then
-    local raised = string.format('%.0f', (math.floor(count / STEP) + 1) * STEP)
-    redis.call('XCLAIM', stream, group, RELEASED, 0, id, 'RETRYCOUNT', raised, 'JUSTID')
+    local raised = (math.floor(count / STEP) + 1) * STEP
+    if raised < STEP or raised > 1e15 then raised = STEP end  -- another program has set the count
+    redis.call('XCLAIM', stream, group, RELEASED, 0, id, 'RETRYCOUNT', string.format('%.0f', raised), 'JUSTID')
     redis.call('RPUSH', released, id)
     done = done + 1
   end
@@ -238,6 +270,37 @@ return 0
 """
 )
 """Renews leases that have not ended. KEYS: stream. ARGV: group, consumer, lease, then id and count of each."""
+
+FIND_STRANDED = (
+    _HELD
+    + """
+local stream, group, cursor, most, found, last = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), 0, nil
+for _, about in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local fields = {}
+  for at = 1, #about, 2 do fields[about[at]] = about[at + 1] end
+  if fields['name'] == group then
+    last = fields['last-delivered-id']
+    if fields['lag'] and redis.call('XLEN', stream) == fields['pending'] + fields['lag'] then return {0, ''} end
+  end
+end
+if not last then return {0, ''} end
+local entries = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, last, 'COUNT', most)
+for _, entry in ipairs(entries) do
+  cursor = entry[1]
+  if not pending(stream, group, cursor) then
+    redis.call('XCLAIM', stream, group, RELEASED, 0, cursor, 'FORCE', 'RETRYCOUNT', 1, 'JUSTID')
+    found = found + 1
+  end
+end
+return {found, #entries < most and '' or cursor}
+"""
+)
+"""Finds entries that were delivered and are not pending: their consumer was deleted, and its pending entries with it.
+
+An acknowledged entry is deleted in the same step, so these were never acknowledged. Each is delivered again a lease later, as
+a suspect. KEYS: stream. ARGV: group, where to look on (empty: at the start), how many entries are looked at. Returns how many
+were found, and where to look on (empty: all were looked at).
+"""
 
 DECLARE = """
 local stream, subscriptions, start, group, name = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]

@@ -10,6 +10,7 @@ Every change is one script, which Redis runs and logs as one step. So no crash c
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -27,11 +28,14 @@ from onceonly.adapters.redis.keys import GROUP, Keys
 from onceonly.adapters.redis.link import LOST, Argument, Command, Link, is_missing_script
 from onceonly.adapters.redis.waiting import Waiter
 from onceonly.formats.cloudevents import arrival, encode
+from onceonly.formats.log_events import EventLogger
+from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import BrokerReport, Depth, Topology
+from onceonly.systems.foreign import report_unreadable
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RedisReceipt", "RedisTransport"]
@@ -45,9 +49,18 @@ LEASE_PARTS = 4
 SHORTEST_PAUSE_SECONDS = 0.001
 FORGET_CONSUMERS_SECONDS = 3600
 """Seconds after which a consumer that holds nothing is deleted: its process has ended without closing its transport."""
+CHECK_SECONDS = 30.0
+"""Seconds between two checks of the server's settings."""
+STRANDED_SECONDS = 60.0
+"""Seconds between two searches for entries whose consumer was deleted."""
+STRANDED_AT_ONCE, MOST_STRANDED_LOOKS = 100, 1000
+"""Entries that one script looks at, with their bodies, and scripts of one search."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
 _FROM_THE_START = b"0-0"
 _LOSS = "and messages that were sent are lost"
+
+
+_log = EventLogger(logging.getLogger("onceonly.transport"))
 
 
 class RedisReceipt(Struct, frozen=True, order=True):
@@ -91,6 +104,7 @@ class RedisTransport:
         self._cursor = _FROM_THE_START
         self._released_first = False
         self._has_received = False
+        self._stranded_at = 0.0
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. A cancelled call releases what it has just taken.
@@ -186,7 +200,7 @@ class RedisTransport:
             "connected_slaves": str(about.get("connected_slaves", 0)),
             "replicas": str(replicas),
         }
-        return BrokerReport(settings=tuple(known.items()), warnings=warnings)
+        return BrokerReport(settings=tuple(known.items()), warnings=warnings, again_after=CHECK_SECONDS)
 
     async def subscriptions(self, endpoint: str) -> frozenset[str]:
         """Return the types that an endpoint is subscribed to."""
@@ -197,7 +211,14 @@ class RedisTransport:
             raise self._link.said(error, what="list subscriptions", definite=True) from error
         if isinstance(found, Exception):
             raise self._link.said(found, what="list subscriptions", definite=True) from found
-        return frozenset(each.decode() for each in found)
+        return frozenset(kind for each in found if (kind := self._type_of(each)) is not None)
+
+    def _type_of(self, stored: bytes) -> str | None:
+        try:
+            return stored.decode()
+        except UnicodeDecodeError:
+            report_unreadable(self._endpoint, "subscribed type", stored, "ignored: it is not UTF-8. Remove it from its set")
+            return None
 
     async def remove(self, topologies: Sequence[Topology]) -> None:
         """Delete these queues with all that is in them, and the subscriptions to their events: for demos and tests."""
@@ -230,6 +251,9 @@ class RedisTransport:
 
     async def _take(self, limit: int) -> _Look:
         clock = asyncio.get_running_loop().time
+        if clock() >= self._stranded_at:
+            self._stranded_at = clock() + STRANDED_SECONDS
+            await self._find_stranded()
         keys, looks_for_lapsed = self._keys, clock() >= self._lapse_at
         self._has_received = True
         self._released_first = not self._released_first  # else what is released again and again holds up all others
@@ -253,6 +277,21 @@ class RedisTransport:
         if full:
             raise CommitFailed(f"cannot deliver delayed messages at {self._link.address.place}: {full.decode()}")
         return _Look((), position, woken, None if due < 0 else due / 1000)
+
+    async def _find_stranded(self) -> None:
+        """Have entries delivered again whose consumer was deleted. Raises nothing: receiving finds out what is wrong."""
+        cursor, count = b"", 0
+        try:
+            for _ in range(MOST_STRANDED_LOOKS):
+                arguments: list[bytes | str | int] = [GROUP, cursor, STRANDED_AT_ONCE]
+                found, cursor = await self._call("find deliveries", scripts.FIND_STRANDED, [self._keys.stream], arguments)
+                count += found
+                if not cursor:
+                    break
+        except OnceOnlyError as error:
+            _log.debug("search for stranded entries failed", extra={"endpoint": self._endpoint, "reason": str(error)})
+        if count:
+            _log.warning("entries of a deleted consumer found", extra={"endpoint": self._endpoint, "count": count})
 
     def _delivery(self, packed: bytes, body: bytes) -> Delivery:
         id_, counted, *fields = from_entry(packed)
@@ -303,13 +342,16 @@ class RedisTransport:
         sent, confirmed = results[0], results[-1] if replicas else replicas
         if isinstance(sent, Exception):
             return [sent] * len(packed)
+        sent, odd = sent
+        for name in odd:
+            report_unreadable(self._endpoint, "subscriber", name, f"ignored: {NAME_RULE}. Remove it from its set")
         if isinstance(confirmed, int) and confirmed >= replicas:
             return list(sent)
         return [Answer.UNKNOWN if _answer(each) is Answer.TAKEN else each for each in sent]
 
     def _packed(self, send: Send) -> tuple[Argument, ...] | None:
         """Return what the script needs of a message; None when it can never be taken."""
-        if len(send.message.body) > self.traits.max_body:
+        if len(send.message.body) > self.traits.max_body or (send.to and not is_endpoint_name(send.to)):
             return None
         headers, body = encode(send)
         packed = to_entry(headers)
