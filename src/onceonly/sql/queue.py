@@ -17,10 +17,10 @@ from msgspec import MsgspecError, Struct
 from sqlalchemy import Delete, Update, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.config.deduplication import is_endpoint_name
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.formats.log_events import EventLogger
 from onceonly.formats.records import decode_headers, encode_headers
+from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
