@@ -412,6 +412,46 @@ def test_a_class_with_an_unknown_field_type_is_refused_when_it_is_compiled() -> 
         codec_for(Broken)
 
 
+class Connection:
+    """No data."""
+
+
+@dataclass
+class Holder:
+    """Has a field that no body can have."""
+
+    connection: Connection
+
+
+@attrs.define
+class AttrsHolder:
+    """The same of attrs."""
+
+    connection: Connection
+
+
+@dataclass
+class Optional:
+    """Has it only in its own process."""
+
+    number: int
+    connection: Connection | None = None
+
+
+@pytest.mark.parametrize("kind", [Holder, AttrsHolder])
+def test_a_field_that_no_body_can_have_is_refused_when_it_is_compiled(kind: type[Any]) -> None:
+    """A handler of this class could never run."""
+    with pytest.raises(BodyError, match=r"field connection of .* is declared as Connection, which no JSON"):
+        codec_for(kind)
+
+
+def test_a_field_with_a_default_may_have_any_type() -> None:
+    """Only its default arrives."""
+    assert codec_for(Optional).decode(encode_body(Optional(1))[0]) == Optional(1)
+    with pytest.raises(BodyError, match="field connection"):
+        encode_body(Optional(1, Connection()))
+
+
 def test_a_codec_is_compiled_once() -> None:
     """For each class, not for each message."""
     assert codec_for(Fast) is codec_for(Fast)

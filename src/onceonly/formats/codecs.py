@@ -15,7 +15,7 @@ import msgspec
 from onceonly.formats.body_differences import Difference, first_difference, untyped_difference, unwritable_field
 from onceonly.formats.body_fields import is_attrs, is_pydantic, unreadable, unsendable
 from onceonly.formats.body_reasons import native_reason, one_line, pydantic_reason
-from onceonly.formats.lossless import Test, never, surely_lossless
+from onceonly.formats.lossless import Test, never, surely_lossless, unreadable_field
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
@@ -134,7 +134,7 @@ class AttrsCodec(NativeCodec):
     def _call(self, body: bytes) -> Any:
         try:
             return self.build(self._decoder.decode(body))
-        except TypeError as error:
+        except (TypeError, NotImplementedError) as error:
             raise ValueError(str(error)) from error
 
     def _with_private(self, value: Any) -> bytes:
@@ -284,7 +284,7 @@ def codec_for(kind: Any) -> Codec:
 def _compiled(kind: Any) -> Codec:
     if kind is bytes:
         return BytesCodec()
-    if problem := unreadable(get_origin(kind) or kind):
+    if problem := unreadable(get_origin(kind) or kind) or unreadable_field(kind):
         raise BodyError(problem)
     try:
         if isinstance(kind, type) and is_pydantic(kind):

@@ -59,6 +59,21 @@ def surely_lossless(kind: Any) -> Test | None:
     return test
 
 
+def unreadable_field(kind: Any) -> str:
+    """Return which field of a class no body can have: it has no default, and its type is none that JSON can be read as."""
+    if isinstance(kind, type) and is_pydantic(kind):
+        return ""
+    try:
+        fields: Any = getattr(inspect.type_info(kind), "fields", ())
+    except Exception:  # noqa: BLE001 - the error is raised where the class is compiled
+        return ""
+    for each in fields:
+        if each.required and isinstance(each.type, inspect.CustomType):
+            declared = getattr(each.type.cls, "__name__", each.type.cls)
+            return f"field {each.name} of {kind.__name__} is declared as {declared}, which no JSON can be read as"
+    return ""
+
+
 class _Unsure(Exception):
     """Only a round trip can tell."""
 
