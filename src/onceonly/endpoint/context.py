@@ -108,7 +108,7 @@ class Context(Sending):
         if not is_endpoint_name(to):
             reason = f"its replyto, {to!r}, is not an endpoint name" if to else "it has no replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key, content_type=content_type))
+        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key, None, content_type))
 
     def _close(self) -> None:
         self._ended = True

@@ -20,7 +20,7 @@ from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text
 from onceonly.model.headers import carried, headers_of, is_content_type, size_problem
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import CLASS, PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
+from onceonly.model.message import PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
 from onceonly.model.ring import INSTANT
 from onceonly.model.sizes import SHORT, type_problem
 from onceonly.model.wording import an
@@ -138,7 +138,7 @@ class MessageBuilder:
             encoded = known.encode(body)
         except BodyError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
-        content_type = known.content_type if wish.content_type is None else _content_type(wish.content_type, body)
+        kind = known.content_type if wish.content_type is None else _content_type(wish.content_type, body)
         if len(encoded) > self._max_body:
             where = f" ({self._transport})" if self._transport else ""
             raise InvalidEffect(
@@ -155,7 +155,7 @@ class MessageBuilder:
             instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
             id_ = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
             claimed = (INSTANT, str(instant or max(due, now)))
-        known_as = (CLASS, known.class_name if wish.type is None else "")
+        named = known.class_extension if wish.type is None else ()
         headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
         if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
             cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded), origin.in_batch))
@@ -165,8 +165,8 @@ class MessageBuilder:
             type=name,
             body=encoded,
             time=self._time(now),
-            datacontenttype=content_type,
-            extensions=tuple([item for item in (*cause, claimed, *options, known_as) if item[1]]),
+            datacontenttype=kind,
+            extensions=tuple([item for item in (*cause, claimed, *options, *named) if item[1]]),
             headers=headers,
         )
         return Send(message=message, to=wish.to, due=due)

@@ -34,7 +34,7 @@ class Sending(ABC):
         Raises InvalidEffect for a message that cannot be sent: too large, without a type, with a value that would not read back
         equal, with invalid options, or to an invalid name. Raises InvalidEffect also after the end of the surrounding work.
         """
-        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key, content_type=content_type))
+        self._capture(message, SendOptions(command(to), type, delay, at, headers, expires, key, None, content_type))
 
     def publish(  # noqa: PLR0913 - one for each option
         self,
@@ -49,7 +49,7 @@ class Sending(ABC):
         content_type: str | None = None,
     ) -> None:
         """Publish an event to its subscribers when the surrounding work is committed. Options and errors as in `send`."""
-        self._capture(event, SendOptions("", type, delay, at, headers, expires, key, content_type=content_type))
+        self._capture(event, SendOptions("", type, delay, at, headers, expires, key, None, content_type))
 
     @abstractmethod
     def _capture(self, body: object, wish: SendOptions) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_origin
 
 from onceonly.formats.body_fields import is_native, is_pydantic, unsendable
 from onceonly.formats.codecs import BINARY, CODECS, JSON, BodyError, Codec, codec_for, kind_name
+from onceonly.model.message import CLASS, Headers
 from onceonly.model.sizes import LONG
 
 __all__ = [
@@ -73,6 +74,8 @@ class BodyKind(NamedTuple):
     type: str | None
     declared: MessageKind | None
     class_name: str
+    class_extension: Headers
+    """The attribute that `class_name` is sent in; none if it is empty."""
     encode: Callable[[Any], bytes]
     """Raises BodyError for a value that would not read back equal."""
     content_type: str
@@ -85,11 +88,12 @@ def _describe(cls: Any) -> BodyKind:
     full = "" if name is None or _given_name(cls) or own.__module__ == "__main__" else f"{own.__module__}.{own.__qualname__}"
     if len(full.encode(errors="replace")) > LONG:
         full = ""
+    extension: Headers = ((CLASS, full),) if full else ()
     try:
         codec = _outgoing(dict if isinstance(cls, type) and issubclass(cls, dict) else cls)
     except BodyError as error:
-        return BodyKind(name, declared, full, _refusing(str(error)), JSON)
-    return BodyKind(name, declared, full, codec.encode, codec.content_type)
+        return BodyKind(name, declared, full, extension, _refusing(str(error)), JSON)
+    return BodyKind(name, declared, full, extension, codec.encode, codec.content_type)
 
 
 _described = lru_cache(CODECS)(_describe)

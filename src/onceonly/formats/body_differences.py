@@ -7,16 +7,17 @@ An `int` in a field that is declared as `float` counts as the float, as PEP 484 
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from types import UnionType
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import msgspec
 
-from onceonly.formats.body_fields import UNSET_FIELD, field_values
+from onceonly.formats.body_fields import UNSET_FIELD, field_values, is_secret_name
 from onceonly.model.wording import an
 
 LONGEST_SHOWN = 60
@@ -29,63 +30,72 @@ class Difference(NamedTuple):
     path: str
     reason: str
 
+    def inside(self, name: object) -> "Difference":
+        """Return it as seen from what contains it. Values of a field whose name says that it is a secret are not shown."""
+        reason = "it would not arrive as it is" if isinstance(name, str) and is_secret_name(name) else self.reason
+        return Difference(joined(_step(name), self.path), reason)
+
+    def at(self, index: int) -> "Difference":
+        """Return it as seen from the list that contains it."""
+        return Difference(joined(f"[{index}]", self.path), self.reason)
+
     def __str__(self) -> str:
         """Write it on one line."""
         return f"field {self.path}: {self.reason}" if self.path else self.reason
 
 
-def untyped_difference(value: object, path: str = "") -> Difference | None:  # noqa: PLR0911 - one for each type
+def untyped_difference(value: object) -> Difference | None:  # noqa: PLR0911 - one for each type
     """Return the first thing in a value that is not one of JSON's own types: text, numbers, booleans, None, lists, dicts."""
     kind = value.__class__
     if value is None or kind is str or kind is int or kind is bool:
         return None
     if kind is float:
-        return None if math.isfinite(value) else _not_finite(path, value)  # type: ignore[arg-type]
+        return None if math.isfinite(value) else _not_finite(value)  # type: ignore[arg-type]
     if kind is list or kind is tuple:
         for index, each in enumerate(value):  # type: ignore[arg-type, var-annotated]
-            if (found := untyped_difference(each, f"{path}[{index}]")) is not None:
-                return found
+            if (found := untyped_difference(each)) is not None:
+                return found.at(index)
         return None
     if isinstance(value, dict):
         for key, each in value.items():
             if key.__class__ is not str:
-                return Difference(
-                    path, f"the key {shown(key)} is {an(type(key).__name__)}; JSON has text as keys only. Use str"
-                )
-            if (found := untyped_difference(each, _join(path, key))) is not None:
-                return found
+                return Difference("", f"the key {shown(key)} is {an(type(key).__name__)}; JSON has text as keys only. Use str")
+            if (found := untyped_difference(each)) is not None:
+                return found.inside(key)
         return None
     hint = "Use its value" if isinstance(value, Enum) else "Use a class with typed fields, or convert it"
-    return Difference(path, f"{an(kind.__name__)} is not one of JSON's own types, so it would arrive as another. {hint}")
+    return Difference("", f"{an(kind.__name__)} is not one of JSON's own types, so it would arrive as another. {hint}")
 
 
-def first_difference(sent: object, read: object, declared: Any = None, path: str = "") -> Difference | None:  # noqa: PLR0911 - one for each type
+def first_difference(sent: object, read: object, declared: Any = None) -> Difference | None:  # noqa: C901, PLR0911 - one for each type
     """Return the first difference between what is sent and what its receiver reads, or None.
 
     `declared` is the type that the value is declared as; None if it is not known.
     """
     if declared is Any:
-        return untyped_difference(sent, path) or first_difference(_as_json(sent), read, None, path)
+        return untyped_difference(sent) or first_difference(_as_json(sent), read)
     kind = sent.__class__
+    if kind is read.__class__ and kind in _SIMPLE:
+        return None if sent == read else _changed(sent, read)
     if (kind is float and not math.isfinite(sent)) or (kind is Decimal and not sent.is_finite()):  # type: ignore[arg-type, attr-defined]
-        return _not_finite(path, sent)
+        return _not_finite(sent)
     if kind is not read.__class__:
         if kind is int and read.__class__ is float and sent == read:
             return None
-        return Difference(path, f"{an(kind.__name__)} would arrive as {an(read.__class__.__name__)}")
+        return Difference("", f"{an(kind.__name__)} would arrive as {an(read.__class__.__name__)}")
     compare = _COMPARED.get(kind)
     if compare is not None:
-        return None if compare(sent, read) else _changed(path, sent, read)
+        return None if compare(sent, read) else _changed(sent, read)
     inside = field_values(sent)
     if inside is not None:
-        return _of_fields(dict(inside), dict(field_values(read) or ()), path, kind)
+        return _of_fields(dict(inside), dict(field_values(read) or ()), kind)
     if isinstance(sent, dict):
-        return _of_dicts(sent, read, declared, path)
+        return _of_dicts(sent, read, declared)
     if isinstance(sent, list | tuple):
-        return _of_items(sent, read, declared, path)
+        return _of_items(sent, read, declared)
     if isinstance(sent, set | frozenset):
-        return _of_sets(sent, read, path)
-    return None if sent == read else _changed(path, sent, read)
+        return _of_sets(sent, read)
+    return None if sent == read else _changed(sent, read)
 
 
 def _as_json(value: Any) -> Any:
@@ -101,7 +111,7 @@ def _as_json(value: Any) -> Any:
 def declared_types(kind: type) -> Mapping[str, Any]:
     """Return the types of a class's fields by name; none if its annotations cannot be evaluated."""
     try:
-        return get_type_hints(kind, include_extras=False)
+        return {name: _plain(each) for name, each in get_type_hints(kind, include_extras=False).items()}
     except Exception:  # noqa: BLE001 - annotations are code of the user's
         return {}
 
@@ -138,6 +148,8 @@ def _same_instant(sent: Any, read: Any) -> bool:
     return bool(same and sent.utcoffset() == read.utcoffset())
 
 
+_SIMPLE = frozenset({str, int, bool, bytes, type(None), UUID, date})
+"""Types whose equal values are the same."""
 _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
     float: lambda sent, read: sent == read and math.copysign(1, sent) == math.copysign(1, read),
     Decimal: lambda sent, read: sent.as_tuple() == read.as_tuple(),
@@ -154,62 +166,62 @@ def _is_instance(value: object, kind: Any) -> bool:
         return False
 
 
-def _of_fields(sent: dict[str, Any], read: dict[str, Any], path: str, kind: type) -> Difference | None:
+def _of_fields(sent: dict[str, Any], read: dict[str, Any], kind: type) -> Difference | None:
     declared = declared_types(kind)
     for name, value in sent.items():
-        where = _join(path, name)
         other = read.get(name, UNSET_FIELD)
         if value is UNSET_FIELD and other is UNSET_FIELD:
             continue
         if value is UNSET_FIELD or other is UNSET_FIELD:
-            return Difference(where, "it would not arrive" if other is UNSET_FIELD else "it has no value, and would get one")
-        if (found := first_difference(value, other, _plain(declared.get(name)), where)) is not None:
-            return found
+            reason = "it would not arrive" if other is UNSET_FIELD else "it has no value, and would get one"
+            return Difference("", reason).inside(name)
+        if (found := first_difference(value, other, declared.get(name))) is not None:
+            return found.inside(name)
     return None
 
 
-def _of_dicts(sent: Any, read: Any, declared: Any, path: str) -> Difference | None:
+def _of_dicts(sent: Any, read: Any, declared: Any) -> Difference | None:
     keys = {key: key for key in read}
     inside = _inside(declared, sent)
     for key, value in sent.items():
         if key not in keys:
-            return Difference(path, f"the key {shown(key)} would not arrive")
+            return Difference("", f"the key {shown(key)} would not arrive")
         if first_difference(key, keys[key]) is not None:
-            return Difference(path, f"the key {shown(key)} would arrive as {shown(keys[key])}")
-        if (found := first_difference(value, read[key], inside, _join(path, key))) is not None:
-            return found
-    return None if len(sent) == len(read) else Difference(path, "keys are equal once they are text, so one would be lost")
+            return Difference("", f"the key {shown(key)} would arrive as {shown(keys[key])}")
+        if (found := first_difference(value, read[key], inside)) is not None:
+            return found.inside(key)
+    return None if len(sent) == len(read) else Difference("", "keys are equal once they are text, so one would be lost")
 
 
-def _of_items(sent: Any, read: Any, declared: Any, path: str) -> Difference | None:
+def _of_items(sent: Any, read: Any, declared: Any) -> Difference | None:
     if len(sent) != len(read):
-        return Difference(path, f"{len(sent)} items would arrive as {len(read)}")
+        return Difference("", f"{len(sent)} items would arrive as {len(read)}")
     for index, (value, other) in enumerate(zip(sent, read, strict=True)):
-        if (found := first_difference(value, other, _inside(declared, sent, index), f"{path}[{index}]")) is not None:
-            return found
+        if (found := first_difference(value, other, _inside(declared, sent, index))) is not None:
+            return found.at(index)
     return None
 
 
-def _of_sets(sent: Any, read: Any, path: str) -> Difference | None:
+def _of_sets(sent: Any, read: Any) -> Difference | None:
     others = {each: each for each in read}
     for each in sent:
         if each not in others:
-            return Difference(path, f"{shown(each)} would not arrive")
-        if (found := first_difference(each, others[each], None, path)) is not None:
+            return Difference("", f"{shown(each)} would not arrive")
+        if (found := first_difference(each, others[each])) is not None:
             return found
-    return None if len(sent) == len(read) else Difference(path, f"{len(sent)} items would arrive as {len(read)}")
+    return None if len(sent) == len(read) else Difference("", f"{len(sent)} items would arrive as {len(read)}")
 
 
-def _not_finite(path: str, value: object) -> Difference:
-    return Difference(path, f"JSON has no {value}. Send None, or text")
+def _not_finite(value: object) -> Difference:
+    return Difference("", f"JSON has no {value}. Send None, or text")
 
 
-def _changed(path: str, sent: Any, read: Any) -> Difference:
+def _changed(sent: Any, read: Any) -> Difference:
     if getattr(sent, "fold", 0) and getattr(read, "tzinfo", None) == getattr(sent, "tzinfo", None):
-        return Difference(path, f"{shown(sent)} has fold=1, which JSON does not keep. Convert it to UTC")
+        return Difference("", f"{shown(sent)} has fold=1, which JSON does not keep. Convert it to UTC")
     if getattr(sent, "fold", 0):
-        return Difference(path, f"{shown(sent)} has fold=1, which JSON does not keep. Convert it with .astimezone(UTC)")
-    return Difference(path, f"{shown(sent)} would arrive as {shown(read)}")
+        return Difference("", f"{shown(sent)} has fold=1, which JSON does not keep. Convert it with .astimezone(UTC)")
+    return Difference("", f"{shown(sent)} would arrive as {shown(read)}")
 
 
 def shown(value: object) -> str:
@@ -221,9 +233,13 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
-def _join(path: str, name: object) -> str:
-    text = name if isinstance(name, str) and name.isidentifier() else f"[{shown(name)}]"
-    return f"{path}.{text}" if path and not text.startswith("[") else f"{path}{text}"
+def _step(name: object) -> str:
+    return name if isinstance(name, str) and name.isidentifier() else f"[{shown(name)}]"
+
+
+def joined(path: str, step: str) -> str:
+    """Put a path and a step into it together."""
+    return f"{path}.{step}" if path and step and not step.startswith("[") else f"{path}{step}"
 
 
 def unwritable_field(value: object, encode: Callable[[Any], object]) -> str:
@@ -240,9 +256,9 @@ def unwritable_field(value: object, encode: Callable[[Any], object]) -> str:
 def _steps(value: Any, path: str) -> Iterable[tuple[str, Any]]:
     inside = field_values(value)
     if inside is not None:
-        return [(_join(path, name), each) for name, each in inside if each is not UNSET_FIELD]
+        return [(joined(path, _step(name)), each) for name, each in inside if each is not UNSET_FIELD]
     if isinstance(value, dict):
-        return [(_join(path, key), each) for key, each in value.items()]
+        return [(joined(path, _step(key)), each) for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [(f"{path}[{index}]", each) for index, each in enumerate(value)]
     return ()
