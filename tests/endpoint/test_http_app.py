@@ -1,12 +1,14 @@
 """The application that executes what other services ask: the protocol, word by word, on every store that can."""
 
 import asyncio
+import json
+import re
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -20,6 +22,24 @@ from onceonly.sql.schema import create
 from tests.endpoint.asgi_client import FAR, Got, ask
 
 PLACES = ("memory", "sqlite", "postgresql", "mariadb")
+
+
+UNSENDABLE: Mapping[str, tuple[Response, str]] = {
+    "line break": (Response(body=b"x", content_type="text/plain\r\nset-cookie: a=b"), "content type.*visible ASCII"),
+    "nul": (Response(body=b"x", content_type="text/plain\0"), "content type.*visible ASCII"),
+    "beyond latin-1": (Response(body=b"x", content_type="text/\N{EURO SIGN}"), "content type.*visible ASCII"),
+    "letter of latin-1": (Response(body=b"x", content_type="text/\N{LATIN SMALL LETTER E WITH ACUTE}"), "visible ASCII"),
+    "surrogate": (Response(body=b"x", content_type="text/\ud800"), "visible ASCII"),
+    "blank at the end": (Response(body=b"x", content_type="text/plain "), "visible ASCII"),
+    "long": (Response(body=b"x", content_type="text/" + "x" * 251), "256 characters; the limit is 255"),
+    "no text": (Response(body=b"x", content_type=cast("str", None)), "content type.*must be a string, not NoneType"),
+    "bytes": (Response(body=b"x", content_type=cast("str", b"text/plain")), "must be a string, not bytes"),
+    "text for bytes": (Response(body=cast("bytes", "x")), "a body of type str: use bytes"),
+    "body with 204": (Response(status=204, body=b"x"), "a body with status 204, which has none"),
+    "status as text": (Response(status=cast("int", "200")), "a status of type str: use an int"),
+    "status as float": (Response(status=cast("int", 200.0)), "a status of type float: use an int"),
+}
+"""What can be stored and never be sent, and what is logged about it."""
 
 
 @dataclass
@@ -65,6 +85,9 @@ def payments(store: str, runs: list[str]) -> Endpoint:
     @endpoint.responder
     async def charge(asked: Charge, context: Context) -> object:
         runs.append(f"{asked.name} {context.attempts} {dict(context.message.headers).get('x-tenant', '')}".strip())
+        if asked.name in UNSENDABLE and len(runs) == 1:
+            context.publish(Receipt("never"))
+            return UNSENDABLE[asked.name][0]
         match asked.name:
             case "poor":
                 context.publish(Receipt("never"))
@@ -209,6 +232,17 @@ async def test_a_responder_may_choose_its_response(served: ServedResponder, name
     assert got.status == status
     read = await served.ask("GET")
     assert (read.status, read.body) == ((200, body) if body is not None else (404, b"no response\n"))
+
+
+@pytest.mark.parametrize("name", UNSENDABLE)
+async def test_a_response_that_can_never_be_sent_is_not_stored(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is a failure of the responder, which the caller asks again, and not an answer that fails for good."""
+    async with opened("memory://payments") as served:
+        await served.put(body=json.dumps({"name": name}).encode())
+        assert ((await served.ask("POST")).status, (await served.ask("GET")).status) == (500, 404)
+        assert ((await served.ask("POST")).status, (await served.ask("GET")).status) == (200, 200)
+    (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
+    assert re.search(UNSENDABLE[name][1], vars(line)["reason"])
 
 
 async def test_headers_of_the_caller_reach_the_responder(served: ServedResponder) -> None:

@@ -5,12 +5,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import BodyError, encode_body
+from onceonly.formats.http_headers import content_type_problem
 from onceonly.formats.log_events import EventLogger
 from onceonly.formats.remote import (
     DEADLINE,
@@ -53,6 +55,7 @@ _NOT_KEPT = frozenset(
     | {"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "user-agent"}
 )
 """Headers that are about the connection, or a secret: responders do not see them."""
+_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT})
 _log = EventLogger(logging.getLogger("onceonly.http"))
 
 
@@ -244,7 +247,7 @@ def rejection(reason: str) -> Response:
 
 
 def response_for(left: object) -> Response:
-    """Make a response of what a responder returned. Raises HandlerFailed."""
+    """Make a response of what a responder returned. It is stored for good, so what cannot be sent raises HandlerFailed."""
     if left is None:
         return Response(status=204)
     if not isinstance(left, Response):
@@ -253,13 +256,31 @@ def response_for(left: object) -> Response:
         except BodyError as error:
             raise failed(FailureKind.EXCEPTION, f"the value that the responder returned cannot be sent: {error}") from error
         left = Response(body=body, content_type=kind)
-    if not (200 <= left.status < 300 or 400 <= left.status < 500):  # noqa: PLR2004 - what is an answer for good
-        raise failed(FailureKind.EXCEPTION, f"the responder returned status {left.status}: use 200 to 299 or 400 to 499")
-    if len(left.body) > LARGEST:
-        raise failed(
-            FailureKind.EXCEPTION, f"the response of the responder is {len(left.body):,} bytes long; the limit is {LARGEST:,}"
-        )
+    if problem := _response_problem(left):
+        raise failed(FailureKind.EXCEPTION, problem)
     return left
+
+
+def _response_problem(response: Response) -> str:
+    """Return why a response can never be sent, or read back; empty when it can."""
+    status = response.status
+    if type(status) is not int and not isinstance(status, HTTPStatus):
+        return f"the responder returned a status of type {type(status).__name__}: use an int"
+    if not (200 <= status < 300 or 400 <= status < 500):  # noqa: PLR2004 - what is an answer for good
+        return f"the responder returned status {int(status)}: use 200 to 299 or 400 to 499"
+    if problem := content_type_problem(response.content_type):
+        return f"the content type that the responder returned {problem}"
+    return _body_problem(response.body, status)
+
+
+def _body_problem(body: object, status: int) -> str:
+    if not isinstance(body, bytes):
+        return f"the responder returned a body of type {type(body).__name__}: use bytes"
+    if len(body) > LARGEST:
+        return f"the response of the responder is {len(body):,} bytes long; the limit is {LARGEST:,}"
+    if body and status in _WITHOUT_BODY:
+        return f"the responder returned a body with status {int(status)}, which has none: use another status, or no body"
+    return ""
 
 
 def _message(asked: ProtocolRequest, request: Request) -> Message:
