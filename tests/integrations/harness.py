@@ -16,8 +16,9 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from onceonly import Endpoint, Transaction
 from onceonly.assembly import open_database, open_transport, schemas
@@ -60,6 +61,16 @@ async def write(tx: Transaction, item: str) -> int:
     return line.number
 
 
+class Template(HTMLResponse):
+    """Has its own `__call__`, as responses made of templates have."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what test clients look at, and the response."""
+        if "http.response.debug" in scope.get("extensions", {}):
+            await send({"type": "http.response.debug", "info": {}})
+        await super().__call__(scope, receive, send)
+
+
 class Behaviour:
     """What the endpoints of both frameworks do: write a row, then end as their path says."""
 
@@ -89,6 +100,9 @@ class Behaviour:
             "refused": lambda: JSONResponse({"refused": number}, 409),
             "broken": lambda: JSONResponse({"broken": number}, 502),
             "streams": lambda: StreamingResponse(iter(["a", "b"])),
+            "template": lambda: Template(f"line {number}"),
+            "too-many": lambda: JSONResponse({"wait": True}, 429),
+            "injected": lambda: Response("x", headers={"x-a": "b\r\nset-cookie: c=d"}),
             "large": lambda: Response(bytes((1 << 20) + 1)),
             "background": lambda: Response("done", background=BackgroundTask(self.afterwards.append, "background")),
             "bytes": lambda: Response(b"\x00\xffbytes", media_type="application/octet-stream"),

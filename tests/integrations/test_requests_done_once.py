@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from onceonly import Endpoint
 from onceonly.assembly import open_database
+from onceonly.errors import TransactionMisused
+from onceonly.integrations.starlette import once
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving, two_with_one_key
 
-KEPT = ("created", "empty", "moved", "refused", "bytes", "background")
-UNKEPT = ("broken", "raises-4xx", "raises", "streams", "large")
+KEPT = ("created", "empty", "moved", "refused", "bytes", "background", "streams", "template")
+UNKEPT = ("broken", "raises-4xx", "raises", "large", "too-many", "injected")
 
 
 @pytest.fixture(params=FRAMEWORKS, name="framework")
@@ -52,7 +55,7 @@ async def test_what_is_returned_is_committed_once_and_given_to_every_retry(serve
 async def test_what_is_raised_and_any_5xx_is_rolled_back_and_served_anew(served: ServedApplication, what: str) -> None:
     """No row, no message, and the key is free."""
     statuses = [(await served.post(what)).status_code for _ in range(2)]
-    assert statuses == [{"broken": 502, "raises-4xx": 404}.get(what, 500)] * 2
+    assert statuses == [{"broken": 502, "raises-4xx": 404, "too-many": 429}.get(what, 500)] * 2
     assert (await served.lines(), served.behaviour.runs[what]) == ([], 2)
 
 
@@ -263,3 +266,40 @@ def problem(response: Any) -> tuple[int, str]:
     assert said["title"]
     assert said["detail"]
     return response.status_code, said["code"]
+
+
+async def test_equal_requests_in_other_bytes_get_the_stored_response(served: ServedApplication) -> None:
+    """Order and white space of JSON, order of the query."""
+    headers = {"Idempotency-Key": '"k"', "Content-Type": "application/json"}
+    first = await served.client.post("/lines/created?a=1&b=2", content=b'{"x":1,"y":2}', headers=headers)
+    again = await served.client.post("/lines/created?b=2&a=1", content=b'{ "y": 2, "x": 1 }', headers=headers)
+    other = await served.client.post("/lines/created?b=2&a=1", content=b'{"x":1,"y":3}', headers=headers)
+    assert (first.status_code, again.content, other.status_code) == (201, first.content, 422)
+    assert again.headers["idempotent-replayed"] == "true"
+
+
+async def test_a_fingerprint_of_ones_own_decides(framework: str, tmp_path: Path) -> None:
+    """It replaces query and body."""
+    async with application_of(framework, tmp_path, fingerprint=lambda _, body: body[:1]) as served:
+        headers = {"Idempotency-Key": '"k"'}
+        statuses = [
+            (await served.client.post(f"/lines/created{query}", content=body, headers=headers)).status_code
+            for query, body in (("", b"ab"), ("?q=1", b"ac"), ("", b"b"))
+        ]
+    assert statuses == [201, 201, 422]
+
+
+async def test_store_if_frees_the_key_of_what_is_not_stored(framework: str, tmp_path: Path) -> None:
+    """The transaction is rolled back."""
+    async with application_of(framework, tmp_path, store_if=lambda status: status < 400) as served:
+        assert [(await served.post("refused")).status_code for _ in range(2)] == [409, 409]
+        assert (await served.lines(), served.behaviour.runs["refused"]) == ([], 2)
+        assert (await served.post("created")).status_code == 201
+
+
+def test_options_that_are_not_functions_are_refused() -> None:
+    """When the application is made."""
+    shop = Endpoint("shop", store="memory://x", transport="memory://x")
+    for options in ({"fingerprint": "x"}, {"store_if": [200]}):
+        with pytest.raises(TransactionMisused, match="must be a function"):
+            once(shop, **options)

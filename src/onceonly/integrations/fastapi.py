@@ -13,7 +13,17 @@ from starlette.responses import Response
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.idempotency_key import LONGEST, NAME, PATTERN
 from onceonly.integrations.problems import described
-from onceonly.integrations.requests import SAFE, Principal, RequestTerms, attempt_of, by_authorization, transaction_of
+from onceonly.integrations.requests import (
+    SAFE,
+    Fingerprint,
+    Principal,
+    RequestTerms,
+    StoreIf,
+    attempt_of,
+    by_authorization,
+    is_final,
+    transaction_of,
+)
 from onceonly.integrations.starlette import lifespan
 from onceonly.model.errors import DriverMissing, SetupError
 
@@ -83,6 +93,8 @@ class OnceOnlyRoute(APIRoute):
         max_body: int = 1 << 20,
         wait: float = 2.0,
         max_commit: timedelta | None = None,
+        fingerprint: Fingerprint | None = None,
+        store_if: StoreIf = is_final,
     ) -> type[Self]:
         """Return the class of routes for the transactions of an endpoint.
 
@@ -92,6 +104,9 @@ class OnceOnlyRoute(APIRoute):
         * `max_body`: bytes of a request's body.
         * `wait`: seconds to wait for another request with the same key.
         * `max_commit`: the longest duration of the transaction. Default: the endpoint's.
+        * `fingerprint`: returns bytes or text of a request and its body. It replaces the comparison of query and body.
+        * `store_if`: returns whether a response with this status is stored. If not, the transaction is rolled back, and the key
+          is free. Default: all but 408, 423, 425, 429 and 5xx. A 5xx is never stored.
 
         Raises TransactionMisused for durations that no transaction can have.
         """
@@ -103,6 +118,8 @@ class OnceOnlyRoute(APIRoute):
             max_body=max_body,
             wait=wait,
             max_commit=max_commit,
+            fingerprint=fingerprint,
+            store_if=store_if,
         )
         return type(cls.__name__, (cls,), {"_terms": terms})
 

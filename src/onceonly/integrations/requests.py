@@ -6,8 +6,8 @@ respond   the endpoint's own work, up to a response in memory
 commit    data, messages, key and response, together
 then      the first byte is sent
 
-What is *returned* below 500 is committed and kept. What is *raised*, and any 5xx, is rolled back and kept nowhere: a retry is
-served anew.
+What is *returned* and is to be stored is committed and kept. What is *raised*, and every other response, is rolled back and
+kept nowhere: a retry is served anew. `store_if` decides; transient answers and 5xx are not stored.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import sha256
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -25,8 +24,9 @@ from starlette.types import Message, Receive
 
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.formats.log_events import EventLogger
+from onceonly.integrations.fingerprints import body_form, query_form
 from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
-from onceonly.integrations.idempotency_responses import decode_response, encode_response
+from onceonly.integrations.idempotency_responses import complete, decode_response, encode_response
 from onceonly.integrations.problems import RequestProblem
 from onceonly.model.errors import (
     CommitFailed,
@@ -41,12 +41,18 @@ from onceonly.model.errors import (
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
+TRANSIENT = frozenset({408, 423, 425, 429})
+"""Answers to clients that may be others a moment later: timeout, locked, too early, too many requests."""
 SERVER_ERROR = 500
 CONNECT_SECONDS = 10.0
 """Seconds that the store may take to be reached, next to what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
 """Returns the principal of a request, as the scope of its idempotency key. None: the client is not identified."""
+Fingerprint = Callable[[Request, bytes], bytes | str]
+"""Returns what is equal for equal requests, of a request and its body."""
+StoreIf = Callable[[int], bool]
+"""Returns whether a response with this status is stored for the key, and its transaction committed."""
 
 _ATTEMPT = "onceonly.attempt"
 _log = EventLogger(logging.getLogger("onceonly.http"))
@@ -57,15 +63,22 @@ def by_authorization(request: Request) -> str | None:
     return request.headers.get("authorization")
 
 
+def is_final(status: int) -> bool:
+    """Return whether an answer is stored by default: not 408, 423, 425, 429 and 5xx, which a repetition may not get."""
+    return status < SERVER_ERROR and status not in TRANSIENT
+
+
 @dataclass(frozen=True, kw_only=True)
 class RequestTerms:
     """How an endpoint serves requests.
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
     `principal` is the caller: the same key from another caller is refused. `scope` gives each client keys of its own: the same
-    key in another scope is another key; None: no scope. A body may have `max_body` bytes. A request whose
-    key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its transaction's beginning, or
-    not at all; the endpoint's own unless given. Raises TransactionMisused for times that no transaction may have.
+    key in another scope is another key; None: no scope. `fingerprint` replaces the comparison of query and body. `store_if`
+    decides by the status of a response whether it is stored; if not, the transaction is rolled back. A body may have `max_body`
+    bytes. A request whose key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its
+    transaction's beginning, or not at all; the endpoint's own unless given. Raises TransactionMisused for times that no
+    transaction may have, and for what is not a function.
     """
 
     endpoint: Endpoint
@@ -75,9 +88,14 @@ class RequestTerms:
     max_body: int = 1 << 20
     wait: float = 2.0
     max_commit: timedelta | None = None
+    fingerprint: Fingerprint | None = None
+    store_if: StoreIf = is_final
 
     def __post_init__(self) -> None:
         """Refuse what every request would be refused for."""
+        for name, given in (("fingerprint", self.fingerprint), ("store_if", self.store_if)):
+            if given is not None and not callable(given):
+                raise TransactionMisused(f"{name}= must be a function, not {type(given).__name__}")
         self.endpoint.transaction(max_commit=self.max_commit, wait=self.wait)
 
     async def serve(self, request: Request, respond: Respond) -> Response:
@@ -138,7 +156,7 @@ class RequestAttempt:
         self._request.scope[_ATTEMPT] = self
         try:
             async with self._stack:
-                response = await respond(self._request)
+                response = await complete(await respond(self._request), self._request)
                 self._keep(response)
         except _Instead as instead:
             return instead.response
@@ -185,11 +203,19 @@ class RequestAttempt:
 
     def _asked(self) -> object:
         """Give what must be equal whenever a key comes again; of all of it only a hash is kept."""
-        url, principal = self._request.url, self._terms.principal(self._request)
-        return [self._request.method, url.path, url.query, principal, sha256(self._body).hexdigest()]
+        principal = self._terms.principal(self._request)
+        return [self._request.method, str(self._request.scope["path"]), principal, self._fingerprint()]
+
+    def _fingerprint(self) -> object:
+        if self._terms.fingerprint is None:
+            return [query_form(self._request.scope["query_string"]), body_form(self._request.headers, self._body)]
+        found = self._terms.fingerprint(self._request, self._body)
+        if not isinstance(found, bytes | str):
+            raise TransactionMisused(f"fingerprint= must return bytes or a str, not {type(found).__name__}")
+        return ["own", found.hex() if isinstance(found, bytes) else found]
 
     def _keep(self, response: Response) -> None:
-        if response.status_code >= SERVER_ERROR:
+        if response.status_code >= SERVER_ERROR or not self._terms.store_if(response.status_code):
             raise _Instead(response)
         answer = encode_response(response)
         if self._key is not None and self._transaction is not None:

@@ -14,7 +14,15 @@ from starlette.responses import Response
 
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.formats.log_events import EventLogger
-from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, transaction_of
+from onceonly.integrations.requests import (
+    Fingerprint,
+    Principal,
+    RequestTerms,
+    StoreIf,
+    by_authorization,
+    is_final,
+    transaction_of,
+)
 from onceonly.model.errors import SetupError
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
@@ -77,6 +85,8 @@ def once(  # noqa: PLR0913 - one parameter for each option
     max_body: int = 1 << 20,
     wait: float = 2.0,
     max_commit: timedelta | None = None,
+    fingerprint: Fingerprint | None = None,
+    store_if: StoreIf = is_final,
 ) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
     """Make a function handle each request once: `@once(shop)` above `async def place(request, tx)`.
 
@@ -89,6 +99,9 @@ def once(  # noqa: PLR0913 - one parameter for each option
     * `max_body`: bytes of a request's body.
     * `wait`: seconds to wait for another request with the same key.
     * `max_commit`: the longest duration of the transaction. Default: the endpoint's.
+    * `fingerprint`: returns bytes or text of a request and its body. It replaces the comparison of query and body.
+    * `store_if`: returns whether a response with this status is stored. If not, the transaction is rolled back, and the key is
+      free. Default: all but 408, 423, 425, 429 and 5xx. A 5xx is never stored.
 
     Raises TransactionMisused for durations that no transaction can have.
     """
@@ -100,6 +113,8 @@ def once(  # noqa: PLR0913 - one parameter for each option
         max_body=max_body,
         wait=wait,
         max_commit=max_commit,
+        fingerprint=fingerprint,
+        store_if=store_if,
     )
 
     def decorate(function: Serving) -> Callable[[Request], Awaitable[Response]]:
