@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.formats.cloudevents import attribute_of
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.message import FailureKind, Headers, Message
@@ -46,10 +46,13 @@ def redacted(letter: DeadLetter, redact: Redact | None) -> DeadLetter:
     """Return the letter as it may be shown. Its key is another one, so take that from the letter itself.
 
     The hook gets a message without source and id where the letter has none. If it changes the message, reasons keep the class
-    of their exception, and tracebacks the frames of their first exception. If it fails, everything is hidden.
+    of their exception, and tracebacks the frames of their first exception. If it fails, everything is hidden,
+    and so are the bytes of an unreadable letter.
     """
     if redact is None:
         return letter
+    if isinstance(letter, UnreadableLetter):  # the hook could not know what to hide in its bytes
+        return replace(letter, body=b"")
     message = letter.message or Message(id="", source="", type="", body=letter.body, headers=letter.headers)
     shown = _shown(message, redact)
     if shown == message:

@@ -41,6 +41,20 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
         return letter_key(self.endpoint, self.message)
 
 
+class UnreadableLetter(DeadLetter, frozen=True, kw_only=True):
+    """What stands for a dead letter that this version cannot read, so that it can be seen, exported and deleted.
+
+    `stored_key` is its key in the store, and `body` the bytes stored there. It cannot be retried.
+    """
+
+    stored_key: str
+
+    @property
+    def key(self) -> str:
+        """The key in the store."""
+        return self.stored_key
+
+
 def letter_key(endpoint: str, message: Message) -> str:
     """Return the key of the dead letter that a message becomes at an endpoint."""
     return hash_of(endpoint.encode(), b"message", message.source.encode(), message.id.encode(), message.fingerprint).hex()

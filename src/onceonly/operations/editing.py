@@ -17,7 +17,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import encode, is_structured
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.headers import headers_of, size_problem
 from onceonly.model.identity import fingerprint, hash_of
@@ -145,6 +145,8 @@ async def why_not_editable(parts: ActionParts, letter: DeadLetter, *, from_file:
 
 def _why_not_alone(letter: DeadLetter) -> str:
     """Return what in the letter itself prevents an edit."""
+    if isinstance(letter, UnreadableLetter):
+        return "this version cannot read it: export it or delete it"
     if letter.message is None:
         return "it has no identity: send it as a new message"
     if letter.finish_only:
@@ -216,6 +218,8 @@ async def send_as_new(
     """
     letter = await find(parts.letters, key)
     say_no = partial(refuse, parts, by, ActionKind.SEND_AS_NEW, letter=letter)
+    if isinstance(letter, UnreadableLetter):
+        raise await say_no(why=f"this version cannot read letter {letter.key}: export it or delete it")
     if letter.finish_only:
         raise await say_no(why=f"letter {letter.key} is finish only: retry it, so that its pending messages are sent")
     if letter.message is not None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.assembly.opened import BucketClock
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.expiry import EXPIRES
 from onceonly.model.message import HOPS, Message, Send
@@ -245,6 +245,8 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
 
 
 def _hopeless(letter: DeadLetter, cut: BucketClock | None, *, anyway: bool) -> str:
+    if isinstance(letter, UnreadableLetter):
+        return "this version cannot read it. Export it, or retry it with the version that stored it"
     if letter.message is None:
         return "it has no identity. Let its sender send it again with an id"
     if Undecidable.TOO_OLD.is_reason(letter.reason) and not anyway:

@@ -22,7 +22,7 @@ from onceonly.dashboard.views.confirming import audit_view
 from onceonly.dashboard.watching import MOST, WatchedEndpoint
 from onceonly.model.action import Action, ActionItem
 from onceonly.model.conversation import conversation_key
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Failure
 from onceonly.model.wording import counted
@@ -216,7 +216,7 @@ async def letter(ask: Ask) -> Page:
             "may_read": ask.has(BODY),
             "reason": view.reason[:4000],
             "target": ask.dashboard.targets.get(watched.name, "module:endpoint"),
-            "as_new": ask.dashboard.options.send_as_new and (found.message is None or _is_mismatch(found, known)),
+            "as_new": ask.dashboard.options.send_as_new and (_has_no_identity(found) or _is_mismatch(found, known)),
         },
     )
 
@@ -272,6 +272,10 @@ async def _find(ask: Ask) -> tuple[WatchedEndpoint, DeadLetter, Knowledge | None
     raise Refused(HTTPStatus.NOT_FOUND, "This dead letter does not exist. It may have been retried or deleted.")
 
 
+def _has_no_identity(found: DeadLetter) -> bool:
+    return found.message is None and not isinstance(found, UnreadableLetter)
+
+
 async def _know(watched: WatchedEndpoint, found: DeadLetter) -> Knowledge | None:
     if found.message is None:
         return None
@@ -290,6 +294,8 @@ async def _know_in(opened: OpenedOperations, found: DeadLetter) -> Knowledge | N
 
 def _claim(watched: WatchedEndpoint, found: DeadLetter, known: Knowledge | None) -> str:
     """Describe what a retry does, by what the store knows."""
+    if isinstance(found, UnreadableLetter):
+        return "This version cannot read it, so it cannot be retried. Export it, or retry it with the version that stored it."
     if found.message is None:
         return "It has no identity, so it cannot be retried. Let its sender send it again with an id."
     if found.finish_only:

@@ -1,6 +1,6 @@
 """Dead letters in a SQL database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,7 +8,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, and_, bindpara
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.records import decode_letter, encode_letter
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.formats.unreadable_letters import StoredLetter, readable, report
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
 from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, LetterSearch, PlacedLetter
@@ -53,20 +54,20 @@ class SqlDeadLetters:
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters in the order they were added; from the beginning when no letter has the key `after`."""
         letters = self._letters.c
-        query: Select[Any] = select(letters.letter).where(self._matching(chosen))
+        query = self._reading().where(self._matching(chosen))
         query = self._by_index(query, chosen).order_by(letters.position).limit(limit)
         if after:
             before = select(letters.position).where(letters.key == after).scalar_subquery()
             query = query.where(letters.position > func.coalesce(before, 0))
         async with self._database.reading() as connection:
-            return tuple(decode_letter(stored) for stored in await connection.scalars(query))
+            return tuple(placed.letter for placed in _placed(await connection.execute(query)))
 
     async def get(self, key: str) -> DeadLetter | None:
         """Give one letter, or None."""
-        query = select(self._letters.c.letter).where(self._letters.c.key == key)
+        query = self._reading().where(self._letters.c.key == key)
         async with self._database.reading() as connection:
-            stored = await connection.scalar(query)
-        return None if stored is None else decode_letter(stored)
+            found = _placed(await connection.execute(query))
+        return found[0].letter if found else None
 
     async def count(self, chosen: Filter) -> int:
         """Count letters."""
@@ -153,13 +154,12 @@ class SqlDeadLetters:
         """List letters by position; see the port."""
         query = self.placing(chosen, after=after, upto=upto, limit=limit, newest=newest)
         async with self._database.reading() as connection:
-            return tuple(PlacedLetter(row.position, decode_letter(row.letter)) for row in await connection.execute(query))
+            return _placed(await connection.execute(query))
 
     def placing(self, chosen: Filter, *, after: int, upto: int | None, limit: int, newest: bool) -> Select[Any]:
         """Return the query that lists letters by position."""
         letters = self._letters.c
-        query: Select[Any] = select(letters.position, letters.letter)
-        query = query.where(self._matching(chosen), letters.position > after)
+        query = self._reading().where(self._matching(chosen), letters.position > after)
         query = query.where(letters.position <= upto) if upto is not None else query
         return self._by_index(query, chosen).order_by(letters.position.desc() if newest else letters.position).limit(limit)
 
@@ -169,10 +169,10 @@ class SqlDeadLetters:
             count, last = (await connection.execute(self.limiting(chosen, before=before, read=read))).one()
             upto = None if before is None else before - 1
             query = self.placing(chosen, after=(last or 1) - 1, upto=upto, limit=limit, newest=True)
-            rows = (await connection.execute(query)).all() if count else ()
-        placed = tuple(PlacedLetter(row.position, decode_letter(row.letter)) for row in rows)
-        if len(placed) == limit:
-            return LetterSearch(placed, placed[-1].position)
+            rows: Sequence[Any] = (await connection.execute(query)).all() if count else ()
+        placed = _placed(rows)
+        if len(rows) == limit:
+            return LetterSearch(placed, rows[-1].position)
         return LetterSearch(placed, last if count == read else 0)
 
     def limiting(self, chosen: Filter, *, before: int | None, read: int) -> Select[int, Any]:
@@ -198,13 +198,13 @@ class SqlDeadLetters:
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List letters by the hash of their identity; see the port."""
         async with self._database.reading() as connection:
-            found = await connection.scalars(self.identifying(endpoint, identity))
-            return tuple(decode_letter(stored) for stored in found)
+            found = await connection.execute(self.identifying(endpoint, identity))
+            return tuple(placed.letter for placed in _placed(found))
 
     def identifying(self, endpoint: str, identity: Identity) -> Select[Any]:
         """Return the query that lists the letters of one message."""
         letters = self._letters.c
-        query = select(letters.letter).where(letters.identity == claim_key(endpoint, identity))
+        query = self._reading().where(letters.identity == claim_key(endpoint, identity))
         return query.order_by(letters.position).limit(MOST_BODIES)
 
     async def fill_groups(self, endpoint: str, limit: int = 1000) -> int:
@@ -217,7 +217,7 @@ class SqlDeadLetters:
         def fill(connection: Connection) -> int:
             rows = []
             for row in connection.execute(query):
-                letter = decode_letter(row.letter)
+                letter = _letter(row)
                 key, identity = failure_group(letter).key, _identity_key(letter)
                 rows.append({"at": row.position, "group_key": key, "identity_key": identity})
             if rows:
@@ -233,13 +233,17 @@ class SqlDeadLetters:
     def unfilled(self, endpoint: str, limit: int) -> Select[Any]:
         """Return the query that lists letters without a group."""
         letters = self._letters.c
-        query = select(letters.position, letters.letter).where(letters.endpoint == endpoint, letters.failure.is_(None))
+        query = self._reading().where(letters.endpoint == endpoint, letters.failure.is_(None))
         return query.order_by(letters.position).limit(limit)
+
+    def _reading(self) -> Select[Any]:
+        """Return the query for all that is read of a letter."""
+        letters = self._letters.c
+        return select(letters.position, letters.key, letters.endpoint, letters.stored_at, letters.letter)
 
     async def _at(self, connection: AsyncConnection, positions: set[int]) -> dict[int, Any]:
         letters = self._letters.c
-        query = select(letters.position, letters.stored_at, letters.key, letters.letter)
-        query = query.where(self._database.dialect.among(letters.position, "positions"))
+        query = self._reading().where(self._database.dialect.among(letters.position, "positions"))
         rows = [row for some in chunks(sorted(positions)) for row in await connection.execute(query, {"positions": some})]
         return {row.position: row for row in rows}
 
@@ -263,10 +267,47 @@ class SqlDeadLetters:
         return and_(*conditions)
 
 
+def _placed(rows: Iterable[Any]) -> tuple[PlacedLetter, ...]:
+    """Read rows. One that cannot be read gives what stands for it; one without a key can be neither shown nor deleted."""
+    return tuple(PlacedLetter(row.position, _letter(row)) for row in rows if _has_key(row))
+
+
+def _has_key(row: Any) -> bool:
+    """Return whether the key is text: SQLite stores a value of any type in any column."""
+    if isinstance(row.key, str):
+        return True
+    report(row.key, "its key is not text")
+    return False
+
+
+def _letter(row: Any) -> DeadLetter:
+    stored = bytes(row.letter) if isinstance(row.letter, bytes | bytearray | memoryview) else ascii(row.letter).encode()
+    found = StoredLetter(
+        key=row.key,
+        stored=stored,
+        endpoint=row.endpoint if isinstance(row.endpoint, str) else "",
+        at=_instant(row.stored_at),
+    )
+    return readable(found, lambda: decode_letter(stored))
+
+
+def _instant(stored: object) -> int:
+    return stored if isinstance(stored, int) else 0
+
+
 def _count(row: Any, shown: Mapping[int, Any]) -> GroupCount:
+    """Describe a group by its last letter; if that is unreadable, by its first. Its key is the one by which it is chosen."""
     first, last = shown[row.first], shown[row.last]
-    group = failure_group(decode_letter(last.letter)) if row.failure is not None else None
-    return GroupCount(row.endpoint, group, row.count, first.stored_at, last.stored_at, last.key)
+    group = None
+    if row.failure is not None:
+        described = [failure_group(letter) for letter in (_letter(last), _letter(first)) if not _hides(letter, row.failure)]
+        group = described[0] if described else None
+    return GroupCount(row.endpoint, group, row.count, _instant(first.stored_at), _instant(last.stored_at), last.key)
+
+
+def _hides(letter: DeadLetter, failure: bytes) -> bool:
+    """Return whether a letter was grouped before it became unreadable: what stands for it has another group."""
+    return isinstance(letter, UnreadableLetter) and failure_group(letter).key != failure
 
 
 def _identity_key(letter: DeadLetter) -> bytes | None:

@@ -1,0 +1,55 @@
+"""Dead letters that cannot be read: each stands for itself, and is logged once in a process."""
+
+import logging
+from collections.abc import Callable
+
+from msgspec import MsgspecError, Struct
+
+from onceonly.formats.log_events import EventLogger
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
+from onceonly.model.errors import SchemaTooNew
+
+UNREADABLE = (MsgspecError, SchemaTooNew, ValueError, TypeError, RecursionError, OverflowError)
+"""What decoding raises, whatever was stored."""
+REASON = "unreadable dead letter: "
+MOST_REPORTED, SHOWN = 1000, 200
+"""Dead letters that a process logs as unreadable, and the characters of each field."""
+_log = EventLogger(logging.getLogger("onceonly"))
+_REPORTED: set[str] = set()
+
+
+class StoredLetter(Struct, frozen=True):
+    """Where a dead letter is stored, and its bytes there. `at` is in milliseconds since 1970, or 0."""
+
+    key: str
+    stored: bytes
+    endpoint: str = ""
+    at: int = 0
+
+
+def readable(row: StoredLetter, decode: Callable[[], DeadLetter]) -> DeadLetter:
+    """Return the letter, or what stands for one that cannot be read, or whose key is not that of its row."""
+    try:
+        letter = decode()
+        if letter.key == row.key:
+            return letter
+        raise ValueError("its contents have another key")
+    except UNREADABLE as error:
+        return stand_in(row, error)
+
+
+def stand_in(row: StoredLetter, error: Exception) -> UnreadableLetter:
+    """Return what stands for a dead letter that cannot be read, and log it."""
+    why = ascii(str(error))[1:-1][:SHOWN]
+    report(row.key, why)
+    return UnreadableLetter(
+        endpoint=row.endpoint, reason=f"{REASON}{why}", headers=(), body=row.stored, at=row.at, stored_key=row.key
+    )
+
+
+def report(key: object, why: str) -> None:
+    """Log it, once in a process."""
+    shown = ascii(key)[:SHOWN]
+    if shown not in _REPORTED and len(_REPORTED) < MOST_REPORTED:
+        _REPORTED.add(shown)
+        _log.error("dead letter unreadable", extra={"key": shown, "reason": why})
