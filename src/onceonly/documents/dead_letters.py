@@ -5,13 +5,16 @@ without its entry, after a crash, knows where the entry belongs and writes it. A
 the letter was removed. A page that was full once takes no more entries, so no entry is ever on two pages.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple
 from uuid import uuid4
 
 from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
 from onceonly.formats.dead_letters import (
+    LAST_PAGE,
     DeadLetterEntry,
     Head,
     Page,
@@ -22,15 +25,37 @@ from onceonly.formats.dead_letters import (
     encode_head,
     encode_page,
     encode_root,
+    is_newer,
     pack,
     unpack,
 )
+from onceonly.formats.unreadable_letters import UNREADABLE, StoredLetter, readable, report, stand_in
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 
 ROOT = "dead/last-page"
+_LETTER = "dead/letter/"
+_NAME = re.compile(f"{_LETTER}[0-9a-f]{{32}}")
+
+
+class _Listed(NamedTuple):
+    """A letter's document as it was found in the list. `problem` is why it cannot be read; then the rest of `head` is empty."""
+
+    name: str
+    head: Head
+    stored: bytes
+    problem: Exception | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the letter."""
+        return self.name.removeprefix(_LETTER)
+
+    def as_stored(self, content: bytes = b"") -> StoredLetter:
+        """Return where the letter is stored, with its bytes."""
+        return StoredLetter(self.key, content or self.stored, self.head.endpoint)
 
 
 class DocumentDeadLetters:
@@ -51,15 +76,17 @@ class DocumentDeadLetters:
         found = await self._documents.load([key, ROOT])
         document = found.get(key)
         if document is None:
-            await self._create(key, letter, _last_page(found.get(ROOT)))
+            await self._create(key, letter, await self._last_page(found.get(ROOT)))
+        elif _listed(key, document).problem is not None and not is_newer(document.body):
+            await self._create(key, letter, await self._last_page(found.get(ROOT)), damaged=document.version)
         await self._list(key)
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters in the order of their entries; from the beginning when no letter has the key `after`."""
         letters: list[DeadLetter] = []
         async for heads in self._heads(after):
-            for head in heads:
-                if len(letters) < limit and (letter := await self._matching(chosen, head)) is not None:
+            for each in heads:
+                if len(letters) < limit and (letter := await self._matching(chosen, each)) is not None:
                     letters.append(letter)
             if len(letters) >= limit:
                 break
@@ -67,23 +94,23 @@ class DocumentDeadLetters:
 
     async def get(self, key: str) -> DeadLetter | None:
         """Give one letter, or None."""
-        head = await self._head(_letter(key))
-        return None if head is None else await self._whole(head)
+        listed = await self._head(_letter(key))
+        return None if listed is None else await self._whole(listed)
 
     async def count(self, chosen: Filter) -> int:
         """Count letters, by reading them."""
         if chosen.failure:
-            return len([head async for heads in self._heads("") for head in heads if await self._matching(chosen, head)])
-        return sum([sum(_matches(chosen, head) for head in heads) async for heads in self._heads("")])
+            return len([each async for heads in self._heads("") for each in heads if await self._matching(chosen, each)])
+        return sum([sum(_matches(chosen, each.head) for each in heads) async for heads in self._heads("")])
 
     async def newest(self, chosen: Filter, limit: int) -> tuple[DeadLetter, ...]:
         """List the newest letters; see the port. Pages of the list are read from its end."""
         letters: list[DeadLetter] = []
         root, read = (await self._documents.load([ROOT])).get(ROOT), 0
-        for number in range(_last_page(root), -1, -1):
+        for number in range(await self._last_page(root), -1, -1):
             heads = (await self._heads_on(number))[::-1][: limit - read]
             read += len(heads)
-            letters += [letter for head in heads if (letter := await self._matching(chosen, head)) is not None]
+            letters += [letter for each in heads if (letter := await self._matching(chosen, each)) is not None]
             if read >= limit:
                 break
         return tuple(letters)
@@ -91,13 +118,14 @@ class DocumentDeadLetters:
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters, then their entries; see the port."""
         settled = await compare_and_set(self._documents, map(_letter, keys), _drop)
-        heads = [decode_head(name, document.body) for name, document in settled.seen.items() if document]
+        gone = [_listed(name, document) for name, document in settled.seen.items() if document]
+        heads = [each.head for each in gone if each.problem is None]  # the entry of another one counts for nothing now
         await self._unlist(heads)
         await compare_and_set(self._documents, [part for head in heads for part in head.parts], _drop)
-        return len(heads)
+        return len(gone)
 
-    async def _create(self, key: str, letter: DeadLetter, page: int) -> None:
-        """Create a letter's document, unless another worker just did: the first one is kept."""
+    async def _create(self, key: str, letter: DeadLetter, page: int, *, damaged: str = "") -> None:
+        """Create a letter's document, unless another worker just did: the first one is kept. Replace a `damaged` version."""
         stamped = replace(letter, at=letter.at or self._clock.now())
         entry, room = uuid4().hex, self._documents.limits.body
         head, parts = pack(stamped, entry=entry, page=page, room=room)
@@ -107,7 +135,7 @@ class DocumentDeadLetters:
             lambda name, document: None if document else Change(key=name, body=parts[name]),
             guesses=dict.fromkeys(parts),
         )
-        created = (await self._documents.save([Change(key=key, body=encode_head(head))]))[0]
+        created = (await self._documents.save([Change(key=key, body=encode_head(head), expected=damaged)]))[0]
         if created is None:
             await compare_and_set(self._documents, parts, _drop)
 
@@ -129,7 +157,7 @@ class DocumentDeadLetters:
 
         def with_entry(name: str, document: Document | None) -> Change | None:
             nonlocal has_room
-            page = decode_page(name, document.body) if document else Page()
+            page = _page_in(name, document)
             has_room = entry in page.entries or not page.full
             if entry in page.entries or page.full:
                 return None
@@ -143,8 +171,9 @@ class DocumentDeadLetters:
     async def _turn_page(self, key: str, head: Head, found: Document) -> None:
         """Give the letter a place on the last page there is, or on a new one behind its own."""
         root = (await self._documents.load([ROOT])).get(ROOT)
-        last = max(_last_page(root), head.page + 1)
-        if last > _last_page(root):
+        known = await self._last_page(root)
+        last = max(known, head.page + 1)
+        if last > known:
             await self._documents.save([Change(key=ROOT, body=encode_root(Root(last)), expected=root.version if root else "")])
         await self._documents.save([Change(key=key, body=encode_head(replace(head, page=last)), expected=found.version)])
 
@@ -154,7 +183,7 @@ class DocumentDeadLetters:
         def without(name: str, document: Document | None) -> Change | None:
             if document is None:
                 return None
-            page = decode_page(name, document.body)
+            page = _page_in(name, document)
             left = tuple(entry for entry in page.entries if entry.entry not in gone)
             if left == page.entries:
                 return None
@@ -162,59 +191,108 @@ class DocumentDeadLetters:
 
         await compare_and_set(self._documents, [_page(head.page) for head in heads], without)
 
-    async def _heads(self, after: str) -> AsyncIterator[Sequence[Head]]:
+    async def _heads(self, after: str) -> AsyncIterator[Sequence[_Listed]]:
         """Give the letters page by page, those behind `after`, each looked at after its entry."""
         begin = await self._head(_letter(after)) if after else None
         root = (await self._documents.load([ROOT])).get(ROOT)
-        for number in range(begin.page if begin else 0, _last_page(root) + 1):
+        last = await self._last_page(root)
+        first = 0 if begin is None else begin.head.page if begin.problem is None else await self._page_of(begin.name, last)
+        for number in range(first, last + 1):
             yield await self._heads_on(number, begin)
 
-    async def _heads_on(self, number: int, begin: Head | None = None) -> Sequence[Head]:
+    async def _page_of(self, letter: str, last: int) -> int:
+        """Return the page that lists a letter which does not say so itself, or the first one."""
+        for number in range(last + 1):
+            name = _page(number)
+            if any(entry.letter == letter for entry in _page_in(name, (await self._documents.load([name])).get(name)).entries):
+                return number
+        return 0
+
+    async def _heads_on(self, number: int, begin: _Listed | None = None) -> Sequence[_Listed]:
         """Read the letters of one page, those behind `begin` if that is on the page."""
         name = _page(number)
-        document = (await self._documents.load([name])).get(name)
-        entries = decode_page(name, document.body).entries if document else ()
-        names = [entry.entry for entry in entries]
-        if begin is not None and begin.entry in names:
-            entries = entries[names.index(begin.entry) + 1 :]
+        entries = _page_in(name, (await self._documents.load([name])).get(name)).entries
+        places = [place for place, entry in enumerate(entries) if begin is not None and _is_of(entry, begin)]
+        if places:
+            entries = entries[places[-1] + 1 :]
+        # names that a damaged page has may be names of other documents, or none
+        entries = tuple(entry for entry in entries if _NAME.fullmatch(entry.letter))
         found = await self._documents.load([entry.letter for entry in entries]) if entries else {}
-        heads = {name: decode_head(name, document.body) for name, document in found.items()}
-        return [heads[entry.letter] for entry in entries if _is_of(entry, heads)]
+        heads = {name: _listed(name, document) for name, document in found.items()}
+        listed = {entry.letter: heads[entry.letter] for entry in entries if _names(entry, heads)}
+        return tuple(listed.values())
 
-    async def _head(self, name: str) -> Head | None:
+    async def _head(self, name: str) -> _Listed | None:
         found = (await self._documents.load([name])).get(name)
-        return None if found is None else decode_head(name, found.body)
+        return None if found is None else _listed(name, found)
 
-    async def _matching(self, chosen: Filter, head: Head) -> DeadLetter | None:
+    async def _last_page(self, root: Document | None) -> int:
+        """Return the number of the last page. Where the document that has it is unreadable, pages are looked for."""
+        if root is None:
+            return 0
+        try:
+            return decode_root(ROOT, root.body).last
+        except UNREADABLE as error:
+            report(ROOT, str(error))
+        last = 0
+        while last < LAST_PAGE and (name := _page(last + 1)) in await self._documents.load([name]):
+            last += 1
+        return last
+
+    async def _matching(self, chosen: Filter, listed: _Listed) -> DeadLetter | None:
         """Return a whole letter if it is selected. Its failure group is known only from all of it."""
-        if not _matches(chosen, head):
+        if not _matches(chosen, listed.head):
             return None
-        letter = await self._whole(head)
+        letter = await self._whole(listed)
         return letter if letter is not None and (not chosen.failure or chosen.matches(letter)) else None
 
-    async def _whole(self, head: Head) -> DeadLetter | None:
-        """Give a letter with all its parts; None when it is being removed."""
+    async def _whole(self, listed: _Listed) -> DeadLetter | None:
+        """Give a letter with all its parts, or what stands for an unreadable one; None when it is being removed."""
+        if listed.problem is not None:
+            return stand_in(listed.as_stored(), listed.problem)
+        head = listed.head
         parts = await self._documents.load(head.parts) if head.parts else {}
         if len(parts) < len(head.parts):
             return None
-        return unpack(head, [parts[name].body for name in head.parts])
+        content = [parts[name].body for name in head.parts]
+        return readable(listed.as_stored(b"".join(content)), lambda: unpack(head, content))
 
 
-def _is_of(entry: DeadLetterEntry, heads: Mapping[str, Head]) -> bool:
-    """Return whether the letter with this key is the one that was listed here, and no later one."""
-    return entry.letter in heads and heads[entry.letter].entry == entry.entry
+def _listed(name: str, document: Document) -> _Listed:
+    """Read a letter's document. What stands for one that cannot be read matches only a selection of all letters."""
+    try:
+        return _Listed(name, decode_head(name, document.body), document.body)
+    except UNREADABLE as error:
+        report(name.removeprefix(_LETTER), str(error))
+        return _Listed(name, Head(onceonly=0, entry="", page=0, endpoint="", type="", reason=""), document.body, error)
+
+
+def _page_in(name: str, document: Document | None) -> Page:
+    """Read a page of the list. One that cannot be read is logged, and counts as full: it is not changed."""
+    if document is None:
+        return Page()
+    try:
+        return decode_page(name, document.body)
+    except UNREADABLE as error:
+        report(name, str(error))
+        return Page(full=True)
+
+
+def _is_of(entry: DeadLetterEntry, listed: _Listed) -> bool:
+    """Return whether this letter is the one that was listed here, and no later one. An unreadable one has only its name."""
+    return listed.name == entry.letter if listed.problem is not None else listed.head.entry == entry.entry
+
+
+def _names(entry: DeadLetterEntry, heads: Mapping[str, _Listed]) -> bool:
+    return entry.letter in heads and _is_of(entry, heads[entry.letter])
 
 
 def _matches(chosen: Filter, head: Head) -> bool:
     return chosen.endpoint in {"", head.endpoint} and chosen.type in {"", head.type} and chosen.reason in head.reason
 
 
-def _last_page(root: Document | None) -> int:
-    return decode_root(ROOT, root.body).last if root else 0
-
-
 def _letter(key: str) -> str:
-    return f"dead/letter/{key}"
+    return f"{_LETTER}{key}"
 
 
 def _page(number: int) -> str:

@@ -5,12 +5,13 @@
 `letter` holds the letter as SQL stores keep it; one that is too large for a document is in `parts` instead, other documents.
 """
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from onceonly.formats.records import decode_letter, encode_letter
@@ -18,6 +19,10 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SchemaTooNew
 
 FORMAT = 1
+LAST_PAGE = 99_999_999
+"""The highest number of a page: names of pages have eight digits."""
+_ENTRY = re.compile("[0-9a-f]{32}")
+_PageNumber: TypeAlias = Annotated[int, Meta(ge=0, le=LAST_PAGE)]
 _SHARE = 3
 """A letter stays in its document when it takes no more than this part of what a document holds: base64 and JSON add to it."""
 _REASONS = 100
@@ -32,13 +37,17 @@ class Head(Struct, frozen=True, omit_defaults=True):
 
     onceonly: int
     entry: str
-    page: int
+    page: _PageNumber
     endpoint: str
     type: str
     reason: str
     same: bool = False
     letter: str = ""
     parts: tuple[str, ...] = ()
+
+
+class _Version(Struct, frozen=True):
+    onceonly: int
 
 
 class DeadLetterEntry(Struct, frozen=True, array_like=True):
@@ -58,7 +67,7 @@ class Page(Struct, frozen=True, omit_defaults=True):
 class Root(Struct, frozen=True):
     """Where the list ends: the number of its last page."""
 
-    last: int
+    last: _PageNumber
 
 
 _Kind = TypeVar("_Kind", Head, Page, Root)
@@ -73,7 +82,8 @@ def pack(letter: DeadLetter, *, entry: str, page: int, room: int) -> tuple[Head,
     parts: dict[str, bytes] = {}
     if len(stored) > room // _SHARE:
         starts = range(0, len(stored), room)
-        parts = {f"dead/part/{entry}/{number}": stored[start : start + room] for number, start in enumerate(starts)}
+        names = _part_names(entry, len(starts))
+        parts = {name: stored[start : start + room] for name, start in zip(names, starts, strict=True)}
     head = Head(
         onceonly=FORMAT,
         entry=entry,
@@ -86,6 +96,10 @@ def pack(letter: DeadLetter, *, entry: str, page: int, room: int) -> tuple[Head,
         parts=tuple(parts),
     )
     return head, parts
+
+
+def _part_names(entry: str, count: int) -> tuple[str, ...]:
+    return tuple(f"dead/part/{entry}/{number}" for number in range(count))
 
 
 def unpack(head: Head, parts: Sequence[bytes]) -> DeadLetter:
@@ -116,7 +130,17 @@ def decode_head(key: str, stored: bytes) -> Head:
     head = _decode(key, stored, Head)
     if head.onceonly > FORMAT:
         raise SchemaTooNew(f"document {key!r} was written by a newer onceonly (format {head.onceonly}): upgrade this process")
+    if head.parts and not (_ENTRY.fullmatch(head.entry) and head.parts == _part_names(head.entry, len(head.parts))):
+        raise SchemaTooNew(f"document {key!r} is not a readable dead letter (its parts are not its own)")  # never delete those
     return head
+
+
+def is_newer(stored: bytes) -> bool:
+    """Return whether a letter's document is one of a newer version, and not a damaged one."""
+    try:
+        return msgspec.json.decode(stored, type=_Version).onceonly > FORMAT
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def decode_page(key: str, stored: bytes) -> Page:
@@ -132,5 +156,5 @@ def decode_root(key: str, stored: bytes) -> Root:
 def _decode(key: str, stored: bytes, kind: type[_Kind]) -> _Kind:
     try:
         return msgspec.json.decode(stored, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaTooNew(f"document {key!r} is not a readable dead letter ({error}): upgrade this process") from error
