@@ -38,6 +38,26 @@ async def test_a_record_that_cannot_be_read_stops_no_relay(
     assert entry.id == ascii(bad.id)
 
 
+@pytest.mark.parametrize("stored", UNREADABLE, ids=range(len(UNREADABLE)))
+async def test_a_copy_of_a_message_with_an_unreadable_record_stops_no_batch(
+    store: SqlStore, database: Database, stored: bytes
+) -> None:
+    """It is done: its claim proves that it was handled, and its record stays for the relay."""
+    bad, good, new = message("bad"), message("good"), message("new")
+    unit = await store.begin([bad, good])
+    await unit.commit([Record(each.identity, ONE_EFFECT) for each in (bad, good)])
+    records = tables(database.prefix).records
+    async with database.writing() as connection:
+        key = claim_key("shop", bad.identity)
+        await connection.execute(update(records).where(records.c.key == key).values(effects=stored))
+    again = await store.begin([bad, good, new])
+    found = again.found
+    assert (found.new, found.done, [each.identity.id for each in found.pending]) == ((new,), (bad,), ["good"])
+    again.abandon()
+    async with database.reading() as connection:
+        assert len((await connection.execute(records.select())).all()) == 2
+
+
 async def test_fuzz_records(store: SqlStore, database: Database) -> None:
     """Cut and changed bytes of a record, and bytes that never were one."""
     chance = random.Random(38)  # noqa: S311 - inputs

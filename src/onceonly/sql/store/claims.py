@@ -43,7 +43,6 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, select, union_all
 
 from onceonly.config.deduplication import ClaimMode
-from onceonly.formats.records import decode_record
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
@@ -53,7 +52,7 @@ from onceonly.ports.store import BeginResult
 from onceonly.sql.store.bucketing import NO_BODY, label_row
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import delete_keys
+from onceonly.sql.store.statements import delete_keys, readable_record
 from onceonly.sql.store.tables import Tables
 
 NEVER = 1 << 62
@@ -123,10 +122,14 @@ def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]
     if former:
         _undo_wrong(connection, scope, left[len(claimed) :], known)
     same = [message for message in messages if _is_same(message, known)]
-    pending = {message.identity: known[message.identity].effects for message in same}
+    stored = {message.identity: known[message.identity].effects for message in same}
+    pending = {
+        identity: None if effects is None else readable_record(identity.source, identity.id, effects)
+        for identity, effects in stored.items()
+    }
     return BeginResult(
         new=tuple(message for message in messages if message.identity not in known),
-        pending=tuple(decode_record(identity, effects) for identity, effects in pending.items() if effects is not None),
+        pending=tuple(record for record in pending.values() if record is not None),
         done=tuple(message for message in same if pending[message.identity] is None),
         mismatched=tuple(message for message in messages if message.identity in known and message.identity not in pending),
     )

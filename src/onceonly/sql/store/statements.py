@@ -68,32 +68,32 @@ def read_records(
     query = select(records.key, records.source, records.id, records.effects)
     query = query.where(dialect.among(records.key, "keys"), records.endpoint != BURIED)
     rows = {row.key: row for some in chunks([*identities]) for row in connection.execute(query, {"keys": some})}
-    return tuple(record_in(rows[key]) for key in identities if key in rows)
-
-
-def record_in(row: Any) -> Record:
-    """Give the record that a row holds."""
-    return decode_record(Identity(row.source, row.id), row.effects)
+    return readable_records(rows[key] for key in identities if key in rows)
 
 
 def readable_records(rows: Iterable[Any]) -> tuple[Record, ...]:
     """Give the records of rows that can be read. Another one stays in the table and is logged, once in a process."""
-    found: list[Record] = []
-    for row in rows:
-        try:
-            found.append(_checked(row))
-        except (MsgspecError, SchemaTooNew, TypeError, ValueError, RecursionError) as error:
-            _report(ascii(row.source)[:SHOWN], ascii(row.id)[:SHOWN], ascii(str(error))[:SHOWN])
-    return tuple(found)
+    found = (readable_record(row.source, row.id, row.effects) for row in rows)
+    return tuple(record for record in found if record is not None)
 
 
-def _checked(row: Any) -> Record:
-    """Read a row; SQLite stores a value of any type in any column."""
-    if not (
-        isinstance(row.source, str) and isinstance(row.id, str) and isinstance(row.effects, bytes | bytearray | memoryview)
-    ):
+def readable_record(source: object, id_: object, effects: object) -> Record | None:
+    """Give a record, or None for one that cannot be read, which is logged. The relay sends its messages when it can be read.
+
+    So a message whose record cannot be read is handled, and its copies are done. SQLite stores a value of any type in any
+    column.
+    """
+    try:
+        return decode_record(*_checked(source, id_, effects))
+    except (MsgspecError, SchemaTooNew, TypeError, ValueError, RecursionError, OverflowError) as error:
+        _report(ascii(source)[:SHOWN], ascii(id_)[:SHOWN], ascii(str(error))[:SHOWN])
+        return None
+
+
+def _checked(source: object, id_: object, effects: object) -> tuple[Identity, bytes]:
+    if not (isinstance(source, str) and isinstance(id_, str) and isinstance(effects, bytes | bytearray | memoryview)):
         raise TypeError("source and id must be text, and effects bytes")
-    return record_in(row)
+    return Identity(source, id_), bytes(effects)
 
 
 def _report(source: str, id_: str, reason: str) -> None:

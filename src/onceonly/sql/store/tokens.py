@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, null, select, union_all
 
-from onceonly.formats.records import decode_record
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key, hash_of
 from onceonly.model.message import Message
@@ -14,6 +13,7 @@ from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import readable_record
 from onceonly.sql.store.tables import tables
 
 
@@ -136,4 +136,6 @@ def _read_records(
     rows = connection.execute(query, {"messages": [*by_key], "tokens": [*not_taken]}).all()
     if any(row.effects is None for row in rows):
         raise ConflictError("another worker released the token of a message while this unit was claiming it")
-    return {by_key[row.key]: decode_record(by_key[row.key], row.effects) for row in rows}
+    stored = ((by_key[row.key], row.effects) for row in rows)
+    read = ((each, readable_record(each.source, each.id, effects)) for each, effects in stored)
+    return {each: record for each, record in read if record is not None}
