@@ -4,16 +4,20 @@ import random
 
 import pytest
 from sqlalchemy import insert, update
+from sqlalchemy.dialects import sqlite
 
 from onceonly.conformance.samples import message
+from onceonly.formats.records import encode_record
 from onceonly.model.identity import claim_key
 from onceonly.model.presence import ProcessReport
 from onceonly.model.record import Record
+from onceonly.sql.columns import TextAsBytes, Undecodable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.presence import SqlPresence
 from onceonly.sql.store.tables import tables
 from tests.fuzzing import inputs
+from tests.sql.every_database import emptied
 from tests.sql.harness import ONE_EFFECT
 
 UNREADABLE = (b"", b"\x00", b"\x01", b"\x01\xc1", b"\x01" + b"\x91" * 5000, b"\x02\x93", b"\x03", b"\xff\xff", b"\x01\xff")
@@ -56,6 +60,32 @@ async def test_a_copy_of_a_message_with_an_unreadable_record_stops_no_batch(
     again.abandon()
     async with database.reading() as connection:
         assert len((await connection.execute(records.select())).all()) == 2
+
+
+async def test_an_identity_that_is_not_text_stops_no_relay(server: str) -> None:
+    """PostgreSQL and MariaDB store identities as bytes, which another program may write."""
+    async with emptied(server) as database:
+        store = SqlStore(database, "shop")
+        bad, good = message("bad"), message("good")
+        unit = await store.begin([bad, good])
+        await unit.commit([Record(each.identity, ONE_EFFECT) for each in (bad, good)])
+        records = tables(database.prefix).records
+        change = update(records).where(records.c.key == claim_key("shop", bad.identity))
+        plain = encode_record(Record(bad.identity, ONE_EFFECT))
+        async with database.writing() as connection:
+            for values in ({"effects": b"\xff\x00'"}, {"source": records.c.effects}, {"effects": plain}):
+                await connection.execute(change.values(values))
+        assert [each.identity.id for each in await store.undispatched(1 << 52, 10)] == ["good"]
+
+
+def test_fuzz_text_of_bytes() -> None:
+    """Whatever bytes are stored, a text is read, and text comes back as it was."""
+    chance, kind = random.Random(38), TextAsBytes()  # noqa: S311 - inputs
+    for _ in range(inputs()):
+        raw = changed("plain π \ud800 text".encode(errors="surrogatepass"), chance)
+        found = kind.process_result_value(raw, sqlite.dialect())
+        assert isinstance(found, str)
+        assert isinstance(found, Undecodable) or kind.process_bind_param(found, sqlite.dialect()) == raw
 
 
 async def test_fuzz_records(store: SqlStore, database: Database) -> None:

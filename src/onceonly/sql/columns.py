@@ -87,6 +87,12 @@ class HexadecimalBlob(_Hexadecimal, LONGBLOB):
     """Bytes of any length."""
 
 
+class Undecodable(str):
+    """What stands for bytes that are not text, with escapes: another program wrote them. It is not what is stored."""
+
+    __slots__ = ()
+
+
 class TextAsBytes(TypeDecorator[str]):
     """Any text, with zero characters and half surrogates, exactly: text columns take neither, or compare loosely."""
 
@@ -102,8 +108,13 @@ class TextAsBytes(TypeDecorator[str]):
         return None if value is None else value.encode(errors="surrogatepass")
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        """Decode."""
-        return None if value is None else bytes(value).decode(errors="surrogatepass")
+        """Decode. Bytes that are not text cost only themselves: an error here would fail all rows of a query."""
+        if value is None:
+            return None
+        try:
+            return bytes(value).decode(errors="surrogatepass")
+        except UnicodeDecodeError:
+            return Undecodable(bytes(value).decode(errors="backslashreplace"))
 
 
 class TextKey(TextAsBytes):

@@ -12,6 +12,7 @@ from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
+from onceonly.sql.columns import Undecodable
 from onceonly.sql.dialect import Dialect
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.tables import Tables
@@ -93,6 +94,8 @@ def readable_record(source: object, id_: object, effects: object) -> Record | No
 def _checked(source: object, id_: object, effects: object) -> tuple[Identity, bytes]:
     if not (isinstance(source, str) and isinstance(id_, str) and isinstance(effects, bytes | bytearray | memoryview)):
         raise TypeError("source and id must be text, and effects bytes")
+    if isinstance(source, Undecodable) or isinstance(id_, Undecodable):
+        raise TypeError("source or id is not UTF-8")  # its row could not be found to delete it
     return Identity(source, id_), bytes(effects)
 
 
