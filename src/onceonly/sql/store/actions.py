@@ -1,7 +1,7 @@
 """Actions of operators in a SQL database. The row of a running action is locked by each write of its runner."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from onceonly.sql.store.tables import tables
 
 _encode = msgspec.json.Encoder().encode
 _decode_scope = msgspec.json.Decoder(ActionScope).decode
+_Read = TypeVar("_Read", Action, ActionItem)
 
 
 class SqlActionLog:
@@ -36,12 +37,12 @@ class SqlActionLog:
         """Read one row; see the port."""
         async with self._database.reading() as connection:
             row = (await connection.execute(select(self._actions).where(self._actions.c.position == position))).one_or_none()
-        return None if row is None else _action(row)
+        return None if row is None else _readable(_action, row)
 
     async def recent(self, *, before: int = 0, limit: int = 100) -> tuple[Action, ...]:
         """Read the last rows by the primary key; see the port."""
         async with self._database.reading() as connection:
-            return tuple(_action(row) for row in await connection.execute(self.listing(before, limit)))
+            return _all_readable(_action, await connection.execute(self.listing(before, limit)))
 
     def listing(self, before: int, limit: int) -> Select[Any]:
         """Return the query that lists actions, the newest first."""
@@ -54,7 +55,7 @@ class SqlActionLog:
         actions = self._actions.c
         query = select(self._actions).where(actions.state == ActionState.RUNNING.value, actions.lease < now)
         async with self._database.reading() as connection:
-            return tuple(_action(row) for row in await connection.execute(query.order_by(actions.position).limit(limit)))
+            return _all_readable(_action, await connection.execute(query.order_by(actions.position).limit(limit)))
 
     async def lead(self, position: int, runner: str, *, now: int, until: int) -> Action | None:
         """Change the row if no other process leads; see the port."""
@@ -111,15 +112,16 @@ class SqlActionLog:
         query = select(self._items).where(items.action == action, items.number > after)
         query = query.where(items.outcome == outcome.value) if outcome else query
         async with self._database.reading() as connection:
-            return tuple(_item(row) for row in await connection.execute(query.order_by(items.number).limit(limit)))
+            return _all_readable(_item, await connection.execute(query.order_by(items.number).limit(limit)))
 
     async def of_message(self, endpoint: str, identity: Identity, limit: int = 100) -> tuple[tuple[Action, ActionItem], ...]:
         """Read items by the index of identities; see the port."""
         async with self._database.reading() as connection:
             rows = await connection.execute(self.identifying(endpoint, identity, limit))
-            items = [_item(row) for row in rows]
+            items = _all_readable(_item, rows)
             wanted = select(self._actions).where(self._actions.c.position.in_({item.action for item in items}))
-            actions = {row.position: _action(row) for row in await connection.execute(wanted)}
+            found = _all_readable(_action, await connection.execute(wanted))
+        actions = {action.position: action for action in found}
         return tuple((actions[item.action], item) for item in items if item.action in actions)
 
     def identifying(self, endpoint: str, identity: Identity, limit: int) -> Select[Any]:
@@ -184,6 +186,19 @@ class SqlActionLog:
             rows.append({"of": item.action, "which": item.number} | {f"new_{name}": row[name] for name in names})
         for some in chunks(rows, 1000):
             connection.execute(change, list(some))
+
+
+def _all_readable(read: Callable[[Any], _Read], rows: Iterable[Any]) -> tuple[_Read, ...]:
+    """Read rows. One that cannot be read is left out: another program, or a newer version, wrote it."""
+    return tuple(found for row in rows if (found := _readable(read, row)) is not None)
+
+
+def _readable(read: Callable[[Any], _Read], row: Any) -> _Read | None:
+    try:
+        found = read(row)
+        return msgspec.convert(msgspec.to_builtins(found, builtin_types=(bytes,)), type(found))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+        return None
 
 
 def _row(action: Action) -> dict[str, Any]:
