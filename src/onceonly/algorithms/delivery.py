@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from onceonly.algorithms.control import ControlOutcome, apart, control_of, look
 from onceonly.algorithms.intake import OTHER_BODY, DeadLetterDraft, PendingMessage, letter_for, sort
 from onceonly.algorithms.outbox import UnitResult, drop, finish, process
+from onceonly.algorithms.remote_call import peer_of
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     CommitRefused,
@@ -30,6 +31,7 @@ from onceonly.model.errors import (
     HandlerAbandoned,
     HandlerFailed,
     LockTimeout,
+    PeerAway,
     PermanentFailure,
     RetryableError,
     Unable,
@@ -40,7 +42,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Response
-from onceonly.model.retry import BLAMED, UNCOUNTED, RetryDecision
+from onceonly.model.retry import AWAY, BLAMED, UNCOUNTED, RetryDecision
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
@@ -300,7 +302,7 @@ async def _each_alone(items: Sequence[PendingMessage], ran: RunResult, ports: Po
     return ran
 
 
-async def _find(
+async def _find(  # noqa: PLR0911 - one for each kind of failure
     items: Sequence[PendingMessage], error: ConflictError | RetryableError, ports: Ports, *, isolated: bool, seen: bool
 ) -> RunResult:
     """Find out whether one message causes a failure of its unit.
@@ -312,6 +314,8 @@ async def _find(
     suspect = next((item for item in items if item.message.identity == error.during), None)
     if suspect is None or isinstance(error, VersionConflict | UpgradeRequired):
         return _nobodys(items, error)
+    if isinstance(error, PeerAway) and not isinstance(ports.handlers, GivenUp):
+        return await _without_peer(suspect, items, ports, isolated=isolated)
     if len(items) == 1:
         return await _doubt(suspect, error, ports, seen=seen)
     others = [item for item in items if item is not suspect]
@@ -336,6 +340,8 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
         return _abandoned(item, error)
     if ports.store.unit_key(item.message) or (isinstance(error, Unable) and not seen):
         return _nobodys([item], error)
+    if isinstance(error, PeerAway):  # it is given up, and waits for that
+        return _nobodys([item], error)
     try:
         is_its_own = await _is_committed_without(item.message, ports)
     except (ConflictError, RetryableError):
@@ -349,6 +355,16 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
 def _abandoned(item: PendingMessage, error: HandlerAbandoned) -> RunResult:
     """Count a failure of the handler itself, which took its unit with it."""
     return RunResult(processed=(UnitResult(failed=((item.message.identity, error.failure),)),))
+
+
+async def _without_peer(suspect: PendingMessage, items: Sequence[PendingMessage], ports: Ports, *, isolated: bool) -> RunResult:
+    """Put off, uncounted, all messages that need the peer that is away. The others do not wait for it."""
+    peer = peer_of(suspect.message)
+    away = Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {peer}")
+    held = [item for item in items if peer_of(item.message) == peer]
+    ran = RunResult(processed=(UnitResult(failed=tuple((item.message.identity, away) for item in held)),))
+    others = [item for item in items if item not in held]
+    return ran + await _run(others, ports, isolated=isolated) if others else ran
 
 
 def _locked(item: PendingMessage, error: LockTimeout) -> RunResult:

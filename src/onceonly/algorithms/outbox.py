@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.algorithms.remote_call import forgetting, gone
-from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, ResponseGone, RetryableError
+from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, PeerAway, ResponseGone, RetryableError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
@@ -189,7 +189,8 @@ async def _handle(
             failed.extend(blamed.items())
             waiting[:0] = _again(batch, blamed)
         except (ConflictError, RetryableError) as error:
-            error.during = batch[0].identity if len(batch) == 1 else None
+            if not isinstance(error, PeerAway):  # that one knows
+                error.during = batch[0].identity if len(batch) == 1 else None
             raise
         else:
             records.extend(_record(each, made, unit, attempts) for each, made in zip(batch, decisions, strict=True))

@@ -15,7 +15,16 @@ finds one, or is late, or the other side has lost it.
 
 from collections.abc import Sequence
 
-from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, ResponseGone
+from onceonly.model.errors import (
+    CommitFailed,
+    CommitRefused,
+    ConflictError,
+    HandlerFailed,
+    OnceOnlyError,
+    OutcomeUnknown,
+    PeerAway,
+    ResponseGone,
+)
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Answer, Record, together
@@ -34,15 +43,27 @@ async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, A
 async def response_of(message: Message, remote: Remote) -> Response | None:
     """Give what the message follows up; None for one that follows nothing up.
 
-    Raises ResponseGone, CommitFailed, OutcomeUnknown.
+    Raises ResponseGone; PeerAway, with the message, when there is no answer; CommitRefused for an answer that is none.
     """
     url = requested(message)
     if not url:
         return None
-    response = await remote.response(url)
+    try:
+        response = await remote.response(url)
+    except CommitRefused:
+        raise
+    except (CommitFailed, OutcomeUnknown) as error:
+        away = PeerAway(str(error))
+        away.during = message.identity
+        raise away from error
     if response is None:
         raise ResponseGone(message)
     return response
+
+
+def peer_of(message: Message) -> str:
+    """Give the URL of the peer that must answer before a message can be handled, or nothing."""
+    return requested(message).rpartition("/")[0]
 
 
 def forgetting(message: Message) -> tuple[RemoteRequest, ...]:

@@ -118,6 +118,10 @@ class OutcomeUnknown(RetryableError):
     """The operation may have happened or not. Only a later read or a retry shows it."""
 
 
+class PeerAway(OutcomeUnknown):
+    """A service that is asked over HTTP does not answer. No message is to blame; `during` is the one that needs it."""
+
+
 class ConflictError(OnceOnlyError):
     """Definite: another attempt won, and nothing of this attempt happened."""
 

@@ -19,6 +19,8 @@ _LOCKED_KEPT = 6
 _COMPARED = 150
 UNHANDLED = "no handler of endpoint "
 """How the reason of a LATER failure begins if no handler of a process takes the message's type."""
+AWAY = "the service that it asked is away"
+"""How the reason of a LATER failure begins if the peer that a message follows up does not answer."""
 UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
 """What may be no fault of the message: it is put off, and UNKNOWN counts when it repeats."""
 
@@ -113,6 +115,11 @@ def decide_retry(
 def is_doubted(history: tuple[Failure, ...]) -> bool:
     """Return whether the last failure was UNKNOWN and is not counted yet."""
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
+
+
+def is_away(history: tuple[Failure, ...]) -> bool:
+    """Return whether a message waits for a peer that does not answer, as far as its history shows."""
+    return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(AWAY)
 
 
 def unhandled_since(history: tuple[Failure, ...]) -> int:

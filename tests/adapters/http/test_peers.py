@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from onceonly import CommitFailed, OutcomeUnknown, Peer, SetupError
+from onceonly import CommitFailed, Peer, SetupError
 from onceonly.adapters.http.remote import HttpRemote, open_remote
 from onceonly.errors import CommitRefused
 from onceonly.model.artifact import Artifact
+from onceonly.model.errors import OutcomeUnknown, PeerAway
 from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Verb
@@ -75,15 +76,15 @@ async def playing(*, seconds: float = 10.0, headers: object = None) -> AsyncIter
         (answer(404), CommitRefused),
         (answer(413, body=b"too large"), CommitRefused),
         (answer(410), CommitFailed),
-        (answer(503), OutcomeUnknown),
-        (answer(501), OutcomeUnknown),
+        (answer(503), PeerAway),
+        (answer(501), PeerAway),
         (answer(401), OutcomeUnknown),
-        (answer(204, headers=""), OutcomeUnknown),
-        (answer(404, headers=""), OutcomeUnknown),
-        (answer(204, headers="onceonly-http: 2\r\n"), OutcomeUnknown),
-        (answer(302, headers=OURS + "location: /elsewhere\r\n"), OutcomeUnknown),
-        (b"SSH-2.0-OpenSSH\r\n", OutcomeUnknown),
-        (b"HTTP/1.1 204 No", OutcomeUnknown),
+        (answer(204, headers=""), PeerAway),
+        (answer(404, headers=""), PeerAway),
+        (answer(204, headers="onceonly-http: 2\r\n"), PeerAway),
+        (answer(302, headers=OURS + "location: /elsewhere\r\n"), PeerAway),
+        (b"SSH-2.0-OpenSSH\r\n", PeerAway),
+        (b"HTTP/1.1 204 No", PeerAway),
     ],
 )
 async def test_a_put_counts_only_when_it_was_taken_for_sure(answered: bytes, error: type[Exception] | None) -> None:
@@ -132,8 +133,8 @@ async def test_a_post_is_over_only_when_it_was_answered_for_sure(answered: bytes
     [
         (answer(200, OURS + "onceonly-status: 422\r\n", b'{"a":1}'), (422, {"a": 1})),
         (answer(404), None),
-        (answer(404, headers=""), OutcomeUnknown),
-        (answer(200), OutcomeUnknown),
+        (answer(404, headers=""), PeerAway),
+        (answer(200), CommitRefused),
         (answer(200, OURS + "onceonly-status: 200\r\n", bytes(LARGEST + 1)), CommitRefused),
     ],
 )
@@ -152,7 +153,7 @@ async def test_a_response_is_read_or_known_to_be_missing(answered: bytes, expect
 async def test_a_service_that_never_answers_is_given_up_on_in_time() -> None:
     """What it was asked may have happened."""
     async with playing(seconds=0.2) as scene:
-        with pytest.raises(OutcomeUnknown, match=r"no answer to PUT within 0\.2 s"):
+        with pytest.raises(PeerAway, match=r"no answer to PUT within 0\.2 s"):
             await scene.remote.create(scene.artifact())
         assert await scene.remote.perform([RemoteRequest(Verb.DELETE, scene.request)]) == (Answer.UNKNOWN,)
 
@@ -192,7 +193,7 @@ async def test_the_headers_of_a_peer_are_asked_for_each_time() -> None:
         await scene.remote.create(scene.artifact())
         await scene.remote.delete(scene.artifact().name)
         assert ["Bearer first" in scene.asked[0], "Bearer second" in scene.asked[1]] == [True, True]
-        with pytest.raises(OutcomeUnknown, match="headers cannot be computed"):
+        with pytest.raises(PeerAway, match="headers cannot be computed"):
             await scene.remote.delete(scene.artifact().name)
 
 

@@ -12,7 +12,7 @@ import httpx
 
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, PeerAway
 from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import LARGEST, RemoteRequest, Response, Verb
@@ -101,7 +101,7 @@ class HttpRemote:
             return None
         status = said.headers.get(STATUS, "")
         if not said.is_success or not status.isdecimal():
-            raise OutcomeUnknown(f"{_shown(url)} {said.words('GET')}, without the header {STATUS}")
+            raise CommitRefused(f"{_shown(url)} {said.words('GET')}, without the header {STATUS}")
         kind = said.headers.get("content-type", "application/octet-stream")
         return Response(status=int(status), body=said.body, content_type=kind)
 
@@ -118,17 +118,14 @@ class HttpRemote:
             return Answer.UNKNOWN
 
     async def _delete(self, url: str) -> None:
-        said = await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
-        if not said.is_success:
-            self._tell(url.rpartition("/")[0], said.words("DELETE"))
-            raise OutcomeUnknown(f"{_shown(url)} {said.words('DELETE')}")
+        await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
 
     async def _ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> _ProtocolAnswer:
         """Ask once.
 
-        Raises OutcomeUnknown for everything that is not an answer of the protocol, CommitRefused for a URL at no peer.
+        Raises PeerAway for everything that is not an answer of the protocol, CommitRefused for a URL at no peer.
         """
         peer = self._peers.get(url.rpartition("/")[0])
         if peer is None:
@@ -140,7 +137,7 @@ class HttpRemote:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OutcomeUnknown) as error:
             reason = str(error) or f"no answer to {method} within {peer.timeout:g} s ({type(error).__name__})"
             self._tell(peer.url, reason)
-            raise OutcomeUnknown(f"{_shown(url)}: {reason}") from error
+            raise PeerAway(f"{_shown(url)}: {reason}") from error
         self._tell(peer.url, "")
         return said
 
@@ -151,7 +148,7 @@ class HttpRemote:
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
             said = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
-        if not said.is_final:
+        if not said.is_final or (method == "DELETE" and not said.is_success):
             raise OutcomeUnknown(said.words(method))
         return said
 

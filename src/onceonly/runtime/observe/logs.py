@@ -18,6 +18,7 @@ from onceonly.model.errors import (
     ConflictError,
     HandlerFailed,
     OnceOnlyError,
+    PeerAway,
     RetryableError,
     Unsafe,
     UpgradeRequired,
@@ -25,7 +26,7 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.retry import is_unhandled
+from onceonly.model.retry import is_away, is_unhandled
 from onceonly.model.ring import Undecidable
 from onceonly.runtime.observe.observer import Point, PortCall
 
@@ -136,6 +137,8 @@ class Logs:
             return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
         if isinstance(error, OnceOnlyError) and not isinstance(error, RetryableError):
             return
+        if isinstance(error, PeerAway):
+            return  # said once for each peer: `peer failing`
         endpoint, point = key
         extra = {"endpoint": endpoint, "call": point.value, "reason": f"{type(error).__name__}: {error}"}
         if isinstance(error, UpgradeRequired):
@@ -163,7 +166,7 @@ class Logs:
         self._wait(endpoint, [send for send in taken if send.message.identity in undecidable])
         taken = [send for send in taken if send.message.identity not in undecidable]
         self._wait_for_handlers(endpoint, [send for send in taken if _waits_for_handler(send)])
-        taken = [send for send in taken if not _waits_for_handler(send)]
+        taken = [send for send in taken if not (_waits_for_handler(send) or is_away(send.history))]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
             extra = {"endpoint": endpoint, "count": left_behind, "alone": any(send.alone for send in taken)}

@@ -1,0 +1,89 @@
+"""A peer that is away for an hour is an outage: nothing is counted, and only the messages that need it wait."""
+
+import logging
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.algorithms.remote_call import response_of
+from onceonly.conformance.ring_subject import at
+from onceonly.model.errors import CommitRefused, OutcomeUnknown
+from onceonly.model.message import Message
+from onceonly.model.remote import REQUEST, Response
+from onceonly.runtime.observe.logs import Logs
+from onceonly.runtime.observe.observed import observed
+from tests.algorithms.test_ring_delivery import Answering, Place
+
+HOUR_MS = 3_600_000
+DEAD, ALIVE = "http://dead.example/x", "http://alive.example/x"
+
+
+class Peers:
+    """The peers themselves."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+        self.asked: list[str] = []
+
+    async def response(self, url: str) -> Response:
+        """Answer, unless it is away."""
+        self.asked.append(url)
+        if self.error is not None and url.startswith(DEAD):
+            raise self.error
+        return Response(status=200, body=b"", content_type="text/plain")
+
+
+class Effects(Answering):
+    """What an endpoint with these peers does."""
+
+    def __init__(self, peers: Peers) -> None:
+        super().__init__()
+        self.peers = peers
+
+    async def response(self, message: Message) -> Response | None:
+        """Ask as an endpoint does."""
+        return await response_of(message, self.peers)  # type: ignore[arg-type]
+
+
+def following(message: Message, url: str) -> Message:
+    """Make it follow a request up."""
+    return replace(message, extensions=((REQUEST, url),))
+
+
+async def test_a_peer_that_is_away_for_an_hour_counts_nothing_and_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Messages of one batch: two need it, one needs another peer, one needs none."""
+    caplog.set_level(logging.INFO)
+    place = Place()
+    peers = Peers(OutcomeUnknown("Connection refused"))
+    place.ports = observed(place.ports._replace(effects=Effects(peers)), Logs())
+    now = place.clock.now()
+    waiting = [following(at(now, name), f"{DEAD}/{name}") for name in ("first", "second")]
+    report = await place.deliver(waiting[0], at(now, "plain"), waiting[1], following(at(now, "other"), f"{ALIVE}/r"))
+    assert sorted(place.handlers.handled) == ["other", "plain"]
+    assert (report.handled, report.retried, report.failed, report.dead) == (2, 2, 0, 0)
+    assert sum(url.startswith(DEAD) for url in peers.asked) == 1  # the second one does not wait for another time-out
+    end = now + HOUR_MS
+    while place.clock.now() < end:
+        place.clock.advance(8_000)
+        report = await place.deliver()
+        assert (report.failed, report.dead, report.unknown) == (0, 0, 0)
+    assert await place.reasons() == []
+    said = [record.message for record in caplog.records]
+    assert not [words for words in said if "failed" in words or "call " in words], said
+    peers.error = None
+    place.clock.advance(8_000)
+    assert (await place.deliver()).handled == 2
+    assert sorted(place.handlers.handled) == ["first", "other", "plain", "second"]
+
+
+async def test_a_peer_that_answers_with_an_error_counts() -> None:
+    """That is no outage: its message becomes a dead letter, with the answer."""
+    place = Place()
+    place.ports = place.ports._replace(effects=Effects(Peers(CommitRefused("answered GET with status 403"))))
+    now = place.clock.now()
+    await place.deliver(following(at(now, "first"), f"{DEAD}/first"))
+    for _ in range(20):
+        place.clock.advance(HOUR_MS)
+        await place.deliver()
+    (reason,) = await place.reasons()
+    assert "403" in reason
