@@ -35,7 +35,7 @@ def test_a_user_without_a_password_is_a_token() -> None:
         (f"nats://me:{SECRET}@", "not a NATS URL"),
         (f"nats://me:{SECRET}@host:port", "not a NATS URL"),
         (f"nats://me:{SECRET}@host/odd", "not a NATS URL"),
-        (f"nats://me:{SECRET}/odd@host", "not a NATS URL"),
+        (f"nats://me:{SECRET}/odd@host", "cannot be read: percent-encode"),
         (f"nats://me:{SECRET}@host?speed=9", "unknown option 'speed'.*prefix"),
         (f"nats://me:{SECRET}@host?prefix=a&prefix=b", "more than once"),
         (f"nats://me:{SECRET}@host?prefix=A", "lower-case letter"),
