@@ -35,6 +35,8 @@ class TokenCensus(Struct):
     claims: int = 0
     register: int = 0
     dead: int = 0
+    issued: int = 0
+    """Marks of tokens that `onceonly send` has issued. They stay for a week, so that a file sent again is handled once."""
     other: int = 0
     """Documents that are none of these, no counter, and no janitor's journal: of both there is one for each endpoint."""
     entities: int = 0
@@ -109,6 +111,8 @@ def _note_document(census: TokenCensus, key: str, document: Document) -> None:
             census.other += 1
     elif kind == "register":
         census.register += 1
+    elif kind == "done":
+        census.issued += 1
     elif kind not in LASTING:
         census.other += 1
 

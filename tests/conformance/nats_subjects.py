@@ -99,8 +99,8 @@ class NatsSubject:
         link = await self._admin()
         for endpoint in QUEUES:
             stream = self.names.queue(endpoint)
-            found = await topology.consumer_of(link, stream)
-            if found is not None:
+            if await topology.consumer_of(link, stream) is not None:
+                found = await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}", {})
                 for nanoseconds in (1_000_000, found["config"]["ack_wait"]):
                     config = found["config"] | {"ack_wait": nanoseconds}
                     asked = {"stream_name": stream, "config": config}

@@ -103,7 +103,13 @@ def opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     async def opened(**settings: Any) -> AsyncIterator[Running]:
         transport = f"memory://{uuid4()}"
         store_url = f"sqlite:///{tmp_path}/shop.db"
-        values = {"store": store_url, "transport": transport, "retry": Retry(immediate=0, delayed=0), **settings}
+        values = {
+            "store": store_url,
+            "transport": transport,
+            "retry": Retry(immediate=0, delayed=0),
+            "unknown_types_wait": 0,
+            **settings,
+        }
         shop = Endpoint("shop", **values)
         async with AsyncExitStack() as stack:
             app = dashboard(shop, auth=application(named), roles={"ana": list(ROLES)})

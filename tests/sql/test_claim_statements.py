@@ -34,5 +34,5 @@ async def test_the_statements_of_the_docstring_are_sent(place: str) -> None:
     sent = await claim_statements(place)
     assert [each.split()[0] for each in sent] == ["INSERT", "SELECT"]
     numbers = {"key_list": "$1", "fingerprint_list": "$2", "keys": "$1"}  # psycopg has names for the parameters
-    sent = [re.sub(r"%\((\w+)\)s", lambda found: numbers[found[1]], each) for each in sent]
+    sent = [re.sub(r"%\((\w+)\)s", lambda found: numbers[found[1]], each.replace("unhex(%s)", "%s")) for each in sent]
     assert [each for each in sent if each not in written] == []

@@ -12,6 +12,16 @@ from sqlalchemy.schema import CreateColumn
 
 from onceonly.model.errors import SchemaMissing
 
+_WITHOUT_JIT = "SET LOCAL jit = off"
+"""To compile a query of PostgreSQL's catalogue takes longer than to run it."""
+_WITHOUT_ANSI_QUOTES = (
+    "SET @onceonly_mode = @@SESSION.sql_mode, "
+    "SESSION sql_mode = REPLACE(REPLACE(@@SESSION.sql_mode, 'ANSI_QUOTES', ''), 'ANSI', '')"
+)
+_AS_BEFORE = "SET SESSION sql_mode = @onceonly_mode"
+"""SQLAlchemy cannot read MariaDB's tables in the mode ANSI_QUOTES if it has seen another one first."""
+LOOKING = (_WITHOUT_JIT, _WITHOUT_ANSI_QUOTES, _AS_BEFORE)
+"""Statements that change nothing but how this connection looks at tables."""
 _Place: TypeAlias = tuple[str | None, str]
 _Found: TypeAlias = Mapping[Any, Any]
 
@@ -42,7 +52,17 @@ class Missing(Struct, frozen=True):
 def find_missing(connection: Connection, metadata: MetaData, *, thorough: bool) -> Missing:
     """Compare these tables with the database. Only with `thorough` more than their names is compared."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL jit = off"))  # to compile a query of the catalogue takes longer than to run it
+        connection.execute(text(_WITHOUT_JIT))
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return _find(connection, metadata, thorough=thorough)
+    connection.execute(text(_WITHOUT_ANSI_QUOTES))
+    try:
+        return _find(connection, metadata, thorough=thorough)
+    finally:
+        connection.execute(text(_AS_BEFORE))
+
+
+def _find(connection: Connection, metadata: MetaData, *, thorough: bool) -> Missing:
     inspector, schema = inspect(connection), metadata.schema
     there = set(inspector.get_table_names(schema))
     gone = [

@@ -26,7 +26,7 @@ from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, Executable
 
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
 from onceonly.sql.columns import MYSQL, TRANSACTIONAL
-from onceonly.sql.completeness import Missing, find_missing, refuse, repair
+from onceonly.sql.completeness import LOOKING, Missing, find_missing, refuse, repair
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 
@@ -149,13 +149,15 @@ def _try_upgrade(connection: Connection, names: TableNaming, schema: Schema, fou
     dialect = connection.dialect
 
     def note(_: object, clause: Any, *_more: object) -> None:
+        if isinstance(clause, TextClause) and clause.text in LOOKING:
+            return
         if isinstance(clause, ExecutableDDLElement):
             found.append(str(clause.compile(dialect=dialect)).strip())
         elif isinstance(clause, UpdateBase | TextClause):
             found.append(str(clause.compile(dialect=dialect, compile_kwargs={"literal_binds": True})).strip())
 
     def skip(_: object, _cursor: object, statement: str, parameters: Any, *_more: object) -> tuple[str, Any]:
-        reads = statement.lstrip().upper().startswith(("SELECT", "SHOW", "DESCRIBE"))
+        reads = statement in LOOKING or statement.lstrip().upper().startswith(("SELECT", "SHOW", "DESCRIBE"))
         return (statement, parameters) if reads else ("DO 0", ())
 
     event.listen(connection, "before_execute", note)

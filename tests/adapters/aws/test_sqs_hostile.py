@@ -70,7 +70,12 @@ class Shop:
         self.store = f"sqlite:///{self._file}"
         self.transport = f"sqs://test:test@eu-central-1?prefix=h{uuid4().hex[:10]}-&endpoint={endpoint}{options}"
         self.endpoint = Endpoint(
-            "shop", store=self.store, transport=self.transport, metadata=METADATA, retry=Retry(immediate=1, delayed=0)
+            "shop",
+            store=self.store,
+            transport=self.transport,
+            metadata=METADATA,
+            retry=Retry(immediate=1, delayed=0),
+            unknown_types_wait=0,
         )
 
         @self.endpoint.handler(type="Order")

@@ -67,7 +67,14 @@ async def test_hostile_messages_take_effect_once_or_are_dead_letters(azurite_sto
     """Each is put twice, among good ones."""
     store = f"sqlite:///{tmp_path}/shop.db"
     async with opened(azurite_storage) as broker:
-        shop = Endpoint("shop", store=store, transport=broker.url(), metadata=METADATA, retry=Retry(immediate=1, delayed=0))
+        shop = Endpoint(
+            "shop",
+            store=store,
+            transport=broker.url(),
+            metadata=METADATA,
+            retry=Retry(immediate=1, delayed=0),
+            unknown_types_wait=0,
+        )
 
         @shop.handler(type="Order")
         async def take(body: bytes, connection: AsyncConnection) -> None:

@@ -46,7 +46,7 @@ def test_a_connection_string_says_where_the_queues_are(monkeypatch: pytest.Monke
     [
         (f"azure-queue://me:{SECRET}@", "azure-queue://account/prefix"),
         (f"azure-queue://me:{SECRET}@Not_An_Account", "azure-queue://account/prefix"),
-        (f"azure-queue://me:{SECRET}/x@acme", "azure-queue://account/prefix"),
+        (f"azure-queue://me:{SECRET}/x@acme", "cannot be read: percent-encode"),
         (f"azure-queue://me:{SECRET}!@acme", "not Base64"),
         (f"azure-queue://me:{SECRET}@acme/a/b", "at most one part"),
         (f"azure-queue://me:{SECRET}@acme/my-shop", "prefix 'my-shop'"),

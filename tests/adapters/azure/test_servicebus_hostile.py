@@ -93,7 +93,7 @@ async def test_hostile_messages_take_effect_once_or_are_dead_letters(tmp_path: P
     store = f"sqlite:///{tmp_path}/shop.db"
     async with opened(Topology(endpoint="shop"), options=options) as place:
         retry = Retry(immediate=1, delayed=0)
-        shop = Endpoint("shop", store=store, transport=place.url, metadata=METADATA, retry=retry)
+        shop = Endpoint("shop", store=store, transport=place.url, metadata=METADATA, retry=retry, unknown_types_wait=0)
 
         @shop.handler(type="Order")
         async def take(body: bytes, connection: AsyncConnection) -> None:

@@ -31,7 +31,7 @@ EMPTY = Depth(waiting=0, held=0, delayed=0)
 def shop_on(broker: Broker, folder: Path) -> tuple[Endpoint, list[str]]:
     """Make an endpoint on the queue, and the orders that it handles."""
     seen: list[str] = []
-    shop = Endpoint("shop", store=f"sqlite:///{folder}/shop.db", transport=broker.url)
+    shop = Endpoint("shop", store=f"sqlite:///{folder}/shop.db", transport=broker.url, unknown_types_wait=0)
 
     @shop.handler
     async def place_order(order: PlaceOrder) -> None:

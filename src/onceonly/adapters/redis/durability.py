@@ -45,7 +45,7 @@ def refuse(about: Mapping[str, Any], place: str, *, oldest: int, evicted: str) -
             f"Redis at {place} has `maxmemory-policy {policy}`: it evicts {evicted}. Set `maxmemory-policy noeviction`"
         )
     if about.get("role") != "master":
-        raise SetupError(f"{place} has the role `{about.get('role')}`, so reads are stale: use the primary")
+        raise SetupError(f"{place} is a replica (its role is `{about.get('role')}`), so reads are stale: use the primary")
     version = re.match(r"[0-9]{1,4}", str(about.get("redis_version", "0")))
     if version is None or int(version[0]) < oldest:
         raise SetupError(f"{place} is Redis {about.get('redis_version')}: version {oldest} or later is needed")
