@@ -60,6 +60,7 @@ shop = Endpoint(
     ),
     timeout=float(os.environ.get("ADVERSARY_TIMEOUT", "10")),
     relay_after=1.0,
+    unknown_types_wait=0,
     worker=WorkerSettings(grace=float(os.environ.get("ADVERSARY_GRACE", "10"))),
 )
 
