@@ -10,11 +10,14 @@ from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     BudgetExceeded,
+    CommitFailed,
     CommitRefused,
     ConflictError,
     HandlerAbandoned,
     HandlerFailed,
     LockTimeout,
+    OutcomeUnknown,
+    PeerAway,
     PermanentFailure,
     ResponseGone,
     RetryableError,
@@ -24,7 +27,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import requested
-from onceonly.model.retry import BLAMED, RetryDecision
+from onceonly.model.retry import AWAY, BLAMED, RetryDecision
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
@@ -71,6 +74,8 @@ class BatchLog:
         self._of: dict[Any, LoggedMessage] = {}
         self._other_bodies: set[Any] = set()
         self._unreadable: dict[Any, str] = {}
+        self._away: set[str] = set()
+        """Peers that did not answer whether there is a response."""
         self._unit: list[LoggedMessage] = []
         self._explained = False
         self._error: Exception | None = None
@@ -174,6 +179,8 @@ class BatchLog:
             found.append(Failure(kind=FailureKind.LATER, reason="another attempt may be in progress", delay=logged.wait))
         if logged.undecidable is Undecidable.SLOT_NOT_READY:
             found.append(Failure(kind=FailureKind.LATER, reason=logged.undecidable.value, delay=ROTATION_SECONDS))
+        if _peer(logged.message) in self._away:
+            found.append(Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {_peer(logged.message)}"))
         if logged.refused and logged.record:
             sent = sorted({f"{each.message.type} to {each.to or 'its subscribers'}" for each in logged.record.effects})
             reason = f"handled, but the broker rejected its messages: {', '.join(sent[:3])}"
@@ -307,11 +314,19 @@ class BatchLog:
             if identity in self.messages:
                 self.messages[identity].refused = answer is Answer.REFUSED
 
+    def _seen_as(self, point: str, error: Exception, arguments: Sequence[Any]) -> Exception:
+        """Return an error as the algorithm must see it: a peer that does not answer is away."""
+        if point != "response" or not _is_away(error):
+            return error
+        self._away.add(_peer(arguments[0]))
+        return PeerAway(str(error))
+
     def _raised(self, point: str, error: Exception, arguments: Sequence[Any]) -> None:
         """Note how a call failed that belongs to a unit, or to a start."""
         logged = self.messages.get(arguments[0].identity) if point in {"handle", "response"} else None
         if point == "handle_batch" and isinstance(error, BudgetExceeded):
             logged = self.messages[arguments[0][0].identity]
+        error = self._seen_as(point, error, arguments)
         if point in {"died", "start"}:
             identities = arguments[0] if point == "died" else arguments[:1]
             for identity in identities:
@@ -631,6 +646,16 @@ _PUT_OFF = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
 def lost_reason(message: Message) -> str:
     """Write why a message that follows a request up is given up, when its response is gone."""
     return "response lost" + f": {requested(message)} has no response any more, and no worker has handled it"
+
+
+def _is_away(error: Exception) -> bool:
+    """Return whether a peer did not answer. An answer that is refused is one."""
+    return isinstance(error, CommitFailed | OutcomeUnknown) and not isinstance(error, CommitRefused)
+
+
+def _peer(message: Message) -> str:
+    """Return the peer that has the response which a message follows up."""
+    return requested(message).rpartition("/")[0]
 
 
 def _is_of(letter: DeadLetter, delivery: Delivery, logged: LoggedMessage | None) -> bool:

@@ -9,6 +9,7 @@ from onceonly.model.errors import (
     HandlerAbandoned,
     HandlerFailed,
     LockTimeout,
+    PeerAway,
     RetryableError,
     Unable,
     UpgradeRequired,
@@ -18,7 +19,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Message
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
 
-NOT_JUDGED = (CommitRefused, HandlerFailed, LockTimeout, HandlerAbandoned, VersionConflict, UpgradeRequired)
+NOT_JUDGED = (CommitRefused, HandlerFailed, LockTimeout, HandlerAbandoned, PeerAway, VersionConflict, UpgradeRequired)
 """The errors of a unit of one after which it is not asked whether the unit is committed without its handler."""
 
 
