@@ -122,7 +122,7 @@ async def test_a_background_task_waits_for_the_real_response() -> None:
         (Raw(start(), start()), "sent 'http.response.start'"),
         (Raw(start(), {"type": "http.response.pathsend", "path": "/a"}), "sent 'http.response.pathsend'"),
         (Raw(start(content_type="text/event-stream")), "has no end"),
-        (StreamingResponse(chunks(1 << 20)), "the limit for a stored response"),
+        (StreamingResponse(iter([bytes(MAX_KEPT), b"x"])), "the limit for a stored response"),
     ],
 )
 async def test_what_is_no_whole_response_is_refused(response: Any, words: str) -> None:

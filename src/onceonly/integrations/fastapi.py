@@ -15,10 +15,8 @@ from onceonly.integrations.idempotency_key import LONGEST, NAME, PATTERN
 from onceonly.integrations.problems import described
 from onceonly.integrations.requests import (
     SAFE,
-    Fingerprint,
     Principal,
     RequestTerms,
-    StoreIf,
     attempt_of,
     by_authorization,
     is_final,
@@ -93,8 +91,8 @@ class OnceOnlyRoute(APIRoute):
         max_body: int = 1 << 20,
         wait: float = 2.0,
         max_commit: timedelta | None = None,
-        fingerprint: Fingerprint | None = None,
-        store_if: StoreIf = is_final,
+        fingerprint: Callable[[Request, bytes], bytes | str] | None = None,
+        store_if: Callable[[int], bool] = is_final,
     ) -> type[Self]:
         """Return the class of routes for the transactions of an endpoint.
 

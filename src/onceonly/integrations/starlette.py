@@ -15,10 +15,8 @@ from starlette.responses import Response
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.requests import (
-    Fingerprint,
     Principal,
     RequestTerms,
-    StoreIf,
     by_authorization,
     is_final,
     transaction_of,
@@ -85,8 +83,8 @@ def once(  # noqa: PLR0913 - one parameter for each option
     max_body: int = 1 << 20,
     wait: float = 2.0,
     max_commit: timedelta | None = None,
-    fingerprint: Fingerprint | None = None,
-    store_if: StoreIf = is_final,
+    fingerprint: Callable[[Request, bytes], bytes | str] | None = None,
+    store_if: Callable[[int], bool] = is_final,
 ) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
     """Make a function handle each request once: `@once(shop)` above `async def place(request, tx)`.
 
