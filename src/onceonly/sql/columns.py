@@ -7,7 +7,7 @@ the databases of this library are here, because migration tools need them withou
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import BigInteger, BindParameter, ColumnElement, Dialect, Integer, LargeBinary, String, Text, Uuid, func
+from sqlalchemy import BigInteger, Dialect, Integer, LargeBinary, String, Text, Uuid
 from sqlalchemy.dialects.mysql import BINARY, LONGBLOB, LONGTEXT, VARBINARY, VARCHAR
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -60,19 +60,10 @@ def _number(value: bytes | None) -> int | None:
 
 
 class _Hexadecimal:
-    """Part of a type of bytes of MariaDB: statements have `UNHEX('...')` for a value.
+    """Part of a type of bytes of MariaDB, whose values `adapters/mariadb/literals.py` writes as hexadecimal digits.
 
-    Drivers write bytes as text between quotes. How quotes in it are escaped depends on settings of the session, which handlers
-    may change and not all drivers look at. Hexadecimal digits need no escapes.
+    A call of `UNHEX` in the statement would hold for every driver, and made claims of sorted keys deadlock.
     """
-
-    def bind_processor(self, _: Dialect) -> Callable[[bytes | None], str | None]:
-        """Write it in hexadecimal digits."""
-        return _hexadecimal
-
-    def bind_expression(self, bindparam: BindParameter[bytes]) -> ColumnElement[bytes]:
-        """Have the server read them."""
-        return func.unhex(bindparam, type_=LargeBinary())
 
 
 class HexadecimalBinary(_Hexadecimal, BINARY):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import LargeBinary, bindparam, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.samples import message
@@ -25,8 +25,6 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlDeadLetters, SqlStore
-from onceonly.sql.store.enlisted import mapped
-from onceonly.sql.store.statements import row_of
 from tests.adapters.mariadb.harness import place
 from tests.fuzzing import inputs
 from tests.servers.available import on_mariadb
@@ -141,26 +139,6 @@ async def test_a_users_engine_that_writes_bytes_wrongly_is_refused(own: str) -> 
     finally:
         await on_mariadb("SET GLOBAL sql_mode = DEFAULT", url=own)
         await engine.dispose()
-
-
-async def test_records_in_a_users_session_come_back(opened_here: Database, server: str) -> None:
-    """The session is on an engine of the user's own, whose driver may write bytes wrongly."""
-    engine = create_async_engine(make_url(server).set(drivername="mysql+asyncmy", query={}))
-    asked = [replace(message(f"m{number}"), body=body) for number, body in enumerate(HOSTILE)]
-    made = [replace(ONE_EFFECT[0], message=each) for each in asked]
-    try:
-        async with AsyncSession(engine) as session, session.begin():
-            for each, effect in zip(asked, made, strict=True):
-                row = mapped("own_", None)()
-                for column, value in row_of("shop", Record(each.identity, (effect,)), 0).items():
-                    setattr(row, column, value)
-                session.add(row)
-    finally:
-        await engine.dispose()
-    found = await SqlStore(opened_here, "shop").undispatched(older_than=1, limit=100)
-    assert {record.identity: record.effects for record in found} == {
-        each.identity: (effect,) for each, effect in zip(asked, made, strict=True)
-    }
 
 
 async def test_names_stay_names_when_the_mode_changes(own: str) -> None:
