@@ -20,7 +20,7 @@ def is_native(kind: type) -> bool:
 
 def is_attrs(kind: type) -> bool:
     """Return whether attrs made this class."""
-    return "__attrs_attrs__" in vars(kind) or hasattr(kind, "__attrs_attrs__")
+    return hasattr(kind, "__attrs_attrs__")
 
 
 def is_pydantic(kind: type) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from onceonly.formats.body_fields import is_secret_field
+from onceonly.formats.escaping import escape
 
 LONGEST_SHOWN = 60
 """Characters of a value."""
@@ -50,7 +51,7 @@ def pydantic_reason(error: Any, kind: Any) -> str:
 
 def one_line(text: str) -> str:
     """Escape what would break a line or move a cursor."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escape(text, multiline=False)
 
 
 def _pydantic_problem(problem: Any, kind: Any) -> str:

@@ -64,7 +64,7 @@ class NativeCodec:
         self._read: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
         self._write: Callable[[Any], bytes] = _encode_json
         self._is_lossless: Test = surely_lossless(kind) or never
-        self._unsendable: str | None = None
+        self._unsendable = unsendable(kind)
         self._is_untyped = kind in (dict, list)
 
     def decode(self, body: bytes) -> Any:
@@ -89,8 +89,6 @@ class NativeCodec:
         return encoded
 
     def _check(self, value: Any, encoded: bytes) -> None:
-        if self._unsendable is None:
-            self._unsendable = unsendable(self._kind)
         if self._unsendable:
             raise _not_written(self._kind, self._unsendable)
         try:
@@ -153,7 +151,7 @@ class PydanticCodec:
         self._adapter = adapter
         self._dump: Callable[..., bytes] = adapter.dump_json
         self._is_lossless: Test = surely_lossless(kind) or never
-        self._unsendable: str | None = None
+        self._unsendable = unsendable(kind)
 
     def decode(self, body: bytes) -> Any:
         """Give the object. Raises BodyError."""
@@ -164,8 +162,6 @@ class PydanticCodec:
 
     def encode(self, value: Any) -> bytes:
         """Give the bytes. Raises BodyError."""
-        if self._unsendable is None:
-            self._unsendable = unsendable(self._kind)
         if self._unsendable:
             raise _not_written(self._kind, self._unsendable)
         try:

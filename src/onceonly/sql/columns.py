@@ -59,25 +59,6 @@ def _number(value: bytes | None) -> int | None:
     return None if value is None else int.from_bytes(value, "big", signed=True)
 
 
-class _Hexadecimal:
-    """Part of a type of bytes of MariaDB, whose values `adapters/mariadb/literals.py` writes as hexadecimal digits.
-
-    A call of `UNHEX` in the statement would hold for every driver, and made claims of sorted keys deadlock.
-    """
-
-
-class HexadecimalBinary(_Hexadecimal, BINARY):
-    """Bytes of one length."""
-
-
-class HexadecimalVarbinary(_Hexadecimal, VARBINARY):
-    """Bytes up to a length."""
-
-
-class HexadecimalBlob(_Hexadecimal, LONGBLOB):
-    """Bytes of any length."""
-
-
 class Undecodable(str):
     """What stands for bytes that are not text, with escapes: another program wrote them. It is not what is stored."""
 
@@ -92,7 +73,7 @@ class TextAsBytes(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Take the longest type there is."""
-        return dialect.type_descriptor(HexadecimalBlob() if dialect.name in MYSQL else LargeBinary())
+        return dialect.type_descriptor(LONGBLOB() if dialect.name in MYSQL else LargeBinary())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
         """Encode."""
@@ -119,7 +100,7 @@ class TextKey(TextAsBytes):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Take bytes; MariaDB wants to know how many."""
-        return dialect.type_descriptor(HexadecimalVarbinary(self.length) if dialect.name in MYSQL else LargeBinary())
+        return dialect.type_descriptor(VARBINARY(self.length) if dialect.name in MYSQL else LargeBinary())
 
 
 class EscapedText(TypeDecorator[str]):
@@ -170,14 +151,12 @@ class RowNumber(BigInteger):
 
 
 KEY: TypeEngine[bytes] = (
-    ClaimKey(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(HexadecimalBinary(CLAIM_KEY_BYTES), *MYSQL)
+    ClaimKey(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(BINARY(CLAIM_KEY_BYTES), *MYSQL)
 )
 """A claim's key: 16 bytes that sort as bytes."""
 
 FINGERPRINT: TypeEngine[bytes] = (
-    Fingerprint(FINGERPRINT_BYTES)
-    .with_variant(BytesAsNumber(), "postgresql")
-    .with_variant(HexadecimalBinary(FINGERPRINT_BYTES), *MYSQL)
+    Fingerprint(FINGERPRINT_BYTES).with_variant(BytesAsNumber(), "postgresql").with_variant(BINARY(FINGERPRINT_BYTES), *MYSQL)
 )
 """A body's fingerprint: 8 bytes."""
 
@@ -190,7 +169,7 @@ READABLE: TypeEngine[str] = ReadableText().with_variant(EscapedText(), "postgres
 NAME: TypeEngine[str] = ShortName(NAME_LENGTH).with_variant(VARCHAR(NAME_LENGTH, **_EXACTLY), *MYSQL)
 """A short name that may be part of a key, compared exactly."""
 
-DATA: TypeEngine[bytes] = Data().with_variant(HexadecimalBlob(), *MYSQL)
+DATA: TypeEngine[bytes] = Data().with_variant(LONGBLOB(), *MYSQL)
 """Bytes of any length."""
 
 LONG: TypeEngine[str] = LongText().with_variant(LONGTEXT(**_EXACTLY), *MYSQL)
