@@ -84,10 +84,16 @@ def bound(request: pytest.FixtureRequest, file: Path) -> str:
 
 
 @pytest.fixture
-async def engine(bound: str) -> AsyncIterator[AsyncEngine]:
-    """Make an engine for it. The tables have no prefix."""
+async def engine(bound: str, caplog: pytest.LogCaptureFixture) -> AsyncIterator[AsyncEngine]:
+    """Make an engine for it. The tables have no prefix.
+
+    The pool logs connections that it could not close, and pytest keeps these records. After the last test of a process their
+    warnings would be errors that nothing filters, and pytest-xdist would report a crash.
+    """
     async with engine_of(bound.partition("?")[0]) as made:
         yield made
+    caplog.get_records("call").clear()
+    gc.collect()
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
