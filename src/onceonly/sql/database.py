@@ -27,7 +27,7 @@ from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
-from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad, check_loop
+from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad, check_loop, refuse_other_loop
 from onceonly.sql.urls import DatabaseAddress, read_url
 from onceonly.systems import system_of, systems
 
@@ -242,6 +242,8 @@ class Database:
     async def _prepare(self) -> None:
         with self._connecting():
             async with asyncio.timeout(None if self.dialect.embedded else 2 * CONNECT_SECONDS):
+                if not self._own:
+                    await (await self._connected()).close()  # a look at its event loop, before anything is executed
                 await self.dialect.prepare(self.engine, durable=self._durable)
                 if not self.dialect.embedded:
                     self._history.seen(await self.dialect.history(self.engine))
@@ -285,14 +287,19 @@ class Database:
         """Get a connection: `_connecting` without what that costs each time. A server that does not answer is away as well."""
         try:
             if self._has_idle():
-                return await self.engine.connect()
+                return self._of_this_loop(await self.engine.connect())
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await self.engine.connect()
+                return self._of_this_loop(await self.engine.connect())
         except self._known:
             raise
         except Exception as error:
             check_loop(error)
             raise NotConnected(f"{type(error).__name__}: {error}") from error
+
+    def _of_this_loop(self, connection: AsyncConnection) -> AsyncConnection:
+        if not self._own and connection.sync_connection is not None:
+            refuse_other_loop(connection.sync_connection)
+        return connection
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """Translating the errors of SQL drivers into the outcomes of a write, by allow-list, in one place."""
 
+import asyncio
 import re
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -140,13 +141,32 @@ def _is_raised_in(error: BaseException, session: Session | None) -> bool:
     return False
 
 
+_IN_OTHER_LOOP = (
+    "the database engine has connections of another event loop, which cannot be used here. Create the engine in the "
+    "event loop of the endpoint, call `await engine.dispose()` at the end of the other one, or set store= to a URL"
+)
+
+
 def check_loop(error: Exception) -> None:
     """Raise WrongEventLoop if this error means that a connection was made in another event loop."""
     if isinstance(error, RuntimeError | ValueError) and _OTHER_LOOP.search(text_of(error)):
-        raise WrongEventLoop(
-            "the database engine has connections of another event loop, which cannot be used here. Create the engine in the "
-            "event loop of the endpoint, call `await engine.dispose()` at the end of the other one, or set store= to a URL"
-        ) from error
+        raise WrongEventLoop(_IN_OTHER_LOOP) from error
+
+
+def refuse_other_loop(connection: Connection) -> None:
+    """Raise WrongEventLoop if a connection that was just taken from its pool belongs to another event loop.
+
+    Nothing may be executed there before: if that loop runs in another thread, the driver's C code is used by two threads
+    at once, which ends the process (seen with asyncpg 0.32). The connection leaves its pool, and its own loop closes it.
+    """
+    driver: Any = connection.connection.driver_connection
+    loop = getattr(driver, "_loop", None)  # asyncpg and asyncmy; those of psycopg and aiosqlite belong to no loop
+    if loop is None or loop is asyncio.get_running_loop():
+        return
+    connection.detach()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(getattr(driver, "terminate", driver.close))  # asyncpg, asyncmy
+    raise WrongEventLoop(_IN_OTHER_LOOP)
 
 
 class ErrorTranslator:
