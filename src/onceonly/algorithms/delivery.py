@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from onceonly.algorithms.control import ControlOutcome, apart, control_of, look
 from onceonly.algorithms.intake import OTHER_BODY, DeadLetterDraft, PendingMessage, letter_for, sort
 from onceonly.algorithms.outbox import UnitResult, drop, finish, process
-from onceonly.algorithms.remote_call import peer_of
+from onceonly.algorithms.remote_call import awaited, called
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     CommitRefused,
@@ -311,11 +311,11 @@ async def _find(  # noqa: PLR0911 - one for each kind of failure
     """
     if isinstance(error, LockTimeout) and not isolated and len(items) > 1:
         return await _run(items, ports, isolated=True)  # those that wait for a lock are left out
+    if isinstance(error, PeerAway):
+        return await _without_peer(error, items, ports, isolated=isolated)
     suspect = next((item for item in items if item.message.identity == error.during), None)
     if suspect is None or isinstance(error, VersionConflict | UpgradeRequired):
         return _nobodys(items, error)
-    if isinstance(error, PeerAway) and not isinstance(ports.handlers, GivenUp):
-        return await _without_peer(suspect, items, ports, isolated=isolated)
     if len(items) == 1:
         return await _doubt(suspect, error, ports, seen=seen)
     others = [item for item in items if item is not suspect]
@@ -340,8 +340,6 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
         return _abandoned(item, error)
     if ports.store.unit_key(item.message) or (isinstance(error, Unable) and not seen):
         return _nobodys([item], error)
-    if isinstance(error, PeerAway):  # it is given up, and waits for that
-        return _nobodys([item], error)
     try:
         is_its_own = await _is_committed_without(item.message, ports)
     except (ConflictError, RetryableError):
@@ -357,11 +355,13 @@ def _abandoned(item: PendingMessage, error: HandlerAbandoned) -> RunResult:
     return RunResult(processed=(UnitResult(failed=((item.message.identity, error.failure),)),))
 
 
-async def _without_peer(suspect: PendingMessage, items: Sequence[PendingMessage], ports: Ports, *, isolated: bool) -> RunResult:
+async def _without_peer(error: PeerAway, items: Sequence[PendingMessage], ports: Ports, *, isolated: bool) -> RunResult:
     """Put off, uncounted, all messages that need the peer that is away. The others do not wait for it."""
-    peer = peer_of(suspect.message)
-    away = Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {peer}")
-    held = [item for item in items if peer_of(item.message) == peer]
+    waiting = {item.message.identity for item in items if error.peer and awaited(item.message) == error.peer}
+    held = [item for item in items if item.message.identity in error.needed_by | waiting]
+    if not held or isinstance(ports.handlers, GivenUp):  # a message that is given up only waits for it
+        return _nobodys(items, error)
+    away = _away(error.peer)
     ran = RunResult(processed=(UnitResult(failed=tuple((item.message.identity, away) for item in held)),))
     others = [item for item in items if item not in held]
     return ran + await _run(others, ports, isolated=isolated) if others else ran
@@ -400,6 +400,7 @@ async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) 
     report = await _finish(done, of, ports)
     report += await _drop(done.dropped, of, ports)
     report += await _retry_or_give_up(_failures(done, of), ports)
+    report += await _await_peers(done, of, ports)
     report += BatchReport(failed=sum(failure.kind not in UNCOUNTED for _, failure in done.failed))
     report += await give_up(_mismatches(done, of, ports), ports)
     report += await _undecidable(
@@ -568,6 +569,16 @@ async def _leave(done: UnitResult, ran: RunResult, of: Mapping[Identity, Pending
     )
 
 
+async def _await_peers(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
+    """Put off, uncounted, what is committed and waits for a peer that is away. What only that peer delays is no outage."""
+    waiting = [(of[record.identity], record) for record, answer in done.undispatched if answer is Answer.AWAY]
+    if isinstance(ports.handlers, GivenUp):
+        await release([item for item, _ in waiting], ports)
+        return BatchReport(unknown=_count(item for item, _ in waiting))
+    decided = [(item, _decide(item, _away(called(record)), ports)) for item, record in waiting]
+    return await retry(decided, ports, uncopied=partial(_put_back, ports=ports))
+
+
 async def _finish(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     finished = done.finished
     if not finished:
@@ -632,6 +643,10 @@ def _uncounted(item: PendingMessage) -> RetryDecision:
 def _refusal(record: Record) -> Failure:
     sends = sorted({f"{effect.message.type} to {effect.to or 'its subscribers'}" for effect in record.effects})
     return Failure(kind=FailureKind.REFUSED, reason=f"handled, but the broker rejected its messages: {', '.join(sends[:3])}")
+
+
+def _away(peer: str) -> Failure:
+    return Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {peer}")
 
 
 def _words(error: Exception) -> str:

@@ -12,12 +12,13 @@ So it does not matter which attempt was the committed one: cancelling a row prov
 
 from collections.abc import Mapping, Sequence
 
-from onceonly.algorithms.remote_call import perform, response_of
+from onceonly.algorithms.remote_call import needing, perform, response_of
 from onceonly.algorithms.sweeper import sweep_each
 from onceonly.model.artifact import Reservation
-from onceonly.model.errors import CommitRefused
+from onceonly.model.errors import CommitRefused, PeerAway
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
+from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import HTTP, Response, requested
 from onceonly.ports.effects import ArtifactStore, Register
@@ -93,14 +94,21 @@ class RegisteredEffects:
         return {row.identity: row.attempt for row in rows}
 
     async def create(self, records: Sequence[Record]) -> None:
-        """Make the artifacts one by one; until the commit their names are not known elsewhere."""
+        """Make the artifacts one by one; until the commit their names are not known elsewhere.
+
+        Raises PeerAway with all messages that need this peer, so that it is asked once for a unit.
+        """
         for record in records:
             for artifact in record.artifacts:
                 if not artifact.name.startswith(f"{record.attempt}/"):
                     raise CommitRefused(
                         f"{artifact.kind} {artifact.name!r} belongs to another attempt: use the context of its handler"
                     )
-                await self._artifacts[artifact.kind].create(artifact)
+                try:
+                    await self._artifacts[artifact.kind].create(artifact)
+                except PeerAway as away:
+                    away.needed_by = needing(away.peer, records)
+                    raise
 
     async def discard(self, records: Sequence[Record]) -> None:
         """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work.
@@ -108,23 +116,26 @@ class RegisteredEffects:
         The rows stay cancelled: a proxy may have repeated the request that made an artifact, and it lands after the deletion.
         The sweeper looks again when nothing can be under way any more.
         """
+        away: set[str] = set()
         for record in records:
             if record.attempt:
                 row = Reservation(identity=record.identity, unit=record.unit, attempt=record.attempt)
                 await self._register.cancel(row)
-                await self._delete(row)
+                await self._delete(row, away)
 
     async def clean(self, records: Sequence[Record]) -> None:
         """Clean up after whatever else tried to handle these messages.
 
         Another attempt may still be at work, or a call of it under way: its row stays cancelled, for the sweeper to look again.
         """
-        own = {record.attempt for record in records}
+        own, away = {record.attempt for record in records}, set[str]()
         for unit in dict.fromkeys(record.unit for record in records):
             identities = [record.identity for record in records if record.unit == unit]
             for row in await self._register.rows(identities, unit):
                 if not row.cancelled and await self._register.cancel(row):
-                    await (self._register.remove(row) if row.attempt in own else self._delete(row))  # its own made nothing
+                    await (
+                        self._register.remove(row) if row.attempt in own else self._delete(row, away)
+                    )  # its own made nothing
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Make the calls, where other services are known."""
@@ -137,18 +148,32 @@ class RegisteredEffects:
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
 
-        Raises CommitFailed, OutcomeUnknown.
+        A peer that is away is asked once, and is no failure: the rows stay for the next time. Raises CommitFailed,
+        OutcomeUnknown.
         """
-        return await sweep_each(lambda most: self._register.old(older_than, most), self._clean, limit)
+        away: set[str] = set()
 
-    async def _clean(self, row: Reservation) -> bool:
-        if await self._register.cancel(row):
-            await self._delete(row)
-            await self._register.remove(row)
-        return True  # without a row it was committed, and what it made is published
+        async def clean(row: Reservation) -> bool:
+            if await self._register.cancel(row):
+                if not await self._delete(row, away):
+                    return False
+                await self._register.remove(row)
+            return True  # without a row it was committed, and what it made is published
 
-    async def _delete(self, row: Reservation) -> None:
+        return await sweep_each(lambda most: self._register.old(older_than, most), clean, limit)
+
+    async def _delete(self, row: Reservation, away: set[str]) -> bool:
+        """Delete what a cancelled attempt made, but at peers that are `away`; returns whether nothing is left."""
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the artifacts and the row are there, 3 the sweeper goes on.
-        for artifacts in self._artifacts.values():
+        is_clean = True
+        for kind, artifacts in self._artifacts.items():
             for name in await artifacts.names(f"{row.attempt}/"):
-                await artifacts.delete(name)
+                if kind == HTTP and peer_of(name) in away:
+                    is_clean = False
+                    continue
+                try:
+                    await artifacts.delete(name)
+                except PeerAway as error:
+                    away.add(error.peer)
+                    is_clean = False
+        return is_clean

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.algorithms.remote_call import forgetting, gone
-from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, PeerAway, ResponseGone, RetryableError
+from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, ResponseGone, RetryableError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
@@ -31,7 +31,7 @@ class UnitResult(Struct, frozen=True, kw_only=True):
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
     undispatched: tuple[tuple[Record, Answer], ...] = ()
-    """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
+    """Handled, but an effect was REFUSED, is UNKNOWN or AWAY: the record stays, and the message must come again."""
     dropped: tuple[Record, ...] = ()
     """Not admitted, and the unit had nothing of it: it is done elsewhere, and only to be dropped."""
     postponed: tuple[Identity, ...] = ()
@@ -189,8 +189,7 @@ async def _handle(
             failed.extend(blamed.items())
             waiting[:0] = _again(batch, blamed)
         except (ConflictError, RetryableError) as error:
-            if not isinstance(error, PeerAway):  # that one knows
-                error.during = batch[0].identity if len(batch) == 1 else None
+            error.during = batch[0].identity if len(batch) == 1 else None
             raise
         else:
             records.extend(_record(each, made, unit, attempts) for each, made in zip(batch, decisions, strict=True))

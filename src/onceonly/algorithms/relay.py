@@ -28,6 +28,8 @@ class RelayResult(Struct, frozen=True, kw_only=True):
     """An effect was REFUSED: the record stays until a person has seen to it that the broker takes it."""
     unknown: tuple[Record, ...] = ()
     """An effect is UNKNOWN: the record stays."""
+    away: tuple[Record, ...] = ()
+    """A service that must be asked is AWAY: the record stays."""
 
 
 async def relay(records: Sequence[Record], ports: FinishingPorts) -> RelayResult:
@@ -49,4 +51,5 @@ async def relay(records: Sequence[Record], ports: FinishingPorts) -> RelayResult
         finished=finished,
         refused=tuple(record for record in records if answers[record.identity] is Answer.REFUSED),
         unknown=tuple(record for record in records if answers[record.identity] is Answer.UNKNOWN),
+        away=tuple(record for record in records if answers[record.identity] is Answer.AWAY),
     )

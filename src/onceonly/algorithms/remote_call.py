@@ -27,8 +27,9 @@ from onceonly.model.errors import (
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
-from onceonly.model.record import Answer, Record, together
-from onceonly.model.remote import RemoteRequest, Response, Verb, requested
+from onceonly.model.peer import peer_of
+from onceonly.model.record import Answer, Record
+from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, requested
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import Remote
 
@@ -37,13 +38,14 @@ async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, A
     """Make the calls of committed records; answers for each record that has any: TAKEN only when each of its calls was."""
     calls = [call for record in records for call in record.requests]
     answers = iter(await remote.perform(calls)) if calls else iter(())
-    return {record.identity: together([next(answers) for _ in record.requests]) for record in records if record.requests}
+    taken = {record: [next(answers) is Answer.TAKEN for _ in record.requests] for record in records if record.requests}
+    return {record.identity: Answer.TAKEN if all(each) else Answer.AWAY for record, each in taken.items()}
 
 
 async def response_of(message: Message, remote: Remote) -> Response | None:
     """Give what the message follows up; None for one that follows nothing up.
 
-    Raises ResponseGone; PeerAway, with the message, when there is no answer; CommitRefused for an answer that is none.
+    Raises ResponseGone; PeerAway when there is no answer; CommitRefused for an answer that is none.
     """
     url = requested(message)
     if not url:
@@ -53,17 +55,28 @@ async def response_of(message: Message, remote: Remote) -> Response | None:
     except CommitRefused:
         raise
     except (CommitFailed, OutcomeUnknown) as error:
-        away = PeerAway(str(error))
-        away.during = message.identity
+        away = PeerAway(str(error), awaited(message))
+        away.needed_by = frozenset({message.identity})
         raise away from error
     if response is None:
         raise ResponseGone(message)
     return response
 
 
-def peer_of(message: Message) -> str:
+def awaited(message: Message) -> str:
     """Give the URL of the peer that must answer before a message can be handled, or nothing."""
     return requested(message).rpartition("/")[0]
+
+
+def called(record: Record) -> str:
+    """Give the URLs of the peers that a committed record calls."""
+    return ", ".join(dict.fromkeys(call.url.rpartition("/")[0] for call in record.requests))
+
+
+def needing(peer: str, records: Sequence[Record]) -> frozenset[Identity]:
+    """Give the messages of these attempts that ask this peer for something."""
+    asking = [(record, artifact) for record in records for artifact in record.artifacts if artifact.kind == HTTP]
+    return frozenset(record.identity for record, artifact in asking if peer_of(artifact.name) == peer)
 
 
 def forgetting(message: Message) -> tuple[RemoteRequest, ...]:

@@ -8,7 +8,7 @@ from onceonly.formats.remote import OPERATION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers
-from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
+from onceonly.model.peer import MOST, Peer, headers_problem, name_of, peer_of, url_of
 from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Response, Verb
 
 
@@ -69,7 +69,7 @@ class Requests:
             raise InvalidEffect(
                 f"cannot send a request to {url!r:.200}: it is {len(encoded):,} bytes long; the limit is {LARGEST:,}"
             )
-        count = sum(url_of(artifact.name).rpartition("/")[0] == peer.url for artifact in self._artifacts)
+        count = sum(peer_of(artifact.name) == peer.url for artifact in self._artifacts)
         if count >= MOST:
             raise InvalidEffect(
                 f"a handler can send at most {MOST} requests to {peer.url}: send messages and let their "

@@ -119,7 +119,16 @@ class OutcomeUnknown(RetryableError):
 
 
 class PeerAway(OutcomeUnknown):
-    """A service that is asked over HTTP does not answer. No message is to blame; `during` is the one that needs it."""
+    """A service that is asked over HTTP does not answer. No message is to blame.
+
+    `peer` is its URL. `needed_by` are the messages of the unit that are known to need it.
+    """
+
+    def __init__(self, words: str, peer: str) -> None:
+        """Keep the peer."""
+        super().__init__(words)
+        self.peer = peer
+        self.needed_by: frozenset[Identity] = frozenset()
 
 
 class ConflictError(OnceOnlyError):

@@ -77,6 +77,11 @@ def url_of(name: str) -> str:
     return f"{peer}/{request.replace('/', '.')}"
 
 
+def peer_of(name: str) -> str:
+    """Give the URL of the peer that has the request of this name."""
+    return name.partition(" ")[2]
+
+
 def is_operation(name: object) -> bool:
     """Return whether an operation may be called this: it is the last part of a URL."""
     return isinstance(name, str) and _OPERATION.fullmatch(name) is not None

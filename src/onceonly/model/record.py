@@ -57,11 +57,13 @@ class Answer(Enum):
     * TAKEN: the broker has stored it durably.
     * REFUSED: the broker rejects it, for example because a command cannot be routed.
     * UNKNOWN: everything else, for example a lost connection. The message is sent again.
+    * AWAY: a service that is asked over HTTP did not answer. It is asked again, and nothing was sent.
     """
 
     TAKEN = "taken"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+    AWAY = "away"
 
 
 def together(answers: Iterable[Answer]) -> Answer:

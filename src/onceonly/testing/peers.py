@@ -10,7 +10,7 @@ from onceonly.formats.remote import OPERATION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, HandlerFailed, Reject
 from onceonly.model.message import Headers
-from onceonly.model.peer import MOST, Peer, name_of, url_of
+from onceonly.model.peer import MOST, Peer, name_of, peer_of, url_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import RemoteRequest, Response, Verb
 
@@ -25,7 +25,7 @@ class Posted:
 
     def __init__(self, artifact: Artifact) -> None:
         headers = dict(artifact.headers)
-        peer = url_of(artifact.name).rpartition("/")[0]
+        peer = peer_of(artifact.name)
         self.url = f"{peer}/{headers.pop(OPERATION, '')}"
         self.body = artifact.data
         self.content_type = artifact.content_type

@@ -13,7 +13,7 @@ from onceonly.ports.transport import Topology
 from onceonly_verify.board import death_of
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import Call, HandlerChoice
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, successes
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.naming import names_of
@@ -187,9 +187,10 @@ class CheckEnvironment:
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
         ledger = ledger.checked(wrong_copy(node.call, node.batch))
         yield from self._going_on(node, self._forms(successes, node, where), ledger.applied(_point(node)))
-        spent = ledger.spend("outage")
-        if spent:
-            yield from self._going_on(node, self._forms(outage, node, where), spent)
+        for bound, way in (("outage", outage), ("silences", silence)):
+            spent = ledger.spend(bound)
+            if spent:
+                yield from self._going_on(node, self._forms(way, node, where), spent)
         spent = ledger.failed(_point(node))
         if spent:
             yield from self._going_on(node, self._forms(self._failing, node, where), spent)

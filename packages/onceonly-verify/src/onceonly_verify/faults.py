@@ -24,6 +24,7 @@ UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = (
     "OutcomeUnknown, partly applied",
 )
 CUT_OFF = "the store goes away"
+NOT_ANSWERED = "the other service is away"
 TIMED_OUT = "times out"
 ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
@@ -79,6 +80,10 @@ LATE = frozenset(
     {"commit", "send", "save", "token-prepare", "artifact-create", "remote-put", "remote-call", "call-put", "row-open"}
 )
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
+
+
+TO_PEERS = frozenset({"remote-put", "remote-call", "remote-get", "remote-delete"})
+"""The calls of another service."""
 
 
 class CallOutcome(NamedTuple):
@@ -177,6 +182,12 @@ def outage(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
         token = operation.arguments[0]
         gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
         yield CallOutcome(CUT_OFF, gone, raises(OutcomeUnknown))
+
+
+def silence(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
+    """Let another service be away when it is called: nothing arrives, and nothing is answered."""
+    if operation.point in TO_PEERS:
+        yield CallOutcome(NOT_ANSWERED, part, raises(OutcomeUnknown))
 
 
 def interrupted(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:

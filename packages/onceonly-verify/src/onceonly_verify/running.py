@@ -9,7 +9,7 @@ from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
-from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED, NOT_ANSWERED, TO_PEERS
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.memory import MEGABYTE, peak
 from onceonly_verify.mutants import MUTANTS, Mutant
@@ -120,6 +120,8 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
         wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {f"receive: {ANSWER_LOST}"}
         if "commit" in failing and check.workload.deduplication is not DeduplicationMode.DATABASE:  # there it is nobody's alone
             wanted.add("commit: lands now, applied")
+    if check.bounds.silences:
+        wanted |= {f"{point}: {NOT_ANSWERED}" for point in TO_PEERS if f"{point}: applied" in happened}
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:

@@ -162,7 +162,7 @@ class Walk:
             *([self._crash] if left.crashes else []),
             *([self._simulation.player.expiring] if left.expiries else []),
             *([self._fail, self._lose] if left.failures else []),
-            *([self._cut] if left.outage else []),
+            *([self._cut] if left.outage or left.silences else []),
         ]
 
     def _crash(self) -> list[Option]:

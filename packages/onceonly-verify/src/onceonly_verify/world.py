@@ -48,6 +48,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """How often a sweeper may wake while others are at work; when nothing else is left to do it always may."""
     outage: int = 0
     """How many commits in a row may fail while no other unit is committed; the first that is committed ends the outage."""
+    silences: int = 0
+    """How many calls of another service may go unanswered, because it is away."""
 
     def text(self) -> str:
         """Say it in words."""
@@ -58,6 +60,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.whims, "handler's whim", "handlers' whims"),
             (self.sweeps, "early sweep", "early sweeps"),
             (self.outage, "commit in an outage", "commits in an outage"),
+            (self.silences, "call of a service that is away", "calls of a service that is away"),
         )
         return ", ".join(count(*word) for word in words if word[0]) or "no faults"
 

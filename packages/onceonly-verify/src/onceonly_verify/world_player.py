@@ -17,7 +17,7 @@ from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import HandlerChoice
 from onceonly_verify.environment import first_parts
 from onceonly_verify.explorer import Step
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, successes
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.naming import names_of
@@ -184,9 +184,10 @@ class WorldPlayer:
         return [self._called(who, call, form, "failures") for form in forms]
 
     def cutting(self, who: int, call: PortOperation) -> list[Option]:
-        """Let the store go away before it gets a COMMIT, while an outage may last."""
-        forms = outage(call, self.part(self.parts.place_of(call))) if self.ledger.left.outage else ()
-        return [self._called(who, call, form, "outage") for form in forms]
+        """Let the store go away before it gets a COMMIT, or another service before it is called, while an outage may last."""
+        part, left = self.part(self.parts.place_of(call)), self.ledger.left
+        lost = [self._called(who, call, form, "outage") for form in outage(call, part)] if left.outage else []
+        return lost + ([self._called(who, call, form, "silences") for form in silence(call, part)] if left.silences else [])
 
     def dying(self, who: int, call: PortOperation) -> list[Option]:
         """Let a worker's process die with its call under way."""

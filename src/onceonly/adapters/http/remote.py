@@ -23,7 +23,11 @@ ARRIVAL_MS = 600_000
 
 _REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 """What a PUT is answered that can never be taken."""
+_LATER = frozenset({408, 425, 429})
+"""What is not for good, although it is a 4xx."""
 _TOO_LATE, _NOTHING = 410, 404
+_FINAL = {"PUT": _REFUSED | {_TOO_LATE}, "DELETE": frozenset[int]()}
+"""The errors that are answers, where not every 4xx is one. All others, such as 403, are as if nothing was answered."""
 _WITH_BODIES = frozenset({"PUT", "GET"})
 """The methods whose answers are read: of the others only the status counts."""
 Tell = Callable[[str, str], None]
@@ -43,7 +47,7 @@ class _ProtocolAnswer(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        return self.is_success or 400 <= self.status < 500  # noqa: PLR2004 - it is stored
+        return self.is_success or (400 <= self.status < 500 and self.status not in _LATER)  # noqa: PLR2004 - it is stored
 
     def words(self, method: str) -> str:
         """Return what came of it."""
@@ -71,11 +75,9 @@ class HttpRemote:
         if said.is_success:
             return
         words = f"{_shown(url)} rejected the request: it {said.words('PUT')}"
-        if said.status in _REFUSED:
-            raise CommitRefused(words)
         if said.status == _TOO_LATE:
             raise CommitFailed(f"{words}. It took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
-        raise OutcomeUnknown(words)
+        raise CommitRefused(words)
 
     async def delete(self, name: str) -> None:
         """DELETE a request; see the port."""
@@ -137,7 +139,7 @@ class HttpRemote:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OutcomeUnknown) as error:
             reason = str(error) or f"no answer to {method} within {peer.timeout:g} s ({type(error).__name__})"
             self._tell(peer.url, reason)
-            raise PeerAway(f"{_shown(url)}: {reason}") from error
+            raise PeerAway(f"{_shown(url)}: {reason}", peer.url) from error
         self._tell(peer.url, "")
         return said
 
@@ -148,7 +150,7 @@ class HttpRemote:
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
             said = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
-        if not said.is_final or (method == "DELETE" and not said.is_success):
+        if not (said.is_success or (said.is_final and said.status in _FINAL.get(method, (said.status,)))):
             raise OutcomeUnknown(said.words(method))
         return said
 

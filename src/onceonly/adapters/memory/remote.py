@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, PeerAway, RetryableError
+from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import RemoteRequest, Response, Verb
 
@@ -70,11 +71,18 @@ class MemoryRemote:
 
     async def create(self, artifact: Artifact) -> None:
         """Keep a request; see the port."""
-        await self._driver.perform(PortOperation("remote-put", self.place, put, (artifact.name, artifact.data)))
+        operation = PortOperation("remote-put", self.place, put, (artifact.name, artifact.data))
+        try:
+            await self._driver.perform(operation)
+        except OutcomeUnknown as error:
+            raise PeerAway(str(error), peer_of(artifact.name)) from error
 
     async def delete(self, name: str) -> None:
         """Delete; see the port."""
-        await self._driver.perform(PortOperation("remote-delete", self.place, delete, (name,)))
+        try:
+            await self._driver.perform(PortOperation("remote-delete", self.place, delete, (name,)))
+        except RetryableError as error:
+            raise PeerAway(str(error), peer_of(name)) from error
 
     async def read(self, name: str) -> bytes | None:
         """Give the body of a response; see the port."""
@@ -86,9 +94,12 @@ class MemoryRemote:
         return (f"{prefix}0",)
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
-        """Make calls; see the port. Raises here what the live adapter gives as UNKNOWN."""
+        """Make calls; see the port."""
         operation = PortOperation("remote-call", self.place, perform, (tuple(calls),), many=True)
-        answers: tuple[Answer, ...] = await self._driver.perform(operation)
+        try:
+            answers: tuple[Answer, ...] = await self._driver.perform(operation)
+        except RetryableError:
+            return (Answer.UNKNOWN,) * len(calls)
         return answers
 
     async def response(self, url: str) -> Response | None:

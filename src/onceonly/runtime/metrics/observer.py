@@ -48,7 +48,7 @@ KNOWN_VALUES = {
 _SENDING = frozenset({Point.DISPATCH, Point.RETRY_COPY})
 _SETTLING = {Point.ACK: "ack", Point.RELEASE: "release", Point.EXTEND: "extend"}
 _PHASES = {Point.BEGIN: "begin", Point.COMMIT: "commit", Point.DISPATCH: "dispatch", Point.FORGET: "forget"}
-_ANSWERS = {Answer.TAKEN: "", Answer.REFUSED: "refused", Answer.UNKNOWN: "unknown"}
+_ANSWERS = {Answer.TAKEN: "", Answer.REFUSED: "refused", Answer.UNKNOWN: "unknown", Answer.AWAY: "away"}
 
 
 class EndpointLabels(Struct, frozen=True, kw_only=True):

@@ -55,6 +55,33 @@ REQUEST_CHECKS: tuple[Check, ...] = (
         reaches=("load", "save", "remote-get", "remote-call", "ack"),
     ),
     Check(
+        name="a request, and the other service away at every step",
+        workload=CALLING,
+        bounds=Bounds(silences=6),
+        workers=1,
+        sweepers=1,
+        patience=30,
+        reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="a request, a crash, and the other service away",  # at the DELETEs of the attempt that died, too
+        workload=CALLING,
+        bounds=Bounds(crashes=1, silences=2),
+        workers=1,
+        sweepers=1,
+        patience=30,
+        reaches=BOTH_SIDES,
+    ),
+    Check(
+        name="two responses in a batch, and the other service away at every step",
+        workload=replace(FOLLOWING, arrivals=copies("a", "b")),
+        bounds=Bounds(silences=4),
+        workers=1,
+        batch=2,
+        patience=30,
+        reaches=("remote-get", "remote-call"),
+    ),
+    Check(
         name="a request, and early sweeps",
         workload=CALLING,
         bounds=Bounds(sweeps=2),

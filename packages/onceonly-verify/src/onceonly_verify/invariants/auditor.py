@@ -85,7 +85,7 @@ class Auditor:
         left = self._parts.ledger(self._parts.first[LEDGER]).left
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         works = all(behaviour is Behaviour.WORKS for _, behaviour in workload.behaviours)
-        self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage)
+        self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage or left.silences)
         self._is_given_back = workload.patient and not (left.crashes or left.expiries) and left.failures == 1
         """Whether a failed acknowledgement or release makes no message a suspect: nothing else goes wrong after it."""
         self._mismatched = workload.mismatched()

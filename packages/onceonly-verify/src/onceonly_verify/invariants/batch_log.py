@@ -25,8 +25,9 @@ from onceonly.model.errors import (
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
+from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import requested
+from onceonly.model.remote import HTTP, requested
 from onceonly.model.retry import AWAY, BLAMED, RetryDecision
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
@@ -74,8 +75,6 @@ class BatchLog:
         self._of: dict[Any, LoggedMessage] = {}
         self._other_bodies: set[Any] = set()
         self._unreadable: dict[Any, str] = {}
-        self._away: set[str] = set()
-        """Peers that did not answer whether there is a response."""
         self._unit: list[LoggedMessage] = []
         self._explained = False
         self._error: Exception | None = None
@@ -179,8 +178,8 @@ class BatchLog:
             found.append(Failure(kind=FailureKind.LATER, reason="another attempt may be in progress", delay=logged.wait))
         if logged.undecidable is Undecidable.SLOT_NOT_READY:
             found.append(Failure(kind=FailureKind.LATER, reason=logged.undecidable.value, delay=ROTATION_SECONDS))
-        if _peer(logged.message) in self._away:
-            found.append(Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {_peer(logged.message)}"))
+        if logged.away is not None:
+            found.append(Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {logged.away}"))
         if logged.refused and logged.record:
             sent = sorted({f"{each.message.type} to {each.to or 'its subscribers'}" for each in logged.record.effects})
             reason = f"handled, but the broker rejected its messages: {', '.join(sent[:3])}"
@@ -309,17 +308,27 @@ class BatchLog:
             self._reruns.blamed(logged.message)
             logged.failure = Failure(kind=FailureKind.UNKNOWN, reason=f"{BLAMED}: {type(cause).__name__}: {cause}")
 
-    def _after_call(self, answers: Mapping[Identity, Answer], _: Sequence[Record]) -> None:
-        for identity, answer in answers.items():
-            if identity in self.messages:
-                self.messages[identity].refused = answer is Answer.REFUSED
+    def _after_call(self, answers: Mapping[Identity, Answer], records: Sequence[Record]) -> None:
+        for record in records:
+            answer, logged = answers.get(record.identity), self.messages.get(record.identity)
+            if answer and logged:
+                logged.refused = answer is Answer.REFUSED
+                called = dict.fromkeys(call.url.rpartition("/")[0] for call in record.requests)
+                logged.away = ", ".join(called) if answer is Answer.AWAY else None
 
     def _seen_as(self, point: str, error: Exception, arguments: Sequence[Any]) -> Exception:
         """Return an error as the algorithm must see it: a peer that does not answer is away."""
-        if point != "response" or not _is_away(error):
-            return error
-        self._away.add(_peer(arguments[0]))
-        return PeerAway(str(error))
+        if point == "response" and _is_away(error):
+            peer = _peer(arguments[0])
+            for each in self._unit:
+                if each.message == arguments[0] or (peer and _peer(each.message) == peer):
+                    each.away = peer
+            return PeerAway(str(error), peer)
+        if point == "create" and isinstance(error, PeerAway):
+            for record in arguments[0]:
+                if any(each.kind == HTTP and peer_of(each.name) == error.peer for each in record.artifacts):
+                    self._logged(record.identity, "is created").away = error.peer
+        return error
 
     def _raised(self, point: str, error: Exception, arguments: Sequence[Any]) -> None:
         """Note how a call failed that belongs to a unit, or to a start."""
@@ -370,7 +379,11 @@ class BatchLog:
         if len(self._unit) == 1 or (self._is_isolated and isinstance(error, HandlerFailed | LockTimeout)):
             return
         everyone = isinstance(error, HandlerFailed | CommitRefused) or (isinstance(error, LockTimeout) and logged)
-        ruined = logged and isinstance(error, RetryableError) and not isinstance(error, HandlerAbandoned | UpgradeRequired)
+        ruined = (
+            logged
+            and isinstance(error, RetryableError)
+            and not isinstance(error, HandlerAbandoned | UpgradeRequired | PeerAway)
+        )
         for each in self._unit if everyone or ruined else ():
             each.must_be_isolated = bool(everyone) or each is not logged
 

@@ -48,6 +48,8 @@ class LoggedMessage:
         self.cause: Exception | None = None
         """What ended its unit."""
         self.failure: Failure | None = None
+        self.away: str | None = None
+        """The peers that it needs, if one did not answer."""
         self.undecidable: Undecidable | None = None
 
     @property

@@ -93,6 +93,8 @@ class Reruns:
         steps = dict.fromkeys((each.message.identity for each in unit), Next.NONE)
         if len(unit) == 1:
             self._must_judge(error, logged)
+        elif isinstance(error, PeerAway):
+            steps = {each.message.identity: Next.ANY if each.away is None else Next.NONE for each in unit}
         elif isinstance(error, HandlerFailed | CommitRefused) or (isinstance(error, LockTimeout) and not isolated):
             steps = dict.fromkeys(steps, Next.ANY)
             self._same = [] if isolated else [*unit]
@@ -103,7 +105,7 @@ class Reruns:
             steps = dict.fromkeys(steps, others)
             steps[logged.message.identity] = Next.NONE if isinstance(error, HandlerAbandoned) else Next.ALONE
         self._next |= steps
-        if isinstance(error, RetryableError) and not isinstance(error, CommitRefused | HandlerAbandoned):
+        if isinstance(error, RetryableError) and not isinstance(error, CommitRefused | HandlerAbandoned | PeerAway):
             # one that is given up goes through a unit of its own, which no other message of the batch waits for
             none = [each for each in unit if steps[each.message.identity] is Next.NONE and each.decision is None]
             self._away |= {each.message.identity: self._key(each.message) for each in none}

@@ -1,7 +1,7 @@
 """Broken versions of requests that are executed once, on the side that asks and on the side that is asked."""
 
 from onceonly_verify.mutants.artifacts import FIXED_NAMES, effects
-from onceonly_verify.mutants.known_bad import Mutant, outbox
+from onceonly_verify.mutants.known_bad import Mutant, delivery, outbox
 from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
@@ -37,6 +37,11 @@ ASKED, ASKED_CRASHING, DELETED = (
     "asked by another service, late and duplicated",
     "asked by another service, and a crash",
     "asked by another service, and deleted before it is executed",
+)
+AWAY, AWAY_CRASHING, AWAY_FROM_TWO = (
+    "a request, and the other service away at every step",
+    "a request, a crash, and the other service away",
+    "two responses in a batch, and the other service away at every step",
 )
 FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attempts", "a response, two attempts, a dedup store"
 _BURIED = argument("RequestsWorld", 1)
@@ -100,6 +105,31 @@ def unput(world, key):
 )
 
 CALLING: tuple[Mutant, ...] = (
+    Mutant(
+        "a service that is away counted as a failure",
+        (AWAY, AWAY_FROM_TWO),
+        (delivery("_away", replace(argument("Failure", "kind"), "FailureKind.COMMIT")),),
+    ),
+    Mutant(
+        "those beside a message whose service is away left behind",
+        (AWAY_FROM_TWO,),
+        (delivery("_without_peer", replace_answer("_run", "RunResult()")),),
+    ),
+    Mutant(
+        "a committed request acknowledged while its service is away",
+        (AWAY,),
+        (
+            delivery(
+                "_await_peers",
+                insert_first("await _ack([d for i in of.values() for d in i.deliveries], ports)\nreturn BatchReport()"),
+            ),
+        ),
+    ),
+    Mutant(
+        "the row of a request removed while its service is away",
+        (AWAY_CRASHING,),
+        (effects("RegisteredEffects._delete", replace(returned(), "True")),),
+    ),
     Mutant(
         "PUT OutcomeUnknown taken as success",
         (FAILING,),
