@@ -11,6 +11,7 @@ So it does not matter which attempt was the committed one: cancelling a row prov
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from onceonly.algorithms.remote_call import needing, perform, response_of
 from onceonly.algorithms.sweeper import sweep_each
@@ -151,16 +152,15 @@ class RegisteredEffects:
         A peer that is away is asked once, and is no failure: the rows stay for the next time. Raises CommitFailed,
         OutcomeUnknown.
         """
-        away: set[str] = set()
-
-        async def clean(row: Reservation) -> bool:
-            if await self._register.cancel(row):
-                if not await self._delete(row, away):
-                    return False
-                await self._register.remove(row)
-            return True  # without a row it was committed, and what it made is published
-
+        clean = partial(self._clean, away=set[str]())
         return await sweep_each(lambda most: self._register.old(older_than, most), clean, limit)
+
+    async def _clean(self, row: Reservation, away: set[str]) -> bool:
+        if await self._register.cancel(row):
+            if not await self._delete(row, away):
+                return False
+            await self._register.remove(row)
+        return True  # without a row it was committed, and what it made is published
 
     async def _delete(self, row: Reservation, away: set[str]) -> bool:
         """Delete what a cancelled attempt made, but at peers that are `away`; returns whether nothing is left."""

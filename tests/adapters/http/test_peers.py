@@ -11,7 +11,7 @@ from onceonly import CommitFailed, Peer, SetupError
 from onceonly.adapters.http.remote import HttpRemote, open_remote
 from onceonly.errors import CommitRefused
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import OutcomeUnknown, PeerAway
+from onceonly.model.errors import PeerAway
 from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Verb
@@ -78,7 +78,8 @@ async def playing(*, seconds: float = 10.0, headers: object = None) -> AsyncIter
         (answer(410), CommitFailed),
         (answer(503), PeerAway),
         (answer(501), PeerAway),
-        (answer(401), OutcomeUnknown),
+        (answer(401), PeerAway),
+        (answer(429), PeerAway),
         (answer(204, headers=""), PeerAway),
         (answer(404, headers=""), PeerAway),
         (answer(204, headers="onceonly-http: 2\r\n"), PeerAway),
@@ -117,6 +118,7 @@ async def test_the_words_of_a_refusal_are_one_line() -> None:
         (answer(200, headers=""), Answer.UNKNOWN),
         (answer(422, headers=""), Answer.UNKNOWN),
         (answer(503), Answer.UNKNOWN),
+        (answer(429), Answer.UNKNOWN),
         (b"garbage\r\n\r\n", Answer.UNKNOWN),
     ],
 )
@@ -134,6 +136,7 @@ async def test_a_post_is_over_only_when_it_was_answered_for_sure(answered: bytes
         (answer(200, OURS + "onceonly-status: 422\r\n", b'{"a":1}'), (422, {"a": 1})),
         (answer(404), None),
         (answer(404, headers=""), PeerAway),
+        (answer(429), PeerAway),
         (answer(200), CommitRefused),
         (answer(200, OURS + "onceonly-status: 200\r\n", bytes(LARGEST + 1)), CommitRefused),
     ],
