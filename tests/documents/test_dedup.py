@@ -8,7 +8,7 @@ from onceonly.algorithms.admission import DedupStoreAdmission
 from onceonly.conformance.clock import ManualClock
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew, SetupError
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -167,13 +167,13 @@ async def test_failing_before_anything_was_written_is_failed() -> None:
         await opened(documents).add([A])
 
 
-async def test_a_mark_of_a_newer_version_says_so() -> None:
-    """Rather than being taken for an old one."""
+async def test_a_mark_of_another_format_is_a_mark() -> None:
+    """It is written anew when its key is added."""
     documents = RecordingDocuments()
     await documents.inner.save([Change(key=f"done/{A.hex()}", body=b'{"until":"for ever"}')])
     assert set(await opened(documents).contains([A])) == {A}
-    with pytest.raises(SchemaTooNew, match="upgrade"):
-        await opened(documents).add([A])
+    await opened(documents).add([A])
+    assert b"for ever" not in (await documents.inner.load([f"done/{A.hex()}"]))[f"done/{A.hex()}"].body
 
 
 async def test_nothing_is_asked_about_nothing() -> None:

@@ -9,7 +9,7 @@ from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.register import DocumentRegister
 from onceonly.formats.documents import StoredReservation
 from onceonly.model.artifact import Artifact, Reservation
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, SchemaTooNew
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
@@ -210,7 +210,7 @@ async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> No
     await harness.register().open([row(harness)])
     assert [each.attempt for each in await harness.register().old(LATER, 10)] == ["a1"]
     assert await effects.sweep(LATER, 10) == 1
-    with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is not a readable reservation"):
+    with pytest.raises(PermanentFailure, match=f"'register/{ENDPOINT}/a0' is not a readable reservation"):
         await effects.sweep(LATER, 10)
 
 

@@ -11,7 +11,7 @@ from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.store_subject import LATER
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, SchemaTooNew
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
@@ -104,7 +104,7 @@ async def test_a_token_of_a_newer_version_says_so() -> None:
     """Rather than being taken for one that is not live."""
     documents = RecordingDocuments()
     await documents.inner.save([Change(key="token/mail/a", body=b'{"state":"lent"}')])
-    with pytest.raises(SchemaTooNew, match="upgrade"):
+    with pytest.raises(UpgradeRequired, match="upgrade"):
         await opened(documents).live([A])
 
 

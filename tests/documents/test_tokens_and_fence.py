@@ -9,7 +9,7 @@ from onceonly.algorithms.sweeper import sweep
 from onceonly.conformance.samples import message
 from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.errors import CommitFailed, ConflictError, SchemaTooNew
+from onceonly.model.errors import CommitFailed, ConflictError, PermanentFailure
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, PreparedToken, Token
 from onceonly.ports.bundle import Ports
@@ -157,7 +157,7 @@ async def test_a_token_that_nobody_can_read_does_not_stand_in_the_way() -> None:
     await harness.documents.inner.save([Change(key="token/a/0", body=b"by hand")])
     await harness.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
     assert await harness.sweep() == 1
-    with pytest.raises(SchemaTooNew, match="document 'token/a/0' is not a readable token"):
+    with pytest.raises(PermanentFailure, match="document 'token/a/0' is not a readable token"):
         await harness.sweep()
 
 

@@ -7,22 +7,25 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
-from onceonly.model.errors import SchemaTooNew
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.journal import Journal
+from onceonly.model.sizes import StoredInt
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiting
 
 MOST_TYPES = 500
 """Types of events that are counted in one document, so that it stays below 150 KB."""
+_CLOCK_MARGIN_MS = 3_600_000
+"""Milliseconds that clocks may differ by."""
 _encode = msgspec.json.Encoder().encode
 
 
 class CounterBody(Struct, frozen=True):
     """The body of a counter's document."""
 
-    count: int
+    count: StoredInt
 
 
 _decode_count = msgspec.json.Decoder(CounterBody).decode
@@ -51,18 +54,18 @@ class DocumentCounter:
         return self._read((await self._documents.load([self._key])).get(self._key))
 
     def _read(self, found: Document | None) -> int:
+        """Return its number. One that cannot be read counts from 0 again."""
         try:
             return _decode_count(found.body).count if found else 0
-        except msgspec.DecodeError as error:
-            raise SchemaTooNew(
-                f"document {self._key!r} is not a readable counter ({error}): upgrade onceonly in this process"
-            ) from error
+        except UNDECODABLE as error:
+            report_undecodable("counter", self._key, error, "counted from 0")
+            return 0
 
 
 class EventCountsBody(Struct, frozen=True):
     """The body of the document with the counts of events, by type."""
 
-    counts: dict[str, int]
+    counts: dict[str, StoredInt]
 
 
 _decode_event_counts = msgspec.json.Decoder(EventCountsBody).decode
@@ -94,12 +97,12 @@ class DocumentEventCounts:
         return {kind: found[kind] for kind in sorted(found)}
 
     def _read(self, found: Document | None) -> Mapping[str, int]:
+        """Return its numbers. Those that cannot be read count from 0 again."""
         try:
             return _decode_event_counts(found.body).counts if found else {}
-        except msgspec.DecodeError as error:
-            raise SchemaTooNew(
-                f"the document {self._key!r} has no event counts that this onceonly can read ({error}). Upgrade onceonly"
-            ) from error
+        except UNDECODABLE as error:
+            report_undecodable("event counts", self._key, error, "counted from 0")
+            return {}
 
 
 _decode_journal = msgspec.json.Decoder(Journal).decode
@@ -118,10 +121,9 @@ class DocumentJournals:
         found = (await self._documents.load([self._key])).get(self._key)
         try:
             return None if found is None else _decode_journal(found.body)
-        except msgspec.DecodeError as error:
-            raise SchemaTooNew(
-                f"document {self._key!r} is not a readable journal ({error}): upgrade onceonly in this process"
-            ) from error
+        except UNDECODABLE as error:
+            report_undecodable("janitor journal", self._key, error, "replaced by the next round")
+            return None
 
     async def write(self, journal: Journal) -> None:
         """Write it; the last one stays."""
@@ -140,9 +142,9 @@ class DocumentJournals:
 class DocumentRun(Struct, frozen=True):
     """A run that has not ended. It counts as dead at `until`, in milliseconds since 1970."""
 
-    attempts: int
+    attempts: StoredInt
     token: str
-    until: int
+    until: StoredInt
 
 
 _decode_run = msgspec.json.Decoder(DocumentRun).decode
@@ -171,7 +173,9 @@ class DocumentStarts:
 
         def begun(key: str, document: Document | None) -> Change | None:
             nonlocal started
-            now, found = self._clock.now(), _decode_run(document.body) if document else None
+            now, found = self._clock.now(), _run(key, document)
+            if found is not None and found.until > now + self._lasts + _CLOCK_MARGIN_MS:
+                found = None  # no process can have written it
             expected = document.version if document else ""
             if found is None or found.attempts < attempts:
                 started = BEGUN
@@ -191,8 +195,8 @@ class DocumentStarts:
         token = self._tokens.get(key)
 
         def removed(key: str, document: Document | None) -> Change | None:
-            is_own = document is not None and _decode_run(document.body).token == token
-            return Change(key=key, body=None, expected=document.version) if document and is_own else None
+            run = _run(key, document)
+            return Change(key=key, body=None, expected=document.version) if document and run and run.token == token else None
 
         if token is not None:
             await compare_and_set(self._documents, [key], removed)
@@ -202,8 +206,18 @@ class DocumentStarts:
         """Remove the document of a run whose death was counted; see the port. Raises CommitFailed, OutcomeUnknown."""
         key = self._key(identity)
         document = (await self._documents.load([key])).get(key)
-        if document is not None and _decode_run(document.body).attempts <= attempts:
+        run = _run(key, document)
+        if document is not None and (run is None or run.attempts <= attempts):
             await self._documents.save([Change(key=key, body=None, expected=document.version)])
 
     def _key(self, identity: Identity) -> str:
         return f"start/{claim_key(self._endpoint, identity).hex()}"
+
+
+def _run(key: str, document: Document | None) -> DocumentRun | None:
+    """Return the run in a document. One that cannot be read counts as none, and the next run replaces it."""
+    try:
+        return _decode_run(document.body) if document else None
+    except UNDECODABLE as error:
+        report_undecodable("run", key, error, "replaced by the next run")
+        return None

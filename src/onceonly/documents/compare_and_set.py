@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, PermanentFailure, UpgradeRequired
 from onceonly.ports.documents import Change, Document, Documents, Version
 
 Decide = Callable[[str, Document | None], Change | None]
@@ -19,7 +19,7 @@ Before = Callable[[Sequence[Change]], Awaitable[None]]
 
 Said = TypeVar("Said")
 Read = Callable[[str, Document], Said | None]
-"""The content of a document. None if it is not wanted. Raises SchemaTooNew if it cannot be read."""
+"""The content of a document. None if it is not wanted. Raises PermanentFailure, UpgradeRequired if it cannot be read."""
 
 TRIES = 20
 """How often a document is written at most while other workers keep changing it."""
@@ -92,17 +92,18 @@ async def _load(documents: Documents, keys: list[str], known: Mapping[str, Docum
 async def listed(documents: Documents, prefix: str, read: Read[Said], limit: int) -> tuple[Said, ...]:
     """List what is wanted of the documents with this prefix, at most `limit`.
 
-    One that cannot be read is passed over, and told where there is nothing else: raises SchemaTooNew then. Raises CommitFailed.
+    One that cannot be read is passed over. If nothing else is found, its error is raised: PermanentFailure, UpgradeRequired.
+    Raises CommitFailed.
     """
     found: list[Said] = []
-    unreadable: SchemaTooNew | None = None
+    unreadable: CommitFailed | None = None
     after = ""
     while len(found) < limit and (page := await documents.keys(prefix, after=after)):
         loaded = await documents.load(page)
         for key in (key for key in page if key in loaded):
             try:
                 said = read(key, loaded[key])
-            except SchemaTooNew as error:
+            except (PermanentFailure, UpgradeRequired) as error:
                 unreadable = error
             else:
                 found += [] if said is None else [said]

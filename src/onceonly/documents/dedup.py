@@ -11,7 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
-from onceonly.model.errors import SchemaTooNew, SetupError
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.model.errors import SetupError
+from onceonly.model.sizes import StoredInt
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 from onceonly.ports.mark_store import NONE
@@ -27,7 +29,7 @@ class Mark(Struct, frozen=True, omit_defaults=True):
     `body` is in hexadecimal digits. It is empty in the marks of older versions, and where it was unknown.
     """
 
-    until: int
+    until: StoredInt
     body: str = ""
 
 
@@ -90,7 +92,8 @@ class DocumentMarkStore:
         now = self._clock.now()
 
         def drop_old(key: str, found: Document | None) -> Change | None:
-            return _drop(key, found) if found and _mark(key, found).until < now else None
+            mark = _mark(key, found) if found else None
+            return _drop(key, found) if mark and mark.until < now else None
 
         await compare_and_set(self._documents, names, drop_old)
         return names[-1] if names else ""
@@ -128,16 +131,18 @@ def _drop(key: str, found: Document | None) -> Change | None:
     return Change(key=key, body=None, expected=found.version) if found else None
 
 
-def _mark(key: str, found: Document) -> Mark:
+def _mark(key: str, found: Document) -> Mark | None:
+    """Return what a mark says; None for one that cannot be read. It is a mark all the same, and is never dropped."""
     try:
         return _decode(found.body)
-    except msgspec.DecodeError as error:
-        raise SchemaTooNew(f"document {key!r} is not a readable mark ({error}): upgrade onceonly in this process") from error
+    except UNDECODABLE as error:
+        report_undecodable("mark", key, error, "kept until its message comes again")
+        return None
 
 
 def _fingerprint(found: Document) -> bytes:
     """Give the fingerprint in a mark; b"" without one. A mark that cannot be read is a mark all the same."""
     try:
         return bytes.fromhex(_decode(found.body).body)
-    except ValueError:  # also what the decoder raises
+    except UNDECODABLE:
         return b""

@@ -8,8 +8,9 @@ from msgspec.structs import asdict, replace
 from onceonly.documents.compare_and_set import listed
 from onceonly.documents.store import DocumentStore
 from onceonly.formats.documents import EntityDocument, StoredReservation, decode_entity
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.artifact import Reservation
-from onceonly.model.errors import ConflictError, SchemaTooNew
+from onceonly.model.errors import ConflictError, PermanentFailure
 from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Version
 
@@ -159,8 +160,8 @@ class DocumentRegister:
 def _read(key: str, document: Document) -> Listing:
     try:
         return _decode(document.body)
-    except msgspec.DecodeError as error:
-        raise SchemaTooNew(
+    except UNDECODABLE as error:
+        raise PermanentFailure(
             f"document {key!r} is not a readable reservation ({error}): upgrade onceonly in this process, or delete it"
         ) from error
 

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import Decide, compare_and_set, listed
-from onceonly.model.errors import ConflictError, SchemaTooNew
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.model.errors import ConflictError, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
+from onceonly.model.sizes import StoredInt
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
@@ -30,7 +32,13 @@ class Body(Struct, frozen=True, omit_defaults=True):
     unit: str = ""
     source: str = ""
     id: str = ""
-    at: int = 0
+    at: StoredInt = 0
+
+
+class TokenState(Struct, frozen=True):
+    """The state in a token's document, whatever it is."""
+
+    state: str
 
 
 class TokenCounts(NamedTuple):
@@ -43,6 +51,7 @@ class TokenCounts(NamedTuple):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Body).decode
+_decode_state = msgspec.json.Decoder(TokenState).decode
 _LIVE = _encode(Body("live"))
 
 
@@ -73,7 +82,7 @@ class DocumentTokens:
         await self._set(tokens, _activate)
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Return which are live; see the port."""
+        """Return which are live; see the port. Raises PermanentFailure, UpgradeRequired for one that cannot be read."""
         names = _names(tokens)
         found = await self._documents.load(list(names)) if names else {}
         live = {name: document for name, document in found.items() if _read(name, document).state == "live"}
@@ -110,7 +119,7 @@ class DocumentTokens:
         """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises CommitFailed, OutcomeUnknown."""
         names = await self._documents.keys(f"{_PREFIX}{endpoint}/", limit=limit + 1)
         loaded = await self._documents.load(names[:limit]) if names else {}
-        states = [_read(name, document).state for name, document in loaded.items()]
+        states = [body.state for name, document in loaded.items() if (body := _readable(name, document))]
         return TokenCounts(states.count("prepared"), states.count("live"), len(names) > limit)
 
     async def _set(self, tokens: Sequence[Token], decide: Decide) -> None:
@@ -130,8 +139,13 @@ def _add(name: str, found: Document | None) -> Change | None:
 
 
 def _activate(name: str, found: Document | None) -> Change | None:
-    if found is None or _read(name, found).state == "live":
+    if found is None:
         return None
+    try:
+        if _read(name, found).state == "live":
+            return None
+    except PermanentFailure as error:  # it was not consumed: then it would be gone
+        report_undecodable("token", name, error, "made live")
     return Change(key=name, body=_LIVE, expected=found.version)
 
 
@@ -140,7 +154,8 @@ def _remove(name: str, found: Document | None) -> Change | None:
 
 
 def _discard(name: str, found: Document | None) -> Change | None:
-    return _remove(name, found) if found and _read(name, found).state == "prepared" else None
+    body = _readable(name, found) if found else None
+    return _remove(name, found) if body and body.state == "prepared" else None
 
 
 def _names(tokens: Sequence[Token]) -> Mapping[str, Token]:
@@ -152,10 +167,32 @@ def _body(owner: Owner, at: int) -> bytes:
 
 
 def _read(name: str, document: Document) -> Body:
+    """Read a token. Raises PermanentFailure, for which only its message is given up, and UpgradeRequired for a newer one."""
     try:
         return _decode(document.body)
-    except msgspec.DecodeError as error:
-        raise SchemaTooNew(f"document {name!r} is not a readable token ({error}): upgrade onceonly in this process") from error
+    except UNDECODABLE as error:
+        if _is_newer(document.body):
+            raise UpgradeRequired(
+                f"document {name!r} has a token that a newer onceonly wrote ({error}): upgrade onceonly in this process"
+            ) from error
+        raise PermanentFailure(f"document {name!r} is not a readable token ({error}): delete it") from error
+
+
+def _readable(name: str, document: Document) -> Body | None:
+    """Return a token, or None for one that cannot be read: it is left as it is."""
+    try:
+        return _read(name, document)
+    except (PermanentFailure, UpgradeRequired) as error:
+        report_undecodable("token", name, error, "left as it is")
+        return None
+
+
+def _is_newer(body: bytes) -> bool:
+    """Return whether this is a token in a state that this version does not have."""
+    try:
+        return _decode_state(body).state not in ("prepared", "live")
+    except UNDECODABLE:
+        return False
 
 
 def _prepared(name: str, body: Body) -> PreparedToken:

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from onceonly.formats.records import decode_record, encode_record
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -65,7 +66,7 @@ class MessageState(Struct, frozen=True, omit_defaults=True):
             return decode_record(identity, b64decode(self.pending, validate=True), unit)
         except SchemaTooNew as error:
             raise UpgradeRequired(f"a record in document {unit!r} was {error}") from error
-        except ValueError as error:  # also what the decoder raises
+        except UNDECODABLE as error:
             raise _foreign(unit, error) from error
 
 
@@ -158,7 +159,7 @@ def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
         if format_ > WITH_TRANSACTIONS:
             raise UpgradeRequired(f"document {key!r} was written by a newer onceonly (format {format_}): upgrade this process")
         found = _decode(stored)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise _foreign(key, error) from error
     state = None if bytes(found.state) == _NULL else bytes(found.state)
     return EntityDocument(state, found.records, found.register, found.keys, found.leads_to)

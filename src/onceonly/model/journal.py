@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from onceonly.model.durations import in_words
 from onceonly.model.health import Trouble
+from onceonly.model.sizes import StoredInt
 
 OVERDUE_MS = 300_000
 """Milliseconds that a janitor may be overdue before that is reported, at least."""
@@ -19,10 +20,10 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `failing_since` is 0 unless it failed; `reason` says why. Instants are milliseconds since 1970.
     """
 
-    at: int
-    took: int = 0
-    count: int = 0
-    failing_since: int = 0
+    at: StoredInt
+    took: StoredInt = 0
+    count: StoredInt = 0
+    failing_since: StoredInt = 0
     reason: str = ""
 
 
@@ -32,8 +33,8 @@ class LateBucket(Struct, frozen=True, kw_only=True):
     It `stops` its messages when they come by now.
     """
 
-    number: int
-    late: int
+    number: StoredInt
+    late: StoredInt
     reason: str
     stops: bool = False
 
@@ -45,13 +46,13 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     known by, `by` names the process. `since` is when a janitor took over a journal that had not been maintained for long.
     """
 
-    at: int
-    interval: int
-    retention: int = 0
+    at: StoredInt
+    interval: StoredInt
+    retention: StoredInt = 0
     by: str = ""
     chores: dict[str, TaskRun] = {}
     late: tuple[LateBucket, ...] = ()
-    since: int = 0
+    since: StoredInt = 0
 
     def is_due(self, chore: str, every: float, now: int) -> bool:
         """Return whether a chore is to be done again, `every` this many seconds, and sooner if it failed.

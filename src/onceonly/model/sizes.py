@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Annotated, TypeAlias
 from unicodedata import category
 
+from msgspec import Meta
+
 SHORT, LONG, LONGEST = 255, 1024, 8192
+StoredInt: TypeAlias = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+"""A number that is read from stored JSON, which has no limit. Sums and differences of these fit into a float."""
 MOST_HISTORY = 64
 """Entries of a failure history."""
 _LIMITS = MappingProxyType(
