@@ -1,15 +1,13 @@
 """Names, subjects, headers and answers that others chose: each costs itself, and nothing else. See `tests/fuzzing.py`."""
 
 import asyncio
+import json
 import logging
-import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from nats.aio.client import Client
 
 from onceonly.adapters.nats.delays import _MessageAnswer
@@ -26,12 +24,9 @@ from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.systems import foreign
 from tests.adapters.nats.harness import EVENT, PATIENCE, Broker, commands, ids, message, opened, take
-from tests.fuzzing import inputs
+from tests.fuzzing import Inputs, inputs
 from tests.log_events import event_in
 
-FUZZED = settings(
-    max_examples=inputs() if "ONCEONLY_FUZZ" in os.environ else 150, deadline=None, suppress_health_check=list(HealthCheck)
-)
 LATE, PAST = 4_000_000_000_000, 1_700_000_000_000
 STRAY = (b"x.y", b"garbage", b"*.*", b">", b"a.b.c.d.e", b"1.-1", b"00000000001.0000000000000x", b"\x01.\x02", b"\xff.\xfe")
 STRAYS = (*STRAY, ("\u0660" * 11 + "." + "\u0661" * 14).encode(), b"00000000001.*", b"*.00000000000001")
@@ -193,7 +188,7 @@ async def test_many_strays_are_moved(broker: Broker) -> None:
     """Random subjects, on a real server."""
     transport, start = await broker.transport(), broker.names.all_delayed_for("shop")[:-1].encode()
     letters = bytes(sorted({*range(1, 256)} - {*b" \t\r\n.\x0b\x0c\x00"}))
-    count = max(40, inputs() // 50)
+    count = max(40, inputs() // 500)
     subjects = [
         start + bytes(letters[(number * 31 + at * 17 + number // 7) % len(letters)] for at in range(1 + number % 9)) + b".z"
         for number in range(count)
@@ -209,86 +204,108 @@ async def test_many_strays_are_moved(broker: Broker) -> None:
     assert sorted(int(each.body) for each in got) == list(range(count))
 
 
-# Fuzzing: everything that is read. `ONCEONLY_FUZZ=100000` for more inputs.
+# Fuzzing: everything that is read. See `tests/fuzzing.py`.
 
 NAMES = TopologyNames("p.")
-TOKENS = st.one_of(
-    st.text(), st.text("=0123456789abcdef.*> \r\n\x00", max_size=40), st.from_regex(r"(=[0-9a-f]{2}|[a-z]){0,9}")
-)
-NUMBERS = st.from_regex(r"[0-9]{11}\.[0-9]{14}", fullmatch=True)
-SUBJECTS = st.one_of(
-    st.text(),
-    st.builds("p.onceonly.delayed.shop.{}".format, st.one_of(TOKENS, NUMBERS, st.from_regex(r"\d{9,12}\.\d{12,15}"))),
-    st.builds("p.onceonly.subscription.{}.{}".format, TOKENS, TOKENS),
-)
+SUBJECT_LETTERS = "=0123456789abcdef.*> \r\n\x00\u0660\ud800"
 
 
-@given(SUBJECTS)
-@FUZZED
-def test_fuzz_subjects(subject: str) -> None:
-    """A time only if it is written as the library does, an endpoint only if it may have the name."""
-    due = NAMES.due_of("shop", subject)
-    assert due is None or (due % 100 == 0 and 0 <= due < 10**16)
-    assert due is None or subject[-14:].isascii()
-    name = subscriber_of(subject)
-    assert name is None or is_endpoint_name(name)
-    kind = kind_of(subject)
-    assert kind is None or NAMES.subscription(kind, "x").rpartition(".")[0].endswith(
-        subject.rpartition(".")[0].rpartition(".")[2]
+def digits(chance: Inputs, least: int, most: int) -> str:
+    """Return a number of some length."""
+    return "".join(chance.choices("0123456789" if chance.random() < 0.9 else "0123456789\u0660", k=chance.randint(least, most)))
+
+
+def any_subject(chance: Inputs) -> str:
+    """Return a subject: one of those that the library reads, or a text."""
+    way = chance.randrange(4)
+    if way == 0:
+        return chance.word()
+    if way == 1:
+        return f"p.onceonly.subscription.{any_token(chance)}.{any_token(chance)}"
+    exact = f"{digits(chance, 11, 11)}.{digits(chance, 14, 14)}"
+    near = f"{digits(chance, 9, 12)}.{digits(chance, 12, 15)}"
+    return f"p.onceonly.delayed.shop.{chance.choice((exact, near, any_token(chance)))}"
+
+
+def any_token(chance: Inputs) -> str:
+    """Return a part of a subject, perhaps an encoded one."""
+    encoded = "".join(
+        chance.choice((f"={chance.randrange(256):02x}", chance.choice("abz"))) for _ in range(chance.randrange(9))
     )
+    return chance.choice((encoded, chance.word(SUBJECT_LETTERS, 20)))
 
 
-LINES = st.one_of(
-    st.binary(max_size=30),
-    st.sampled_from(
-        [b"Nats-Msg-Id: x", b"NATS-ROLLUP:all", b" nats-ttl: 1", b"Nats-Msg-Id:onceonly-delayed-1-2", b"ce-id: %41"]
-    ),
+def test_fuzz_subjects() -> None:
+    """A time only if it is written as the library does, an endpoint only if it may have the name."""
+    chance = Inputs()
+    for _ in chance.rounds():
+        subject = any_subject(chance)
+        due = NAMES.due_of("shop", subject)
+        assert due is None or (due % 100 == 0 and 0 <= due < 10**16)
+        assert due is None or subject[-14:].isascii()
+        name = subscriber_of(subject)
+        assert name is None or is_endpoint_name(name)
+        kind = kind_of(subject)
+        assert kind is None or NAMES.subscription(kind, "x").rpartition(".")[0].endswith(
+            subject.rpartition(".")[0].rpartition(".")[2]
+        )
+
+
+KNOWN_LINES = (
+    *(b"Nats-Msg-Id: x", b"NATS-ROLLUP:all", b" nats-ttl: 1", b"Nats-Msg-Id:onceonly-delayed-1-2", b"ce-id: %41", b"ce-id: x"),
+    *(b"x-onceonly-escaped-ce-id: %ff", b": x", b"x:", b"x", b"\tfolded"),
 )
-HEADERS = st.one_of(
-    st.binary(),
-    st.builds(
-        lambda first, lines: b"\r\n".join((first, *lines, b"", b"")), st.sampled_from([b"NATS/1.0", b"x"]), st.lists(LINES)
-    ),
-)
 
 
-@given(HEADERS, st.text(max_size=20), st.sampled_from(["", "no time"]), st.integers(0, 300))
-@FUZZED
-def test_fuzz_headers(given_headers: bytes, msg_id: str, unreadable: str, most: int) -> None:
+def any_headers(chance: Inputs) -> bytes:
+    """Return bytes of headers, most of them with the version and lines."""
+    if chance.random() < 0.2:
+        return chance.data()
+    lines = [chance.choice((chance.choice(KNOWN_LINES), chance.data())) for _ in range(chance.randrange(5))]
+    return b"\r\n".join((chance.choice((b"NATS/1.0", b"NATS/1.0", b"x")), *lines, b"", b""))
+
+
+def test_fuzz_headers() -> None:
     """A copy is read as its original, or as unreadable; the server finds no other words in it than our own."""
-    read = read_headers(given_headers)
-    assert all(isinstance(part, str) for header in read for part in header)
-    for limit in (SERVERS_MOST_BYTES, most):
-        copied = copied_headers(given_headers, msg_id=MOVED + msg_id, unreadable=unreadable, most=limit)
-        if limit == SERVERS_MOST_BYTES:
-            lines = [line for line in copied.split(b"\r\n") if line.lower().lstrip().startswith(b"nats-")]
-            assert len(lines) <= 1
-            if unreadable:
-                assert read_headers(copied)[0][0] == UNREADABLE
-            elif not (read and read[0][0] == UNREADABLE):
-                assert read_headers(copied) == read
+    chance = Inputs()
+    for _ in chance.rounds():
+        given = any_headers(chance)
+        msg_id, unreadable, most = chance.clean("abc-09"), chance.choice(("", "no time")), chance.randrange(300)
+        read = read_headers(given)
+        assert all(isinstance(part, str) for header in read for part in header)
+        copied_headers(given, msg_id=MOVED + msg_id, unreadable=unreadable, most=most)
+        copied = copied_headers(given, msg_id=MOVED + msg_id, unreadable=unreadable, most=SERVERS_MOST_BYTES)
+        lines = [line for line in copied.split(b"\r\n") if line.lower().lstrip().startswith(b"nats-")]
+        assert len(lines) <= 1
+        if unreadable:
+            assert read_headers(copied)[0][0] == UNREADABLE
+        elif not (read and read[0][0] == UNREADABLE):
+            assert read_headers(copied) == read
 
 
-REPLIES = st.one_of(
-    st.binary(),
-    st.from_regex(rb"\$JS\.ACK\.([!-~]{0,5}\.?){0,14}", fullmatch=True),
-    st.from_regex(rb"\$JS\.ACK(\.[a-z]{1,3}){2,4}(\.[0-9]{1,20}){4,6}(\.[a-z])?", fullmatch=True),
-)
+def any_reply(chance: Inputs) -> bytes:
+    """Return the subject to which a delivery is acknowledged, or another one."""
+    if chance.random() < 0.2:
+        return chance.data()
+    parts = ["".join(chance.choices("abc", k=3)) for _ in range(chance.randint(2, 4))]
+    parts += [digits(chance, 1, 20) for _ in range(chance.randint(4, 6))]
+    plain = ".".join(("$JS.ACK", *parts)).encode(errors="replace")
+    return chance.changed(plain) if chance.random() < 0.4 else plain
 
 
-@given(REPLIES, HEADERS)
-@FUZZED
-def test_fuzz_deliveries(reply: bytes, headers: bytes) -> None:
+def test_fuzz_deliveries() -> None:
     """Others may publish to an inbox. What has no receipt of a server is the end of a request."""
-    pull = Pull.__new__(Pull)
-    pull.messages, pull.is_over, pull.problem, pull._limit = [], False, "", 5
-    pull._done = cast("Any", _Done())
-    pull.take(Arrival(b"s", reply, headers, b""))
-    for each in pull.messages:
-        assert deliveries_of(each) >= 0
-        assert each.reply.decode().isprintable()
-        assert " " not in each.reply.decode()
-    assert pull.messages or (pull.is_over and len(pull.problem) < 200)
+    chance = Inputs()
+    for _ in chance.rounds():
+        pull = Pull.__new__(Pull)
+        pull.messages, pull.is_over, pull.problem, pull._limit = [], False, "", 5
+        pull._done = cast("Any", _Done())
+        pull.take(Arrival(b"s", any_reply(chance), any_headers(chance), b""))
+        for each in pull.messages:
+            assert deliveries_of(each) >= 0
+            assert each.reply.decode().isprintable()
+            assert " " not in each.reply.decode()
+        assert pull.messages or (pull.is_over and len(pull.problem) < 200)
 
 
 class _Done:
@@ -299,43 +316,46 @@ class _Done:
         return True
 
 
-@given(st.binary(max_size=30), st.binary(max_size=12))
-@FUZZED
-def test_fuzz_answers_to_requests(name: bytes, number: bytes) -> None:
+def test_fuzz_answers_to_requests() -> None:
     """Others may publish to the inbox of answers, with any subject."""
-    connection = cast("Any", Connection.__new__(Connection))
-    batch = cast("Any", _Batch.__new__(_Batch))
-    batch.answers, batch.done, batch._subjects, batch._left = [None, None], _Done(), ["a", "b"], 2
-    connection._prefix, connection._batches = b"_INBOX.x.", {b"1": batch}
-    for subject in (b"_INBOX.x." + name + b"." + number, b"_INBOX.x.1." + number, number):
-        connection._answer(Arrival(subject, b"", b"", b""))
-    assert len(batch.answers) == 2
+    chance = Inputs()
+    for _ in chance.rounds():
+        connection = cast("Any", Connection.__new__(Connection))
+        batch = cast("Any", _Batch.__new__(_Batch))
+        batch.answers, batch.done, batch._subjects, batch._left = [None, None], _Done(), ["a", "b"], 2
+        connection._prefix, connection._batches = b"_INBOX.x.", {b"1": batch}
+        name, number = (
+            chance.data(),
+            chance.choice((chance.data(12), digits(chance, 0, 30).encode(errors="replace"), b"-1", b"1_0")),
+        )
+        for subject in (b"_INBOX.x." + name + b"." + number, b"_INBOX.x.1." + number, number):
+            connection._answer(Arrival(subject, b"", b"", b""))
+        assert len(batch.answers) == 2
 
 
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=10)),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)),
-    max_leaves=8,
-)
-FIELDS = ("error", "state", "subjects", "message", "seq", "subject", "data", "hdrs", "time", "config", "num_pending")
-ANSWERS = st.one_of(
-    JSON, st.dictionaries(st.sampled_from(FIELDS), st.one_of(JSON, st.dictionaries(st.sampled_from(FIELDS), JSON)))
-)
+FIELDS = ("error", "state", "subjects", "message", "seq", "subject", "data", "hdrs", "time", "config", "num_pending", "code")
 
 
-@given(ANSWERS, st.binary(max_size=20))
-@FUZZED
-def test_fuzz_answers_of_the_api(answer: object, raw: bytes) -> None:
+def any_answer(chance: Inputs, depth: int = 2) -> object:
+    """Return an answer of the API with known fields, or any JSON."""
+    if depth == 0 or chance.random() < 0.3:
+        return chance.tree(2)
+    return {chance.choice(FIELDS): any_answer(chance, depth - 1) for _ in range(chance.randrange(5))}
+
+
+def test_fuzz_answers_of_the_api() -> None:
     """An answer that is not as documented fails its call, with one of the library's errors."""
-    body = msgspec.json.encode(answer)
-    for each in (body, raw, body[: len(raw)]):
-        assert type(_outcome(Arrival(b"s", b"", b"", each))).__name__ in {"Stored", "Refused", "Unanswered"}
-        try:
-            response = _decode_response(each)
-        except (msgspec.MsgspecError, ValueError):
-            continue
-        for kind in (_SubjectsAnswer, _MessageAnswer, ConsumerCounts):
-            _read_or_refused(response, kind)
+    chance = Inputs()
+    for _ in chance.rounds():
+        body = json.dumps(any_answer(chance)).encode()
+        for each in (body, chance.changed(body)):
+            assert type(_outcome(Arrival(b"s", b"", b"", each))).__name__ in {"Stored", "Refused", "Unanswered"}
+            try:
+                response = _decode_response(each)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                continue
+            for kind in (_SubjectsAnswer, _MessageAnswer, ConsumerCounts):
+                _read_or_refused(response, kind)
 
 
 def _read_or_refused(response: dict[str, Any], kind: type[object]) -> None:
@@ -345,16 +365,15 @@ def _read_or_refused(response: dict[str, Any], kind: type[object]) -> None:
         return
 
 
-CONFIGS = st.dictionaries(st.one_of(st.sampled_from([*stream_rules("s"), *consumer_rules("s", 1)]), st.text(max_size=8)), JSON)
-
-
-@given(CONFIGS)
-@FUZZED
-def test_fuzz_settings(config: dict[str, Any]) -> None:
+def test_fuzz_settings() -> None:
     """Values of any kind: each rule says yes or no."""
-    for rules in (stream_rules("s"), consumer_rules("s", 1)):
-        told: Sequence[str] = [*problems(config, rules), *unknown(config, rules)]
-        assert all(len(each) < 500 for each in told)
+    chance, rules = Inputs(), (stream_rules("s"), consumer_rules("s", 1))
+    names = [*rules[0], *rules[1]]
+    for _ in chance.rounds():
+        config = {chance.choice((chance.choice(names), chance.clean())): chance.tree() for _ in range(chance.randrange(6))}
+        for each in rules:
+            told: Sequence[str] = [*problems(config, each), *unknown(config, each)]
+            assert all(len(line) < 500 for line in told)
 
 
 def test_what_is_shown_is_escaped_and_cut(caplog: pytest.LogCaptureFixture) -> None:
