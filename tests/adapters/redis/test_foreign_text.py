@@ -2,10 +2,12 @@
 
 import pytest
 
+from onceonly.adapters.redis.transport import RedisTransport
 from onceonly.formats.cloudevents import UNREADABLE
-from onceonly.model.message import Send
+from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
-from tests.adapters.redis.harness import EVENT, commands, ids, message, opened, take
+from tests.adapters.redis.harness import EVENT, Broker, commands, ids, message, opened, take
+from tests.fuzzing import Inputs
 
 PAST = 1_700_000_000_000
 MEMBERS = (
@@ -109,3 +111,105 @@ async def test_entries_of_a_deleted_consumer_come_again() -> None:
         ]
         await second.ack(got)
         assert await broker.plain.xlen(broker.stream) == 0
+
+
+# Fuzzing, on a real server. See `tests/fuzzing.py`.
+
+BATCH = 500
+
+
+async def settled(broker: Broker, transport: RedisTransport, count: int) -> list[Delivery]:
+    """Receive so many deliveries, acknowledge them, and check that nothing else is there."""
+    got: list[Delivery] = []
+    while len(got) < count:
+        some = await take(transport, min(100, count - len(got)))
+        assert some, (len(got), count)
+        await transport.ack(some)
+        got += some
+    assert await transport.receive(1, 0.001) == ()
+    assert await broker.plain.xlen(broker.stream) == 0
+    return got
+
+
+async def test_fuzz_members_of_the_sorted_set() -> None:
+    """Each is delivered once, as a message or unreadable, and a good one as well."""
+    chance = Inputs()
+    async with opened() as broker:
+        delayed, transport = broker.keys.queue("shop").delayed, await broker.transport()
+        await transport.send(commands("late", due=4_000_000_000_000))
+        (plain,) = await broker.plain.zrange(delayed, 0, -1)
+        await broker.plain.delete(delayed)
+        for _ in chance.rounds(BATCH):
+            members = {chance.changed(plain) if chance.random() < 0.8 else chance.choice(MEMBERS) for _ in range(BATCH)}
+            await broker.plain.zadd(delayed, dict.fromkeys(members, 1))
+            await transport.send(commands("good"))
+            got = await settled(broker, transport, len(members) + 1)
+            assert ("ce-id", "good") in [header for each in got for header in each.headers]
+
+
+async def test_fuzz_entries_of_the_stream() -> None:
+    """Fields and values of any bytes, and counts of deliveries in the headers."""
+    chance, names = (
+        Inputs(),
+        (b"data", b"ce-id", b"ce-onceonlyattempts", b"ce-onceonlyhistory", b"onceonly-headers", b"content-type"),
+    )
+    async with opened() as broker:
+        transport = await broker.transport()
+        for _ in chance.rounds(BATCH):
+            async with broker.plain.pipeline(transaction=False) as pipe:
+                for _ in range(BATCH):
+                    fields = [
+                        part
+                        for _ in range(chance.randrange(1, 5))
+                        for part in (chance.choice((chance.choice(names), chance.data())), chance.data())
+                    ]
+                    pipe.execute_command("XADD", broker.stream, "*", *fields)
+                await pipe.execute()
+            await transport.send(commands("good"))
+            got = await settled(broker, transport, BATCH + 1)
+            assert ("ce-id", "good") in [header for each in got for header in each.headers]
+
+
+async def test_fuzz_ids_of_released_entries() -> None:
+    """Those that name no entry are passed over, and the message is delivered."""
+    chance = Inputs()
+    async with opened() as broker:
+        released, transport = broker.keys.queue("shop").released, await broker.transport()
+        for number in chance.rounds(BATCH):
+            await broker.plain.rpush(released, *[_any_id(chance) for _ in range(BATCH)])
+            await transport.send(commands(f"m{number}"))
+            got: list[Delivery] = []
+            while not got:
+                got = list(await transport.receive(100, 0.01))
+            await transport.release(got)
+            while await broker.plain.llen(released):
+                await transport.ack(await transport.receive(100, 0.01))
+            await transport.ack(await transport.receive(100, 0.001))
+            assert await broker.plain.xlen(broker.stream) == 0
+
+
+def _any_id(chance: Inputs) -> bytes:
+    numbers = f"{chance.choice((0, 1, -1, 2**63, 2**64, 10**30, chance.getrandbits(48)))}-{chance.choice((0, 1, 2**64, '*'))}"
+    return chance.choice((chance.data(), numbers.encode(), chance.changed(numbers.encode())))
+
+
+async def test_fuzz_counts_of_deliveries() -> None:
+    """Counts as other programs set them: their entries are delivered, released and acknowledged."""
+    chance = Inputs()
+    claim = (
+        "for i = 1, #ARGV, 2 do redis.call('XCLAIM', KEYS[1], 'onceonly', 'o', 0, ARGV[i], 'IDLE', 99999, "
+        "'RETRYCOUNT', ARGV[i + 1], 'JUSTID') end"
+    )
+    async with opened(options="&lease=1") as broker:
+        transport = await broker.transport()
+        for _ in chance.rounds(BATCH):
+            await transport.send(commands(*[f"m{number}" for number in range(BATCH)]))
+            first = await take(transport, BATCH)
+            counts = [chance.choice((0, 1, 2, 2**31, 2**53, 2**63 - 1, chance.getrandbits(62))) for _ in first]
+            given = [part for each, count in zip(first, counts, strict=True) for part in (each.receipt.id, count)]
+            for start in range(0, len(given), 200):
+                await broker.plain.eval(claim, 1, broker.stream, *given[start : start + 200])
+            again = await take(transport, BATCH)
+            assert sorted(ids(again)) == sorted(ids(first))
+            await transport.release(again)
+            assert len(await settled(broker, transport, BATCH)) == BATCH
