@@ -72,13 +72,18 @@ async def test_a_journal_is_read_as_it_was_written(database: Database) -> None:
     assert await journals.longest_retention() == 8
 
 
-async def test_a_journal_of_a_newer_version_is_told(database: Database) -> None:
-    """Not taken for an outage."""
+async def test_an_unreadable_journal_stops_no_janitor_and_removes_no_keys_of_its_endpoint(database: Database) -> None:
+    """The endpoint's own janitor replaces it. Until then others do not know for how long its keys are kept."""
     async with database.writing() as connection:
         table = tables(database.prefix, database.schema).janitor
         await connection.execute(insert(table), {"endpoint": "shop", "journal": b'{"version": 9}'})
-    with pytest.raises(SchemaTooNew, match="'shop'"):
-        await SqlJournals(database, "shop").read()
+    journals, others = SqlJournals(database, "shop"), SqlJournals(database, "mailer")
+    assert await journals.read() is None
+    assert await journals.longest_retention() == 0
+    with pytest.raises(SchemaTooNew, match="janitor journal of endpoint 'shop' cannot be read, so no keys"):
+        await others.longest_retention()
+    await journals.write(JOURNAL)
+    assert await others.longest_retention() == JOURNAL.retention
 
 
 async def test_keys_go_page_by_page_once_they_are_old(database: Database) -> None:

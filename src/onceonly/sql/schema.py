@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, ExecutableDDLElement
 
-from onceonly.model.errors import SchemaMissing, SchemaTooNew
+from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
 from onceonly.sql.columns import MYSQL, TRANSACTIONAL
 from onceonly.sql.completeness import LOOKING, Missing, find_missing, refuse, repair
 from onceonly.sql.database import Database
@@ -208,7 +208,18 @@ def _read_version(connection: Connection, names: TableNaming, component: str) ->
     versions = versions_table(names)
     if not inspect(connection).has_table(versions.name, schema=names.schema):
         return None
-    return connection.scalar(select(versions.c.version).where(versions.c.component == component))
+    found = connection.scalar(select(versions.c.version).where(versions.c.component == component))
+    return None if found is None else version_in(versions.name, component, found)
+
+
+def version_in(table: str, component: str, found: object) -> int:
+    """Return the version in a row. Raises SetupError for one that is not a number: SQLite stores a value of any type."""
+    if isinstance(found, int):
+        return found
+    raise SetupError(
+        f"table {table} has the version {found!r:.40} of the {component}, which is not a number: write the number that "
+        "`onceonly schema print` shows for the onceonly that created the tables"
+    )
 
 
 def _check_version(found: int | None, schema: Schema) -> None:

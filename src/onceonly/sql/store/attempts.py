@@ -9,6 +9,8 @@ then the tombstone stays.
 from sqlalchemy import Connection, select
 
 from onceonly.formats.records import decode_record
+from onceonly.formats.undecodable import UNDECODABLE
+from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.sql.store.bucketing import time_in
@@ -22,7 +24,10 @@ _OVER_AT_ONCE = 100
 
 
 def bury(connection: Connection, scope: StoreScope, identity: Identity, max_commit: int) -> Record | None:
-    """Return the record of an attempt, or insert its tombstone. Waits for a commit that is inserting the record."""
+    """Return the record of an attempt, or insert its tombstone. Waits for a commit that is inserting the record.
+
+    Raises PermanentFailure, UpgradeRequired for a record that cannot be read: its attempt was committed.
+    """
     dialect, records = scope.database.dialect, scope.tables.records
     now = time_in(connection, scope.clock)
     row = {**row_of(scope.endpoint, Record(identity), now + max_commit + TOMBSTONE_MARGIN_MS), "endpoint": BURIED}
@@ -35,7 +40,19 @@ def bury(connection: Connection, scope: StoreScope, identity: Identity, max_comm
     found = connection.execute(
         select(records.c.endpoint, records.c.effects).where(records.c.key == claim_key(scope.endpoint, identity))
     ).one_or_none()
-    return None if found is None or found.endpoint == BURIED else decode_record(identity, found.effects)
+    return None if found is None or found.endpoint == BURIED else record_in(identity, found.effects)
+
+
+def record_in(identity: Identity, effects: object) -> Record:
+    """Return the record of a row. Raises PermanentFailure, UpgradeRequired."""
+    try:
+        if not isinstance(effects, bytes | bytearray | memoryview):  # SQLite stores a value of any type in any column
+            raise TypeError("its effects are not bytes")
+        return decode_record(identity, bytes(effects))
+    except SchemaTooNew as error:
+        raise UpgradeRequired(f"the record of attempt {identity.id!r} was {error}") from error
+    except UNDECODABLE as error:
+        raise PermanentFailure(f"the record of attempt {identity.id!r} cannot be read: {error}") from error
 
 
 def is_buried(connection: Connection, scope: StoreScope, identity: Identity) -> bool:

@@ -81,8 +81,14 @@ def refuse_more(retention: int, found: Bucketing | None) -> Bucketing:
 
 
 def _read(connection: Connection, tables: Tables) -> Bucketing | None:
-    row = connection.execute(select(tables.ring.c.width, tables.ring.c.since)).one_or_none()
-    return Bucketing(row.width, since=row.since) if row is not None and row.width else None
+    own = tables.ring.c
+    row = connection.execute(select(own.width, own.since).where(own.number == THE_RING)).one_or_none()
+    return None if row is None else bucketing_in(row.width, row.since)
+
+
+def bucketing_in(width: object, since: object) -> Bucketing | None:
+    """Return the bucketing of a row. None if no process wrote it so: it can be any number, and in SQLite of any type."""
+    return Bucketing(width, since=since) if isinstance(width, int) and isinstance(since, int) and width > 0 else None
 
 
 def _decide(connection: Connection, database: Database, bucketing: Bucketing, clock: Clock | None) -> None:
@@ -94,12 +100,14 @@ def _decide(connection: Connection, database: Database, bucketing: Bucketing, cl
     own, dialect = tables(database.prefix, database.schema), database.dialect
     dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
     dialect.insert_absent(connection, own.ring, [{"number": THE_RING, "width": 0, "since": 0}], key=["number"])
-    if connection.scalar(select(own.ring.c.width)):
+    found = connection.execute(select(own.ring.c.width, own.ring.c.since).where(own.ring.c.number == THE_RING)).one()
+    if bucketing_in(found.width, found.since) is not None:
         return
+    since = found.since if isinstance(found.since, int) else 0
     held = [read_held(connection, bucket) for bucket in own.buckets]
     is_lost = any(start is not None for start in held)
     width = _width_of(held, own.ring) if is_lost else bucketing.width
-    connection.execute(update(own.ring).where(own.ring.c.number == THE_RING), {"width": width})
+    connection.execute(update(own.ring).where(own.ring.c.number == THE_RING), {"width": width, "since": since})
     now = time_in(connection, clock)
     for number, bucket in enumerate(own.buckets):
         if held[number] is None:

@@ -6,11 +6,14 @@ counts until the events that were written under it are old enough, also when no 
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from sqlalchemy import Column, Connection, MetaData, Table, bindparam, delete, select, update
 
+from onceonly.config.journal import LONGEST, SHORTEST
 from onceonly.formats.log_events import EventLogger
+from onceonly.formats.undecodable import report_undecodable
 from onceonly.model.durations import in_words
 from onceonly.sql.columns import INSTANT, NAME, TRANSACTIONAL
 from onceonly.sql.database import Database
@@ -18,6 +21,7 @@ from onceonly.sql.database import Database
 ANNOUNCEMENTS = 8
 """A process announces its setting again when this part of the time to keep is over."""
 
+_SHORTEST, _LONGEST = (each // timedelta(milliseconds=1) for each in (SHORTEST, LONGEST))
 _log = EventLogger(logging.getLogger("onceonly.journal"))
 
 
@@ -45,6 +49,15 @@ def settings_table(prefix: str, metadata: MetaData) -> Table:
     )
 
 
+def _is_setting(endpoint: object, keep: object, seen: object) -> bool:
+    """Return whether a process can have written it. SQLite stores a value of any type in any column."""
+    is_one = isinstance(endpoint, str) and isinstance(keep, int) and isinstance(seen, int) and _SHORTEST <= keep <= _LONGEST
+    if not is_one:
+        error = ValueError(f"keep is {keep!r:.40}, seen is {seen!r:.40}")
+        report_undecodable("journal setting", endpoint, error, "ignored: delete the row")
+    return is_one
+
+
 class AgreedKeep:
     """The longest time to keep of all endpoints, as far as this process has read it. Begins with its own endpoint's."""
 
@@ -67,8 +80,10 @@ class AgreedKeep:
         self.follow(promises, now)
 
     def read(self, connection: Connection) -> tuple[Promise, ...]:
-        """Read all settings."""
-        return tuple(Promise(row.endpoint, row.keep, row.seen) for row in connection.execute(select(self._table)))
+        """Read all settings. One that no process can have written is logged, and does not count."""
+        table = self._table.c
+        rows = connection.execute(select(table.endpoint, table.keep, table.seen))
+        return tuple(Promise(*row) for row in rows if _is_setting(*row))
 
     def follow(self, promises: Sequence[Promise], now: int) -> None:
         """Take the longest one that counts, and warn if it is not the own one."""

@@ -1,8 +1,11 @@
 """What the janitors of a SQL database share: their journals, and the keys of clients that they remove."""
 
+from typing import Any
+
 import msgspec
 from sqlalchemy import Connection, bindparam, select, update
 
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Journal
 from onceonly.sql.database import Database
@@ -28,7 +31,7 @@ class SqlJournals:
         query = select(self._table.c.journal).where(self._table.c.endpoint == self._endpoint)
         async with self._database.reading() as connection:
             found = await connection.scalar(query)
-        return None if found is None else _read(self._endpoint, found)
+        return None if found is None else journal_in(self._endpoint, found)
 
     async def write(self, journal: Journal) -> None:
         """Write the row; the last one stays."""
@@ -43,10 +46,20 @@ class SqlJournals:
             await connection.run_sync(put)
 
     async def longest_retention(self) -> int:
-        """Look into all rows: these endpoints keep their clients' keys in one table."""
+        """Look into all rows: these endpoints keep their clients' keys in one table.
+
+        Raises SchemaTooNew for the row of another endpoint that cannot be read: its keys may have to be kept for longer.
+        """
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(self._table.c.endpoint, self._table.c.journal))).all()
-        return max((_read(row.endpoint, row.journal).retention for row in rows), default=0)
+        found = [(row.endpoint, journal_in(row.endpoint, row.journal)) for row in rows]
+        for endpoint, journal in found:
+            if journal is None and endpoint != self._endpoint:
+                raise SchemaTooNew(
+                    f"the janitor journal of endpoint {endpoint!r} cannot be read, so no keys of clients are deleted: run the "
+                    "janitor of that endpoint, or upgrade onceonly in this process. If the endpoint is gone, delete the row"
+                )
+        return max((journal.retention for _, journal in found if journal is not None), default=0)
 
 
 class SqlKeys:
@@ -71,10 +84,10 @@ class SqlKeys:
             return await connection.run_sync(remove)
 
 
-def _read(endpoint: str, journal: bytes) -> Journal:
+def journal_in(endpoint: object, journal: Any) -> Journal | None:
+    """Decode a row; None for one that cannot be read. The next round of that endpoint's janitor replaces it."""
     try:
         return _decode(journal)
-    except msgspec.DecodeError as error:
-        raise SchemaTooNew(
-            f"the janitor journal of endpoint {endpoint!r} has an unknown format ({error}): upgrade onceonly in this process"
-        ) from error
+    except UNDECODABLE as error:
+        report_undecodable("janitor journal", endpoint, error, "replaced by the next round")
+        return None

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, func, select
 
 from onceonly.config.journal import Journal
 from onceonly.formats.log_events import EventLogger
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.conversation import (
     HANDLED,
     SENT,
@@ -214,7 +216,7 @@ class SqlMessageJournal:
         maintenance = self._database.dialect.maintenance
         if not maintenance.shut(connection, table, by_rows=False):
             return False
-        newest = _newest(connection, table)
+        newest = _newest(connection, table, self._database.clock.now() + self._kept.longest)
         is_old = newest is None or self._database.clock.now() - newest >= self._kept.longest
         return is_old and maintenance.empty(connection, table, by_rows=False)
 
@@ -237,10 +239,11 @@ class SqlMessageJournal:
                 own = table.c
                 mine = select(table).where(own[column] == key, own.endpoint == self._endpoint)
                 found += connection.execute(mine.order_by(own.at).limit(MOST_EVENTS + 1)).all()
-            found.sort(key=lambda row: (row.at, row.position))
+            events = [(row.position, event) for row in found if (event := _readable_event(row)) is not None]
+            events.sort(key=lambda each: (each[1].at, each[0]))
             is_full = _span(connection, current) >= self._rows
             return JournalPart(
-                events=tuple(_event(row) for row in found[:MOST_EVENTS]), more=len(found) > MOST_EVENTS, is_full=is_full
+                events=tuple(event for _, event in events[:MOST_EVENTS]), more=len(events) > MOST_EVENTS, is_full=is_full
             )
 
         async with self._database.reading() as connection:
@@ -258,26 +261,29 @@ def _span(connection: Connection, table: Table) -> int:
     return 0 if first is None else last - first + 1
 
 
-def _newest(connection: Connection, table: Table) -> int | None:
-    """Return when the newest of the last rows happened. Entries that waited for a server are not in the order of time."""
-    last = select(table.c.at).order_by(table.c.position.desc()).limit(LAST_ROWS).subquery()
-    newest: int | None = connection.scalar(select(func.max(last.c.at)))
-    return newest
+def _newest(connection: Connection, table: Table, latest: int) -> int | None:
+    """Return when the newest of the last rows happened. Entries that waited for a server are not in the order of time.
+
+    A time that is not a number, or after `latest`, was written by another program and does not count.
+    """
+    last = select(table.c.at).order_by(table.c.position.desc()).limit(LAST_ROWS)
+    return max((at for at in connection.scalars(last) if isinstance(at, int) and at <= latest), default=None)
+
+
+def _readable_event(row: Any) -> JournalEvent | None:
+    """Return the event of a row. None for one that cannot be read, which is logged: SQLite stores any value in any column."""
+    try:
+        return _event(row)
+    except UNDECODABLE as error:
+        report_undecodable("journal row", row.position, error, "left out of the journal")
+        return None
 
 
 def _event(row: Any) -> JournalEvent:
-    return JournalEvent(
-        conversation=bytes(row.conversation),
-        at=row.at,
-        message=bytes(row.identity),
-        parent=None if row.parent is None else bytes(row.parent),
-        endpoint=row.endpoint,
-        type=row.type,
-        outcome=row.outcome,
-        identity=Identity(row.source, row.id),
-        process=row.process,
-        attempt=row.attempt or 0,
-        duration=row.duration,
-        error=row.error or "",
-        letter="" if row.letter is None else bytes(row.letter).hex(),
-    )
+    stored = row._mapping  # noqa: SLF001 - the public way to read a row by names
+    values = {
+        name: stored[name] for name in ("conversation", "at", "parent", "endpoint", "type", "outcome", "process", "duration")
+    }
+    values |= {"message": row.identity, "identity": (row.source, row.id), "attempt": row.attempt or 0, "error": row.error or ""}
+    values["letter"] = "" if row.letter is None else msgspec.convert(row.letter, bytes).hex()
+    return msgspec.convert(values, JournalEvent)

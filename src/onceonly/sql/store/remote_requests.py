@@ -77,24 +77,27 @@ class SqlRemoteRequests:
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:
 
-            def prepare(connection: Connection) -> tuple[Limit, Row | None]:
+            def prepare(connection: Connection) -> tuple[Limit, IdempotencyEntry | None, Request | None]:
                 limit = Limit(self._database.dialect.started(connection), opening.max_commit)
                 keys = [key_of(self._endpoint, opening.key)]
                 columns = ["key", "request", "attempt", "answer"]
                 locked = self._database.dialect.lock(connection, self._table, keys, key="key", returning=columns)
                 transaction.hold(connection)
-                return limit, next(iter(locked), None)
+                row = next(iter(locked), None)
+                kept = _kept(row)
+                request = (
+                    None if kept is not None or row is None or row.request is None else decode_request(_bytes(row.request))
+                )
+                return limit, kept, request
 
             with self._database.translate(locked=ConflictError):
-                limit, row = await transaction.connection.run_sync(prepare)
+                limit, kept, request = await transaction.connection.run_sync(prepare)
         except BaseException:
             transaction.drop()
             raise
-        kept = _kept(row)
         if kept is not None:
             transaction.drop()
             return kept
-        request = None if row is None or row.request is None else decode_request(bytes(row.request))
         return OpenSqlRequest(self._scope, transaction, opening, request=request, limit=limit)
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
@@ -116,7 +119,7 @@ class SqlRemoteRequests:
         if self._database.dialect.insert_absent(connection, self._table, [row], key=["key"]):
             return True
         found = connection.execute(select(self._table.c.request).where(self._table.c.key == row["key"])).one_or_none()
-        return found is not None and found.request is not None and bytes(found.request) == wanted
+        return found is not None and found.request is not None and _bytes(found.request) == wanted
 
     def _bury(self, connection: Connection, row: dict[str, Any]) -> None:
         table, now = self._table, self._database.clock.now()
@@ -178,4 +181,9 @@ class OpenSqlRequest:
 def _kept(row: Row | None) -> IdempotencyEntry | None:
     if row is None or row.answer is None:
         return None
-    return IdempotencyEntry(row.attempt, b"", bytes(row.answer))
+    return IdempotencyEntry(row.attempt, b"", _bytes(row.answer))
+
+
+def _bytes(value: object) -> bytes:
+    """Return a value of a column as bytes. SQLite stores a value of any type: another one is empty, so nothing is read."""
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else b""
