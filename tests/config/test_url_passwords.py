@@ -11,8 +11,6 @@ from unittest.mock import patch
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from onceonly import DedupStore, Endpoint, SetupError, Tokens
 from onceonly.cli.hints import pasteable
@@ -25,7 +23,7 @@ from onceonly.model.peer import Peer
 from onceonly.sql.urls import read_url as read_sql_url
 from onceonly.systems import systems
 from onceonly.systems.urls import split_url
-from tests.fuzzing import inputs
+from tests.fuzzing import Inputs, inputs
 
 URLS = {
     "PostgreSQL": "postgresql://me:{}@h/shop",
@@ -55,7 +53,6 @@ PASSWORDS = [
     f"{FIRST}:1{{}}{SECOND}",
 ]
 ROLES = ("store", "transport", "blobs")
-FUZZED = settings(max_examples=inputs(), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 pytestmark = pytest.mark.timeout(3600 if inputs() > 10_000 else 120)
 
@@ -137,60 +134,111 @@ def test_no_setting_shows_its_url() -> None:
         assert_hidden(f"{each!s} {each!r}")
 
 
-TEXT = st.text(max_size=8) | st.text("@:/?#[]%&=;+,. \t\n\r\\'\"0aZ\u2100\udc80", max_size=8)
-SCHEMES = st.sampled_from([url.partition("://")[0] for url in URLS.values()]) | st.sampled_from(["mysql", "rediss", "nats+tls"])
-PLACES = st.sampled_from([url.partition("{}")[2] for url in URLS.values()])
-OPTIONS = st.lists(
-    st.builds("{}={}".format, st.sampled_from(["prefix", "lease", "timeout", "endpoint", "max_body", "x"]) | TEXT, TEXT),
-    max_size=3,
-).map("&".join)
+SCHEMES = (*(url.partition("://")[0] for url in URLS.values()), "mysql", "rediss", "nats+tls")
+PLACES = tuple(url.partition("{}")[2] for url in URLS.values())
+LETTERS = "@:/?#[]%&=;+,. \t\n\r\\'\"0aZ\u2100\udc80\x00"
+NAMES = ("prefix", "lease", "timeout", "endpoint", "max_body", "x")
 
 
-LOGINS = st.builds(f"{{}}{{}}{FIRST}{{}}{SECOND}{{}}".format, TEXT, TEXT, TEXT, TEXT)
+def any_text(chance: Inputs) -> str:
+    """Return a short text, half of its letters with a meaning in URLs."""
+    letters = LETTERS if chance.random() < 0.5 else "".join(chr(chance.randrange(0x3000)) for _ in range(8))
+    return chance.word(letters, 8)
 
 
-@FUZZED
-@example("mongodb", f"u:[{FIRST}", "@h/shop", "")
-@example("azure-table", f"u:\u2100{FIRST}", "@account/shop", "")
-@given(SCHEMES, LOGINS, PLACES, OPTIONS)
-def test_random_urls(scheme: str, login: str, place: str, options: str) -> None:
+def any_options(chance: Inputs) -> str:
+    """Return options of a URL."""
+    return "&".join(
+        f"{chance.choice(NAMES) if chance.random() < 0.7 else any_text(chance)}={any_text(chance)}"
+        for _ in range(chance.randrange(4))
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "login", "place"),
+    [("mongodb", f"u:[{FIRST}", "@h/shop"), ("azure-table", f"u:\u2100{FIRST}", "@account/shop")],
+)
+def test_a_login_that_was_once_shown_is_hidden(scheme: str, login: str, place: str) -> None:
+    """Found by the test below."""
+    hides_its_login(scheme, f"{login}{place}")
+
+
+def test_fuzz_urls() -> None:
     """They are a location or a SetupError; nothing of the password is shown."""
-    url = f"{scheme}://{login}{place}{'?' if options else ''}{options}"
+    chance = Inputs()
+    for _ in chance.rounds():
+        first, second, third, last = (any_text(chance) for _ in range(4))
+        options = any_options(chance)
+        login = f"{first}{second}{FIRST}{third}{SECOND}{last}"
+        hides_its_login(chance.choice(SCHEMES), f"{login}{chance.choice(PLACES)}{'?' if options else ''}{options}")
+
+
+def hides_its_login(scheme: str, rest: str) -> None:
+    """Read a URL in every role."""
+    url = f"{scheme}://{rest}"
     for role in ROLES:
         assert_hidden(shown_by(locate, url, role))
     if scheme.startswith(("postgresql", "ma", "my")):
         assert_hidden(shown_by(read_sql_url, url))
 
 
-@FUZZED
-@example("azure-blob", "//account/shop?endpoint=http://[")
-@example("s3", "//bucket?endpoint=http://[")
-@example("postgresql", "//h:" + "9" * 5000 + "/shop")
-@example("mongodb", "//[/shop")
-@given(SCHEMES | TEXT, TEXT | st.builds("//{}/{}?{}".format, TEXT, TEXT, OPTIONS))
-def test_random_texts(scheme: str, rest: str) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "rest"),
+    [
+        ("azure-blob", "//account/shop?endpoint=http://["),
+        ("s3", "//bucket?endpoint=http://["),
+        ("postgresql", "//h:" + "9" * 5000 + "/shop"),
+        ("mongodb", "//[/shop"),
+    ],
+)
+def test_a_url_that_once_raised_something_else_is_refused(scheme: str, rest: str) -> None:
+    """Found by the test below."""
+    is_location_or_refused(scheme, rest)
+
+
+def test_fuzz_texts_as_urls() -> None:
     """They are a location or a SetupError."""
+    chance = Inputs()
+    for _ in chance.rounds():
+        rest = chance.choice((any_text(chance), f"//{any_text(chance)}/{any_text(chance)}?{any_options(chance)}"))
+        is_location_or_refused(chance.choice(SCHEMES) if chance.random() < 0.8 else any_text(chance), rest)
+
+
+def is_location_or_refused(scheme: str, rest: str) -> None:
+    """Read a text in every role."""
     for role in ROLES:
         shown_by(locate, f"{scheme}:{rest}", role)
     shown_by(Peer, f"http:{rest}")
 
 
-VARIABLE = st.text(st.characters(exclude_characters="\0"), max_size=60) | st.builds(
-    "{}={};{}={};EndpointSuffix={}".format,
-    st.sampled_from(["AccountName", "TableEndpoint", "BlobEndpoint"]),
-    st.just("account") | TEXT,
-    st.sampled_from(["AccountKey", "SharedAccessSignature", "BlobEndpoint"]),
-    TEXT,
-    TEXT,
-).map(lambda text: text.replace("\0", ""))
+def any_variable(chance: Inputs) -> str:
+    """Return the value of an environment variable, perhaps a connection string of Azure."""
+    if chance.random() < 0.5:
+        return chance.word(LETTERS, 60)
+    place = chance.choice(("AccountName", "TableEndpoint", "BlobEndpoint"))
+    secret = chance.choice(("AccountKey", "SharedAccessSignature", "BlobEndpoint"))
+    account = chance.choice(("account", any_text(chance)))
+    return f"{place}={account};{secret}={any_text(chance)};EndpointSuffix={any_text(chance)}"
 
 
-@FUZZED
-@example(f"AccountName=account;AccountKey={FIRST}{SECOND}")
-@example("AccountName=account;BlobEndpoint=http://[")
-@given(VARIABLE)
-def test_random_environments(value: str) -> None:
-    """Each variable is read or refused by a SetupError, and a secret is not shown."""
+@pytest.mark.parametrize(
+    "value", [f"AccountName=account;AccountKey={FIRST}{SECOND}", "AccountName=account;BlobEndpoint=http://["]
+)
+def test_a_variable_that_was_once_shown_is_hidden(value: str) -> None:
+    """Found by the test below."""
+    hides_its_variable(value)
+
+
+def test_fuzz_environment_variables() -> None:
+    """Each is read or refused by a SetupError, and a secret is not shown."""
+    chance = Inputs()
+    for _ in chance.rounds():
+        hides_its_variable(any_variable(chance))
+
+
+def hides_its_variable(value: str) -> None:
+    """Read each variable with this value. No environment has a zero character, or text that is not of the system's encoding."""
+    value = value.replace("\0", "")
     value = value.encode(errors="surrogateescape").decode(errors="surrogateescape") if _is_possible(value) else ""
     secret = f"{value}{FIRST}{SECOND}"
     variables = {"AZURE_STORAGE_CONNECTION_STRING": f"{value};AccountKey={FIRST}{SECOND}", "AZURE_COSMOS_KEY": secret}
