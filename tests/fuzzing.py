@@ -16,6 +16,11 @@ NUMBERS: tuple[object, ...] = (
     *(0, 1, 2, -1, 255, LARGEST, LARGEST + 1, -LARGEST - 1, LONGEST, -LONGEST - 1, LONGEST + 1, 2**64, 2**70, 10**400),
     *(0.5, -0.0, 1e300, -1e300, float("inf"), float("-inf"), float("nan")),
 )
+_COLUMNS = tuple(
+    each
+    for each in NUMBERS
+    if each == each and (not isinstance(each, int) or -LONGEST - 1 <= each <= LONGEST)  # noqa: PLR0124 - NaN is null there
+)
 TEXTS = (
     *(
         "",
@@ -85,9 +90,8 @@ class Inputs(random.Random):
         return {self.clean(): self.tree(depth - 1) for _ in range(self.randrange(4))}
 
     def column(self) -> object:
-        """Return a value that a column of SQLite may have, whatever its type is."""
-        numbers = [each for each in NUMBERS if not isinstance(each, int) or -LONGEST - 1 <= each <= LONGEST]
-        return self.choice((self.choice(numbers), self.clean(), self.data(), json.dumps(self.tree()), None))
+        """Return a value that a column of SQLite may have, whatever its type is. It is never null."""
+        return self.choice((self.choice(_COLUMNS), self.clean(), self.data(), json.dumps(self.tree())))
 
     def changed(self, plain: bytes) -> bytes:
         """Cut bytes, change some, put some in, or make others."""

@@ -99,7 +99,10 @@ def apart(deliveries: Sequence[Delivery]) -> tuple[tuple[Delivery, ...], tuple[D
 
 def control_of(delivery: Delivery) -> Control:
     """Read a control message. Raises ValueError."""
-    return _decode(take_apart(delivery.headers, delivery.body).body)
+    try:
+        return _decode(take_apart(delivery.headers, delivery.body).body)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 async def _again(control: Control, number: int, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
