@@ -258,7 +258,7 @@ async def acknowledge(link: Link, replies: Sequence[str], word: bytes = b"+ACK")
     answers, silent = await connection.ask([Request(replies[-1], word)], link.address.timeout)
     if isinstance(answers[0], str):
         if silent:
-            await link.drop(connection)
+            await link.works(connection)
         raise OutcomeUnknown(f"cannot acknowledge messages: {answers[0]}")
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
@@ -22,11 +22,13 @@ from onceonly.adapters.nats.address import HEADER_BYTES, NatsAddress
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.environment import RandomSource
 from onceonly.systems.foreign import shown
+from onceonly.systems.silent import SILENT_SECONDS, SilentDestinations
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
 CLOSE_SECONDS = 2.0  # to close something politely
 PINGS = 2  # without an answer mean that the server is gone
+PROBE_SECONDS = 5.0  # or less by `timeout=`: for an answer that shows that a connection works
 API = "$JS.API."
 _NO_RESPONDERS = b"NATS/1.0 503"
 _NOT_FOUND = frozenset({10014, 10037, 10059})  # consumer, message, stream
@@ -76,11 +78,17 @@ class _PublishAnswer(Struct):
 
 
 class Request(Struct, frozen=True):
-    """One message to send that has an answer."""
+    """One message to send that has an answer. `stream` is what answers, where one stream has many subjects."""
 
     subject: str
     body: bytes = b""
     headers: bytes = b""
+    stream: str = ""
+
+    @property
+    def destination(self) -> str:
+        """What answers, or does not."""
+        return self.stream or self.subject
 
 
 class Stored(Struct, frozen=True):
@@ -150,6 +158,7 @@ class Link:
         self._failures = 0
         self._not_before = 0.0
         self._last: OnceOnlyError | None = None
+        self._silent = SilentDestinations()
         self._closed = False
 
     async def connection(self) -> "Connection":
@@ -200,13 +209,26 @@ class Link:
     async def ask(self, requests: Sequence[Request]) -> list[Arrival | str]:
         """Send all at once and wait for one answer to each; a text says why there is none.
 
-        Raises CommitFailed when the servers are away. Drops a connection on which nothing was answered.
+        A destination that was silent before is waited for only as long as the others take. Raises CommitFailed when the servers
+        are away. Drops a connection on which nothing is answered.
         """
         connection = await self.connection()
         answers, silent = await connection.ask(requests, self.address.timeout)
-        if silent and not any(isinstance(answer, Arrival) for answer in answers):
-            await self.drop(connection)  # pings may still be answered on it; only a new one ends that
+        if silent and (any(isinstance(answer, Arrival) for answer in answers) or await self.works(connection)):
+            self._silent.add(silent)
+            connection.end_waits()
         return answers
+
+    async def works(self, connection: "Connection") -> bool:
+        """Return whether the server answers on a connection. Drops one on which it does not.
+
+        Pings may still be answered on that. While the server answers other requests, silence is about one destination.
+        """
+        _, silent = await connection.ask([Request(f"{API}STREAM.NAMES")], min(self.address.timeout, PROBE_SECONDS))
+        if silent or not connection.is_open:
+            await self.drop(connection)
+            return False
+        return True
 
     async def api(self, subject: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Call the API of JetStream. Returns its response, or None when what it names does not exist.
@@ -259,7 +281,7 @@ class Link:
     async def _connect(self) -> "Connection":
         address, problem = self.address, ""
         for server in address.servers:
-            connection = Connection()
+            connection = Connection(self._silent)
             try:
                 async with asyncio.timeout(min(address.timeout, CONNECT_SECONDS)):
                     await connection.open(server, address)
@@ -285,8 +307,9 @@ class Link:
 class Connection:
     """One connection to one server, and what waits for answers on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent: SilentDestinations) -> None:
         self.serial = next(_SERIAL)
+        self._silent = silent
         self._client = _Client(self._refused)
         self._batches: dict[bytes, _Batch] = {}
         self._numbers = count(1)
@@ -338,10 +361,10 @@ class Connection:
         self._prefix = inbox.encode() + b"."
         await self._client.listen(f"{inbox}.>", self._answer)
 
-    async def ask(self, requests: Sequence[Request], patience: float) -> tuple[list[Arrival | str], bool]:
-        """Send all in one write; see `Link.ask`. The second value is whether the time was over."""
+    async def ask(self, requests: Sequence[Request], patience: float) -> tuple[list[Arrival | str], frozenset[str]]:
+        """Send all in one write; see `Link.ask`. Returns also the destinations that did not answer in this time."""
         name = b"%x" % next(self._numbers)
-        batch = _Batch([request.subject.lower() for request in requests])
+        batch = _Batch(requests, self._silent)
         reply, commands = self._prefix + name + b".", []
         for number, request in enumerate(requests):
             try:
@@ -349,18 +372,28 @@ class Connection:
             except ValueError as error:
                 batch.put(number, _Unsendable(error))
         self._batches[name] = batch
+        clock = asyncio.get_running_loop()
         try:
             await self.write(b"".join(commands))
-            timer = asyncio.get_running_loop().call_later(patience, batch.end)
+            timer = clock.call_later(min(patience, SILENT_SECONDS) if batch.is_silent else patience, batch.expire)
             try:
                 await batch.done
             finally:
                 timer.cancel()
         finally:
-            del self._batches[name]
-        silent = None in batch.answers and not self.lost.done()
-        why = "no answer in time" if silent else "the connection was lost"
+            if batch.is_complete:
+                del self._batches[name]
+            else:  # a destination that answers late is trusted again
+                clock.call_later(patience, self._batches.pop, name)
+        over = not self.lost.done()
+        why = "no answer in time" if over else "the connection was lost"
+        silent = frozenset(batch.unanswered()) if over and batch.is_expired else frozenset[str]()
         return [why if answer is None else answer for answer in batch.answers], silent
+
+    def end_waits(self) -> None:
+        """End each wait in which only destinations are left that are silent."""
+        for batch in self._batches.values():
+            batch.look()
 
     async def write(self, data: bytes) -> None:
         """Write commands. Nothing is written when the connection is lost."""
@@ -417,13 +450,28 @@ class _Unsendable(str):
 
 
 class _Batch:
-    """Requests whose answers are waited for together."""
+    """Requests whose answers are waited for together: not for those of silent destinations alone, if there are others."""
 
-    def __init__(self, subjects: Sequence[str]) -> None:
-        self.answers: list[Arrival | str | None] = [None] * len(subjects)
+    def __init__(self, requests: Sequence[Request], silent: SilentDestinations) -> None:
+        self.answers: list[Arrival | str | None] = [None] * len(requests)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._subjects = subjects
-        self._left = len(subjects)
+        self.is_expired = False
+        self._requests = requests
+        self._silent = silent
+        self._left = len(requests)
+        self._awaited = self._trusted()
+        self.is_silent = not self._awaited
+        if self.is_silent:
+            self._awaited = set(range(len(requests)))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every request has an answer."""
+        return not self._left
+
+    def unanswered(self) -> Iterator[str]:
+        """Give the destinations without an answer."""
+        return (request.destination for request, each in zip(self._requests, self.answers, strict=True) if each is None)
 
     def put(self, number: int, answer: Arrival | str) -> None:
         if number >= len(self.answers):
@@ -431,18 +479,38 @@ class _Batch:
         if self.answers[number] is None:
             self._left -= 1
         self.answers[number] = answer
-        if not self._left:
+        self._awaited.discard(number)
+        if self._silent and isinstance(answer, Arrival):
+            self._silent.discard(self._requests[number].destination)
+        if not self._awaited:
             self.end()
+
+    def look(self) -> None:
+        """End the wait if only destinations are left that are silent by now."""
+        if not self.is_silent:
+            self._awaited &= self._trusted()
+            if not self._awaited:
+                self.end()
 
     def refuse(self, text: str) -> None:
         """Note that the server refuses to let this user publish; the text names the subject, in lower case."""
-        for number, subject in enumerate(self._subjects):
+        for number, request in enumerate(self._requests):
+            subject = request.subject.lower()
             if f'publish to "{subject}"' in text and self.answers[number] is None:
                 self.put(number, f'permission to publish to "{subject}" is missing')
+
+    def expire(self) -> None:
+        """End the wait: the time is over."""
+        self.is_expired = not self.done.done()
+        self.end()
 
     def end(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
+
+    def _trusted(self) -> set[int]:
+        silent = self._silent
+        return {number for number, each in enumerate(self._requests) if not silent or each.destination not in silent}
 
 
 class _Client(Client):

@@ -11,7 +11,6 @@ would have to keep every message until its slowest reader has it, and needs a co
 Streams that exist are used as they are. An operator may create them with more replicas, limits or another storage.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -122,14 +121,12 @@ async def subjects(link: Link, stream: str, pattern: str) -> dict[str, int]:
             return found
 
 
-async def subscribers(link: Link, names: TopologyNames, kinds: Iterable[str], sender: str) -> dict[str, tuple[str, ...]]:
-    """List the endpoints that subscribe to each of these event types. `sender` is for the log.
+async def subscribers(link: Link, names: TopologyNames, kind: str, sender: str) -> tuple[str, ...]:
+    """List the endpoints that subscribe to an event type. `sender` is for the log.
 
     Whoever may publish subscriptions chooses what is read here. What is not the name of an endpoint is left out and logged.
     """
-    wanted = tuple(dict.fromkeys(kinds))
-    found = await asyncio.gather(*(subjects(link, names.subscriptions, names.subscribers(kind)) for kind in wanted))
-    return {kind: tuple(_endpoints(each, sender)) for kind, each in zip(wanted, found, strict=True)}
+    return tuple(_endpoints(await subjects(link, names.subscriptions, names.subscribers(kind)), sender))
 
 
 def _endpoints(subscribed: Iterable[str], sender: str) -> Iterator[str]:

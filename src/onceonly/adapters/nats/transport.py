@@ -10,8 +10,9 @@ that is late on its way is harmless: it is sent when the message was handled and
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -23,25 +24,34 @@ from onceonly.adapters.nats.names import CONSUMER, TopologyNames
 from onceonly.adapters.nats.wire import MOST_BYTES, is_unreadable, read_headers, write_headers
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.endpoint_name import is_endpoint_name
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import BrokerReport, Depth, Topology
+from onceonly.systems.silent import report_unsent
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["NatsTransport"]
 
+_Value = TypeVar("_Value")
 LONGEST_PAUSE_SECONDS = 1.0
 """Between two looks for messages that are due, as long as a receiver runs."""
 
 
 class _Copies(Struct):
-    """The messages that one send becomes. `refused` is whether it can never be stored; `owner` is in the subject of delays."""
+    """The messages that one send becomes. `refused` is whether it can never be stored, `error` why it cannot be addressed."""
 
     requests: list[Request]
     refused: bool = False
-    delayed: bool = False
+    error: OnceOnlyError | None = None
+
+
+class _Found(Struct):
+    """What was found at the server for the messages of one call, or why it was not: who subscribes, which streams exist."""
+
+    subscribers: dict[str, tuple[str, ...] | OnceOnlyError]
+    streams: dict[str, bool | OnceOnlyError]
 
 
 class NatsTransport:
@@ -90,17 +100,20 @@ class NatsTransport:
             self._known.clear()
             self._known_by = connection.serial
         now = self._clock.now()
-        targets = await topology.subscribers(
-            self._link, self._names, [each.message.type for each in sends if not each.to], self._endpoint
+        known = await self._find(sends, now)
+        copies = [self._copies(send, now, known, connection.max_payload) for send in sends]
+        requests = [request for each in copies for request in each.requests]
+        outcomes = await self._link.publish(requests)
+        unrouted = (each for each, outcome in zip(requests, outcomes, strict=True) if outcome is UNROUTED)
+        missing, results = await self._missing(unrouted), iter(outcomes)
+        answers = tuple(
+            self._answer(send, each, [next(results) for _ in each.requests], missing)
+            for send, each in zip(sends, copies, strict=True)
         )
-        copies = [await self._copies(send, now, targets.get(send.message.type, ()), connection.max_payload) for send in sends]
-        outcomes = iter(await self._link.publish([request for each in copies for request in each.requests]))
-        return tuple(
-            [
-                await self._answer(send, each, [next(outcomes) for _ in each.requests])
-                for send, each in zip(sends, copies, strict=True)
-            ]
-        )
+        errors = [each.error for each in copies if each.error is not None]
+        if errors and Answer.TAKEN not in answers:
+            raise errors[0]
+        return answers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge deliveries; those whose lease has ended are ignored, they come again. Raises OutcomeUnknown."""
@@ -203,64 +216,91 @@ class NatsTransport:
         if len(stored) < len(copies):
             raise OutcomeUnknown(f"cannot requeue messages: stream {self._stream!r} did not confirm every copy")
 
-    async def _copies(self, send: Send, now: int, subscribed: Sequence[str], max_payload: int) -> _Copies:
-        """Address a message to each of its queues."""
+    async def _find(self, sends: Sequence[Send], now: int) -> _Found:
+        """Find what must be known before messages are addressed, all at once. What cannot be found costs only its messages."""
+        kinds = [*dict.fromkeys(send.message.type for send in sends if not send.to)]
+        waiting = [send for send in sends if send.due > now]
+        streams = [*dict.fromkeys(self._names.queue(send.to) for send in waiting if is_endpoint_name(send.to))]
+        if waiting:
+            streams.append(self._names.delayed)
+        subscribers, exist = await asyncio.gather(
+            asyncio.gather(*(_result(topology.subscribers(self._link, self._names, kind, self._endpoint)) for kind in kinds)),
+            asyncio.gather(*(_result(self._has(stream)) for stream in streams)),
+        )
+        return _Found(dict(zip(kinds, subscribers, strict=True)), dict(zip(streams, exist, strict=True)))
+
+    async def _has(self, stream: str) -> bool:
+        """Return whether a stream exists, which for that of delayed messages is always so in the end."""
+        if stream in self._known:
+            return True
+        if stream == self._names.delayed:
+            await topology.declare_delayed(self._link, self._names)
+        elif not await topology.exists(self._link, stream):
+            return False
+        self._known.add(stream)
+        return True
+
+    def _written(self, send: Send, max_payload: int) -> tuple[bytes, bytes] | None:
+        """Return headers and body; None for a message that can never be stored."""
         message = send.message
-        if len(message.body) > self.traits.max_body:
-            return _Copies([], refused=True)
+        if len(message.body) > self.traits.max_body or (send.to and not is_endpoint_name(send.to)):
+            return None
         headers, body = encode(send)
         written = write_headers(headers)
         most = min(MOST_BYTES, max_payload - len(body))
         if len(written) > most and send.history:
             headers, _ = encode(send, tracebacks=False)
             written = write_headers(headers)
-        if len(written) > most:
+        return None if len(written) > most else (written, body)
+
+    def _copies(self, send: Send, now: int, found: _Found, max_payload: int) -> _Copies:
+        """Address a message to each of its queues."""
+        content = self._written(send, max_payload)
+        if content is None:
             return _Copies([], refused=True)
-        if send.to and not is_endpoint_name(send.to):
-            return _Copies([], refused=True)
-        endpoints = (send.to,) if send.to else subscribed
+        headers, body = content
+        endpoints = (send.to,) if send.to else found.subscribers[send.message.type]
+        if isinstance(endpoints, OnceOnlyError):
+            return _Copies([], error=endpoints)
         if send.due <= now:
-            return _Copies([Request(self._names.queue_subject(each), body, written) for each in endpoints])
-        if send.to and not await self._is_declared(send.to):
-            return _Copies([], refused=True)
-        if endpoints:
-            await self._declare_delayed()
+            return _Copies([Request(self._names.queue_subject(each), body, headers) for each in endpoints])
+        stream = self._names.delayed
+        for each in [self._names.queue(send.to)] * bool(send.to) + [stream] * bool(endpoints):
+            exists = found.streams[each]
+            if isinstance(exists, OnceOnlyError) or not exists:
+                return _Copies([], refused=exists is False, error=exists or None)
         if self._endpoint in endpoints:
             self._delays.note(send.due)
-        return _Copies([Request(self._names.delayed_until(each, send.due), body, written) for each in endpoints], delayed=True)
+        return _Copies([Request(self._names.delayed_until(each, send.due), body, headers, stream) for each in endpoints])
 
-    async def _is_declared(self, endpoint: str) -> bool:
-        stream = self._names.queue(endpoint)
-        if stream not in self._known and await topology.exists(self._link, stream):
-            self._known.add(stream)
-        return stream in self._known
-
-    async def _declare_delayed(self) -> None:
-        if self._names.delayed not in self._known:
-            await topology.declare_delayed(self._link, self._names)
-            self._known.add(self._names.delayed)
-
-    async def _answer(self, send: Send, copies: _Copies, outcomes: Sequence[PublishOutcome]) -> Answer:
+    def _answer(self, send: Send, copies: _Copies, outcomes: Sequence[PublishOutcome], missing: frozenset[str]) -> Answer:
         if copies.refused or REFUSED in outcomes:
             return Answer.REFUSED
-        settled = [outcome for outcome in outcomes if outcome is STORED]
-        for request, outcome in zip(copies.requests, outcomes, strict=True):
-            if outcome is UNROUTED and not await self._is_missing(request.subject, delayed=copies.delayed):
-                return Answer.UNKNOWN
-        if any(outcome not in (STORED, UNROUTED) for outcome in outcomes):
+        if copies.error is not None:
+            report_unsent(self._endpoint, send.to or send.message.type, copies.error)
             return Answer.UNKNOWN
-        if settled:
+        for request, outcome in zip(copies.requests, outcomes, strict=True):
+            if outcome is not STORED and (outcome is not UNROUTED or request.destination not in missing):
+                return Answer.UNKNOWN
+        if STORED in outcomes:
             return Answer.TAKEN
         if send.to:
             return Answer.REFUSED
         self.unsubscribed.add(send.message.type)
         return Answer.TAKEN
 
-    async def _is_missing(self, subject: str, *, delayed: bool) -> bool:
-        """Return whether no stream has a subject. In a cluster, one without a leader does not answer either."""
-        if delayed:
-            self._known.discard(self._names.delayed)  # it was deleted: the next send creates it again
-            return False
-        with suppress(CommitFailed):
-            return not await topology.has_stream(self._link, subject)
-        return False
+    async def _missing(self, requests: Iterable[Request]) -> frozenset[str]:
+        """Return the subjects that no stream has. In a cluster, one without a leader does not answer either."""
+        destinations = {each.destination for each in requests}
+        self._known -= destinations  # the stream of delayed messages was deleted: the next send creates it again
+        subjects = [*destinations - {self._names.delayed}]
+        found = await asyncio.gather(*(_result(topology.has_stream(self._link, subject)) for subject in subjects))
+        return frozenset(subject for subject, exists in zip(subjects, found, strict=True) if exists is False)
+
+
+async def _result(call: Awaitable[_Value]) -> _Value | OnceOnlyError:
+    """Return what a call returns, or its error."""
+    try:
+        return await call
+    except OnceOnlyError as error:
+        return error

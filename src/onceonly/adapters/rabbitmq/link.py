@@ -33,12 +33,14 @@ from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, 
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.ports.environment import RandomSource
+from onceonly.systems.silent import SilentDestinations
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
 ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is given
 MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to the declarations of all levels of delay
+PROBE_SECONDS = 5.0  # or less by `timeout=`: for an answer that shows that a connection works
 CLOSE_SECONDS = 2.0  # to close something politely
 MOST_CHANNELS = 2047  # RabbitMQ's default limit for a connection
 LOOKS = 6  # in a heartbeat's time: this many in a row that find no byte of the server's mean that it is gone
@@ -85,6 +87,7 @@ class Link:
         self._last: OnceOnlyError | None = None
         self._closed = False
         self._watching: asyncio.TimerHandle | None = None
+        self.silent = SilentDestinations()
 
     @property
     def frame(self) -> int:
@@ -171,6 +174,18 @@ class Link:
         """
         if self._connection is not None and channel.connection is self._connection:
             await self.drop()
+
+    async def works(self, channel: Channel) -> bool:
+        """Return whether the server answers on the channel's connection. Ends one on which it does not.
+
+        Heartbeats may still arrive on that. While the server answers other requests, silence is about one queue.
+        """
+        try:
+            async with asyncio.timeout(min(self.address.timeout, PROBE_SECONDS)), self.errand():
+                return channel.connection is self._connection
+        except (TimeoutError, OnceOnlyError):
+            await shielded(self.abandon(channel))
+            return False
 
     async def _connected(self) -> "_Connection":
         async with self._connecting:
@@ -320,11 +335,20 @@ async def consume(channel: Channel, queue: str, taker: Taker) -> str:
     return started.consumer_tag or ""
 
 
-async def publish(channel: Channel, parcels: Sequence[PublishRequest], timeout: float) -> list[PublishOutcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
-    """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT."""
+async def publish(
+    channel: Channel,
+    parcels: Sequence[PublishRequest],
+    timeout: float,  # noqa: ASYNC109 - it ends in outcomes, not in an error
+    silent: SilentDestinations | None = None,
+) -> list[PublishOutcome]:
+    """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT.
+
+    For `silent` destinations it waits only as long as the others take.
+    """
     answers: list[Confirmation] = []
+    silent = SilentDestinations() if silent is None else silent
     try:
-        await publish_all(channel, _stream(channel), parcels, answers, patience=timeout)
+        await publish_all(channel, _stream(channel), parcels, answers, patience=timeout, silent=silent)
     except _BROKEN:
         pass  # what was not answered is SILENT
     except (Exception, asyncio.CancelledError) as error:

@@ -29,6 +29,7 @@ from pamqp.frame import marshal
 from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.decoding import HEAD
+from onceonly.systems.silent import SILENT_SECONDS, SilentDestinations
 
 PUBLISH = "x-onceonly-publish"
 """The header with the name of one publish of one message. Only the connection that published it uses it."""
@@ -121,18 +122,24 @@ class PublishRequest(Struct, frozen=True, kw_only=True):
     properties: "spec.Basic.Properties | OwnProperties"
     body: bytes
 
+    @property
+    def destination(self) -> str:
+        """What confirms the message, or does not: an exchange, or a queue."""
+        return self.exchange or self.routing_key
+
 
 class Confirmation:
     """Where the channel puts the broker's answer for one message, as if it were a future."""
 
-    def __init__(self, waiting: "ConfirmWait") -> None:
+    def __init__(self, waiting: "ConfirmWait", destination: str) -> None:
         self.outcome = PublishOutcome.SILENT
+        self.destination = destination
         self._waiting = waiting
         self._is_done = False
 
     def done(self) -> bool:
-        """Return whether an answer has come, or the caller no longer waits."""
-        return self._is_done or self.cancelled()
+        """Return whether an answer has come. One that comes after the wait is taken: its destination is trusted again."""
+        return self._is_done
 
     def cancelled(self) -> bool:
         """Return whether the caller no longer waits."""
@@ -148,19 +155,28 @@ class Confirmation:
 
     def _answer(self, outcome: PublishOutcome) -> None:
         self.outcome, self._is_done = outcome, True
-        self._waiting.one_less()
+        self._waiting.answered(self.destination)
 
 
 class ConfirmWait:
-    """The wait for the answers to several messages; `over` ends with an error when the channel does."""
+    """The wait for the answers to several messages; `over` ends with an error when the channel does.
 
-    def __init__(self, channel: Channel, number: int) -> None:
+    It does not wait for destinations that were silent before, unless there are no others: `is_silent`.
+    """
+
+    def __init__(self, channel: Channel, destinations: Sequence[str], silent: SilentDestinations) -> None:
         self.over = channel.create_future()
-        self._left = number
+        self._silent = silent
+        self._trusted = {each for each in destinations if each not in silent}
+        self.is_silent = not self._trusted
+        if self.is_silent:
+            self._trusted = {*destinations}
+        self._left = sum(each in self._trusted for each in destinations)
 
-    def one_less(self) -> None:
+    def answered(self, destination: str) -> None:
         """Note that one more has been answered."""
-        self._left -= 1
+        self._silent.discard(destination)
+        self._left -= destination in self._trusted
         if not self._left and not self.over.done():
             self.over.set_result(None)
 
@@ -172,18 +188,23 @@ async def publish_all(
     answers: list[Confirmation],
     *,
     patience: float,
+    silent: SilentDestinations,
 ) -> None:
     """Publish, and wait this many seconds for the broker's answers; they are put into `answers` as they come, one for each.
 
+    Destinations that were silent before are waited for only as long as the others take.
+
     Raises TimeoutError, and what the driver raises when the channel ends; what is not answered by then is SILENT.
     """
-    waiting = ConfirmWait(channel, len(parcels))
-    answers += [Confirmation(waiting) for _ in parcels]
+    waiting = ConfirmWait(channel, [parcel.destination for parcel in parcels], silent)
+    answers += [Confirmation(waiting, parcel.destination) for parcel in parcels]
     batch = uuid4().hex
     names = [f"{batch}{number:x}" for number in range(len(parcels))]
     try:
         _write(channel, stream, parcels, dict(zip(names, answers, strict=True)))
-        async with asyncio.timeout(patience):  # only now: the messages are on their way
+        async with asyncio.timeout(
+            min(patience, SILENT_SECONDS) if waiting.is_silent else patience
+        ):  # only now: the messages are on their way
             await waiting.over
     finally:
         waiting.over.cancel()

@@ -42,6 +42,7 @@ from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RabbitMQTransport"]
 
+_SILENT = PublishOutcome.SILENT
 _ANSWERS = {
     PublishOutcome.CONFIRMED: Answer.TAKEN,
     PublishOutcome.RETURNED: Answer.REFUSED,
@@ -246,12 +247,13 @@ class RabbitMQTransport:
             raise CommitFailed(f"{self._link.address.place} does not accept messages: it is low on memory or disk space")
         channel = await self._channel()
         known = answered(channel)
-        outcomes = await publish(channel, parcels, self._link.address.timeout)
-        if answered(channel) == known and is_open(channel) and not is_blocked(channel):
-            # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that. While the
-            # server answers for some messages, its silence about others is about their queues.
-            await shielded(self._link.abandon(channel))
-        return [PublishOutcome.UNKNOWN if outcome is PublishOutcome.SILENT else outcome for outcome in outcomes]
+        outcomes = await publish(channel, parcels, self._link.address.timeout, self._link.silent)
+        unanswered = [each.destination for each, outcome in zip(parcels, outcomes, strict=True) if outcome is _SILENT]
+        # While the server answers for some messages, its silence about others is about their queues.
+        doubted = unanswered and is_open(channel) and not is_blocked(channel)
+        if doubted and (answered(channel) != known or await self._link.works(channel)):
+            self._link.silent.add(unanswered)
+        return [PublishOutcome.UNKNOWN if outcome is _SILENT else outcome for outcome in outcomes]
 
     async def _channel(self) -> Channel:
         if self._publisher is not None and is_open(self._publisher):
