@@ -1,10 +1,13 @@
 """A broker that is checked again while its endpoint runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from onceonly.model.errors import CommitFailed, OnceOnlyError, QueueMissing, SetupError, Unsafe
+from onceonly.model.message import Delivery, Send
+from onceonly.model.record import Answer
 from onceonly.runtime.worker.checked import CheckedTransport
 
 
@@ -25,11 +28,24 @@ class Clock:
 class Queue:
     """A transport that always receives nothing."""
 
-    traits = send = ack = release = extend = declare = depth = None
+    traits = ack = extend = declare = depth = None
+
+    def __init__(self) -> None:
+        self.failure: OnceOnlyError | None = None
+        self.answers: tuple[Answer, ...] = ()
 
     async def receive(self, limit: int, wait: float) -> tuple[Any, ...]:
         """Receive."""
         return ()
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Send."""
+        if self.failure is not None:
+            raise self.failure
+        return self.answers
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Release."""
 
 
 async def test_a_setting_that_changes_stops_receiving_until_it_is_corrected() -> None:
@@ -45,7 +61,7 @@ async def test_a_setting_that_changes_stops_receiving_until_it_is_corrected() ->
 
     wrong = SetupError("max_deliver is 5")
     results[:] = [None, None, wrong, CommitFailed("away"), wrong, None, QueueMissing("gone"), None]
-    queue: Any = Queue()
+    queue = Queue()
     transport = CheckedTransport(queue, check, clock)
     await transport.receive(1, 0)
     await transport.start()
@@ -67,6 +83,52 @@ async def test_a_setting_that_is_wrong_at_the_start_ends_it() -> None:
     async def check() -> float:
         raise SetupError("wrong")
 
-    queue: Any = Queue()
+    queue = Queue()
     with pytest.raises(SetupError, match="wrong"):
         await CheckedTransport(queue, check, Clock()).start()
+
+
+async def test_nothing_is_sent_or_released_while_a_setting_is_wrong() -> None:
+    """A broker that drops what it has confirmed may drop a copy, or what is in the queue because of it."""
+    clock, results = Clock(), [None, SetupError("max_deliver is 5"), None]
+
+    async def check() -> float:
+        if (result := results.pop(0)) is not None:
+            raise result
+        return 30.0
+
+    transport = CheckedTransport(Queue(), check, clock)
+    await transport.start()
+    await transport.send(())
+    clock.now = 30.0
+    for call in (transport.send, transport.release, transport.send):
+        with pytest.raises(Unsafe, match="max_deliver is 5"):
+            await call(())
+    clock.now = 31.0
+    await transport.release(())
+    assert await transport.send(()) == ()
+
+
+@pytest.mark.parametrize("answers", [(), (Answer.TAKEN, Answer.UNKNOWN)])
+async def test_it_is_checked_at_once_after_an_outage(answers: tuple[Answer, ...]) -> None:
+    """The broker may have restarted with other settings. Not more than once in a second."""
+    clock, asked = Clock(), list[float]()
+
+    async def check() -> float:
+        asked.append(clock.now)
+        return 30.0
+
+    queue = Queue()
+    transport = CheckedTransport(queue, check, clock)
+    await transport.start()
+    queue.failure, queue.answers = None if answers else CommitFailed("away"), answers
+    for clock.now in (0.5, 0.6, 1.0, 1.5, 2.5):
+        try:
+            await transport.send(())
+        except CommitFailed:
+            assert not answers
+    assert asked == [0.0, 1.0, 2.5]
+    queue.failure, queue.answers = None, ()
+    for clock.now in (2.6, 3.5, 10.0):
+        await transport.send(())
+    assert asked == [0.0, 1.0, 2.5, 3.5]

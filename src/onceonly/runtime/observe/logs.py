@@ -106,6 +106,7 @@ class Logs:
         """Write to this logger, or to `onceonly`."""
         self._logger = EventLogger(logger or logging.getLogger("onceonly"))
         self._failing: set[tuple[str, Point]] = set()
+        self._unsafe: set[tuple[str, Point]] = set()
         self._outdated: set[str] = set()
         self._undecidable: set[tuple[str, Identity]] = set()
 
@@ -123,6 +124,7 @@ class Logs:
             return
         if key in self._failing:
             self._failing.discard(key)
+            self._unsafe.discard(key)
             self._logger.info("call recovered", extra={"endpoint": call.endpoint, "call": call.point.value})
         if call.point is Point.BEGIN:
             self._begun(call)
@@ -145,12 +147,14 @@ class Logs:
             if endpoint not in self._outdated:
                 self._outdated.add(endpoint)
                 self._logger.warning("data of a newer version skipped: upgrade this process", extra=extra)
+        elif isinstance(error, Unsafe):
+            self._failing.add(key)
+            if key not in self._unsafe:  # also after another failure, such as a restart of the server
+                self._unsafe.add(key)
+                self._logger.error("ALARM: server settings unsafe, message handling suspended", extra=extra)
         elif key not in self._failing:
             self._failing.add(key)
-            if isinstance(error, Unsafe):
-                self._logger.error("ALARM: server settings unsafe, message handling suspended", extra=extra)
-            else:
-                self._logger.warning("call failing", extra=extra)
+            self._logger.warning("call failing", extra=extra)
 
     def _begun(self, call: PortCall) -> None:
         """Keep in mind which messages wait for their bucket, until it is known what became of them."""

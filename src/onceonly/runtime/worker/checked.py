@@ -5,10 +5,12 @@ refuses such a setting; a worker that found it later would lose messages without
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from onceonly.model.errors import QueueMissing, RetryableError, SetupError, Unsafe
-from onceonly.model.message import Delivery
+from onceonly.model.message import Delivery, Send
+from onceonly.model.record import Answer
 from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import Timer
 
@@ -17,10 +19,11 @@ UNSAFE_SECONDS = 1.0
 
 
 class CheckedTransport:
-    """A transport that receives nothing while a setting of its broker breaks a promise.
+    """A transport that receives, sends and releases nothing while a setting of its broker breaks a promise.
 
-    `check` returns after how many seconds it is due again, None for never. All other methods are the transport's own: what was
-    received is finished.
+    `check` returns after how many seconds it is due again, None for never. After an outage it is due at once: the broker may
+    have restarted with other settings. A release may be a copy, which such a broker could drop. Acks and renewed leases go
+    through: they store no message.
     """
 
     def __init__(self, transport: Transport, check: Callable[[], Awaitable[float | None]], timer: Timer) -> None:
@@ -29,12 +32,11 @@ class CheckedTransport:
         self._check = check
         self._timer = timer
         self._due: float | None = None
+        self._checked_at = 0.0
         self._problem = ""
         self._checking = asyncio.Lock()
         self.traits = transport.traits
-        self.send = transport.send
         self.ack = transport.ack
-        self.release = transport.release
         self.extend = transport.extend
         self.declare = transport.declare
         self.depth = transport.depth
@@ -45,11 +47,43 @@ class CheckedTransport:
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Check if it is time, then receive. Raises Unsafe while a setting is wrong, and what `receive` raises."""
+        await self._require_safe()
+        with self._noticing_outages():
+            return await self._transport.receive(limit, wait)
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Check if it is time, then send. Raises Unsafe while a setting is wrong: what the broker confirms could be lost."""
+        await self._require_safe()
+        with self._noticing_outages():
+            answers = await self._transport.send(sends)
+        if Answer.UNKNOWN in answers:
+            self._check_soon()
+        return answers
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Check if it is time, then release. Raises Unsafe while a setting is wrong: the deliveries stay held."""
+        await self._require_safe()
+        with self._noticing_outages():
+            await self._transport.release(deliveries)
+
+    async def _require_safe(self) -> None:
         if self._due is not None and self._timer.seconds() >= self._due:
             await self._check_again()
         if self._problem:
             raise Unsafe(self._problem)
-        return await self._transport.receive(limit, wait)
+
+    @contextmanager
+    def _noticing_outages(self) -> Iterator[None]:
+        try:
+            yield
+        except RetryableError:
+            self._check_soon()
+            raise
+
+    def _check_soon(self) -> None:
+        """Have the next call check, where anything is checked; not more than once in `UNSAFE_SECONDS`."""
+        if self._due is not None:
+            self._due = min(self._due, self._checked_at + UNSAFE_SECONDS)
 
     async def _check_again(self) -> None:
         async with self._checking:
@@ -64,10 +98,11 @@ class CheckedTransport:
                 self._problem = str(error)
                 self._again_after(UNSAFE_SECONDS)
             except RetryableError:
-                self._again_after(UNSAFE_SECONDS)  # an outage changes no setting, and receiving reports it
+                self._again_after(UNSAFE_SECONDS)  # an outage changes no setting, and the call reports it
             else:
                 self._problem = ""
                 self._again_after(again)
 
     def _again_after(self, seconds: float | None) -> None:
-        self._due = None if seconds is None else self._timer.seconds() + seconds
+        self._checked_at = self._timer.seconds()
+        self._due = None if seconds is None else self._checked_at + seconds
