@@ -41,7 +41,7 @@ _REFUSED = (
     ClusterCrossSlotError,
     AskError,  # and that it moved
 )
-_REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH)\b")
+_REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH|WRONGTYPE the key)\b")
 """How Redis begins what it says when it did not run a command, or a script up to its first write."""
 
 

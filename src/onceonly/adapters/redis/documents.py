@@ -27,6 +27,7 @@ from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.environment import Clock
+from onceonly.systems.foreign import report_unreadable
 
 __all__ = ["RedisDocuments", "create", "open_documents"]
 
@@ -40,10 +41,16 @@ _SAVE = """
 local cut, answers, time = tonumber(ARGV[1]), {}, redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local index, expiring, prefix = KEYS[1], KEYS[2], string.sub(KEYS[3], 1, cut)
+for at = 1, 2 do  -- before the first write
+  local kind = redis.call('TYPE', KEYS[at])['ok']
+  if kind ~= 'none' and kind ~= 'zset' then return {err = 'WRONGTYPE the key ' .. KEYS[at] .. ' is a ' .. kind} end
+end
 for i = 3, #KEYS do
   local key, at = KEYS[i], (i - 3) * 4 + 2
   local member = string.sub(key, cut + 1)
-  if (redis.call('HGET', key, 'version') or '') ~= ARGV[at] then
+  local known = redis.pcall('HGET', key, 'version')
+  if type(known) == 'table' and not string.find(known['err'], 'WRONGTYPE', 1, true) then return known end
+  if (known or '') ~= ARGV[at] then  -- also a key of another type: it has no version
     answers[i - 2] = 0
   else
     answers[i - 2] = 1
@@ -76,7 +83,13 @@ return answers
 """
 _LOAD = """
 local found = {}
-for i, key in ipairs(KEYS) do found[i] = redis.call('HMGET', key, 'version', 'body') end
+for i, key in ipairs(KEYS) do
+  found[i] = redis.pcall('HMGET', key, 'version', 'body')
+  if found[i]['err'] then
+    if not string.find(found[i]['err'], 'WRONGTYPE', 1, true) then return found[i] end
+    found[i] = {false, false, true}
+  end
+end
 return found
 """
 
@@ -107,7 +120,9 @@ class RedisDocuments:
             for start in range(0, len(wanted), _AT_ONCE):
                 part = wanted[start : start + _AT_ONCE]
                 found = await self._loading.run([self._key(key) for key in part], [])
-                for key, (version, body) in zip(part, found, strict=True):
+                for key, (version, body, *is_foreign) in zip(part, found, strict=True):
+                    if is_foreign:
+                        report_unreadable("", "document", self._key(key), "another program uses the key: delete it")
                     if version is not None:
                         loaded[key] = Document(body=body, version=version.decode())
         except _LOST as error:

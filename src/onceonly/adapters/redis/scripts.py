@@ -30,6 +30,17 @@ local function now_at(given)
 end
 """
 
+_FOREIGN = """
+local foreign = {}
+local function try(key, ...)  -- run a command on a key that another program may use: nil then
+  local found = redis.pcall(...)
+  if type(found) ~= 'table' or not found['err'] then return found end
+  if not string.find(found['err'], 'WRONGTYPE', 1, true) then error(found) end
+  foreign[#foreign + 1] = key
+end
+"""
+"""For keys without which a queue works, though more slowly. Only the stream is not one of them."""
+
 _HELD = f"""
 local STEP, RELEASED = {STEP}, '{RELEASED.decode()}'
 local function pending(stream, group, id)
@@ -63,8 +74,8 @@ end
 local function delay(name, due, id, packed, body)
   local delayed, member = start .. 'delayed:' .. name, id .. struct.pack('>I4', #packed) .. packed .. body
   redis.call('ZADD', delayed, due, member)
-  if redis.call('ZRANK', delayed, member) == 0 then
-    redis.call('XADD', start .. 'wake:' .. name, 'MAXLEN', 1, '*', 'w', '')
+  if redis.call('ZRANK', delayed, member) == 0 then  -- receivers look now and then without a wake
+    redis.pcall('XADD', start .. 'wake:' .. name, 'MAXLEN', 1, '*', 'w', '')
   end
 end
 local function check(targets, later)  -- before the first write: an error then means that nothing was done
@@ -111,6 +122,7 @@ not declared, or an error; and a list of subscribers whose names are not those o
 
 TAKE = (
     _NOW
+    + _FOREIGN
     + _HELD
     + f"""
 local ID_BYTES, DATA, MOST_POPPED = {ID_BYTES}, '{DATA}', {MOST_POPPED}
@@ -120,7 +132,7 @@ local UNREADABLE, NO_MESSAGE = '{UNREADABLE}', '{NO_MESSAGE}'
 local stream, delayed, released, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, me, limit, lease, cursor = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local released_first, now = ARGV[6] == '1', now_at(ARGV[7])
-local taken, number, full = {}, 0, nil
+local taken, number, full, has_released = {}, 0, nil, true
 local function add(entry, count)
   local all, fields, used, body_at, body = entry[2], {entry[1], string.format('%.0f', count)}, 2, 0, ''
   for at = #all - 1, 1, -2 do
@@ -150,7 +162,9 @@ end
 local function add_to_stream(...)
   return redis.pcall('XADD', stream, 'NOMKSTREAM', '*', ...)
 end
-local due = redis.call('ZRANGE', delayed, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+local due = try(delayed, 'ZRANGE', delayed, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+local has_delayed = due ~= nil
+due = due or {}
 if #due > 0 then
   local about = redis.pcall('XPENDING', stream, group)
   if about['err'] then return about end
@@ -174,9 +188,10 @@ local function take_lapsed()
 end
 local function take_released()
   for _ = 1, MOST_POPPED + limit do
-    if number >= limit then return end
-    local id = redis.pcall('LPOP', released)
-    if type(id) ~= 'string' then return end
+    if number >= limit or not has_released then return end
+    local id = try(released, 'LPOP', released)
+    has_released = id ~= nil
+    if not id then return end
     local about = redis.pcall('XPENDING', stream, group, id, id, 1)  -- any program may have added the id
     local found = not about['err'] and about[1]
     if found and found[2] == RELEASED then
@@ -195,26 +210,28 @@ if released_first then take_released() end
 take_new()
 take_released()
 
-if number > 0 then return {taken, cursor} end
+if number > 0 then return {taken, cursor, foreign} end
 local position = '0-0'
 for _, about in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local fields = {}
   for at = 1, #about, 2 do fields[about[at]] = about[at + 1] end
   if fields['name'] == group then position = fields['last-delivered-id'] end
 end
-local woken = redis.call('XREVRANGE', wake, '+', '-', 'COUNT', 1)[1]
-local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+local woken = try(wake, 'XREVRANGE', wake, '+', '-', 'COUNT', 1)
+woken = woken and (woken[1] or {'0-0'})[1] or ''
+local first = has_delayed and redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local left = first[2] and math.max(0, tonumber(first[2]) - now) or -1
 if left > 1e15 then left = -1 end
-return {taken, cursor, position, woken and woken[1] or '0-0', left, full or ''}
+return {taken, cursor, foreign, position, woken, left, full or ''}
 """
 )
 """Takes deliveries. KEYS: stream, delayed, released, wake.
 
 ARGV: group, consumer, limit, lease, where to look on for ended leases (empty: do not look), whether released entries come
 first, now. Moves what is due into the stream. Returns a list with two values for each, [id, count, fields and values] packed
-and the body, and where to look on for ended leases. If there are none also: the last id that was delivered, the last id of
-`wake`, milliseconds until the next is due or -1, and why what is due cannot be moved.
+and the body, where to look on for ended leases, and keys of another type. If there are none also: the last id that was
+delivered, the last id of `wake` (empty: it has another type), milliseconds until the next is due or -1, and why what is due
+cannot be moved.
 """
 
 ACK = (
@@ -234,24 +251,27 @@ return #ids
 """Deletes deliveries that the consumer still holds. KEYS: stream. ARGV: group, consumer, then id and count of each."""
 
 RELEASE = (
-    _HELD
+    _FOREIGN
+    + _HELD
     + """
-local stream, released, wake, group, me, done = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], 0
+local stream, released, wake, group, me, done, listed = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], 0, true
 for at = 3, #ARGV, 2 do
   local id, count = ARGV[at], tonumber(ARGV[at + 1])
   if is_held(pending(stream, group, id), me, count) then
     local raised = (math.floor(count / STEP) + 1) * STEP
     if raised < STEP or raised > 1e15 then raised = STEP end  -- another program has set the count
     redis.call('XCLAIM', stream, group, RELEASED, 0, id, 'RETRYCOUNT', string.format('%.0f', raised), 'JUSTID')
-    redis.call('RPUSH', released, id)
+    listed = listed and try(released, 'RPUSH', released, id)
     done = done + 1
   end
 end
-if done > 0 then redis.call('XADD', wake, 'MAXLEN', 1, '*', 'w', '') end
-return done
+if done > 0 then try(wake, 'XADD', wake, 'MAXLEN', 1, '*', 'w', '') end
+return foreign
 """
 )
 """Releases deliveries that the consumer still holds. KEYS: stream, released, wake. ARGV: as for `ACK`.
+
+Returns the keys of another type. Without the list, what was released is delivered when its lease would have ended.
 
 The first write is allowed also while the server is out of memory, and after it all others are.
 """
@@ -304,6 +324,12 @@ were found, and where to look on (empty: all were looked at).
 
 DECLARE = """
 local stream, subscriptions, start, group, name = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local sets = {subscriptions}
+for at = 6, #ARGV do sets[#sets + 1] = start .. 'subscribers:' .. ARGV[at] end
+for _, key in ipairs(sets) do
+  local kind = redis.call('TYPE', key)['ok']
+  if kind ~= 'none' and kind ~= 'set' then return {err = 'WRONGTYPE the key ' .. key .. ' is a ' .. kind} end
+end
 local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
 if made['err'] and not string.find(made['err'], 'BUSYGROUP', 1, true) then return made end
 for at = 6, 5 + tonumber(ARGV[5]) do
@@ -362,9 +388,10 @@ repeat
     from = '(' .. each[1]
   end
 until #found < 1000
-local due = redis.call('ZCOUNT', delayed, '-inf', now)
+local due, all_delayed = redis.pcall('ZCOUNT', delayed, '-inf', now), redis.pcall('ZCARD', delayed)
+if type(due) ~= 'number' then due, all_delayed = 0, 0 end  -- another program's key
 local waiting = math.max(0, redis.call('XLEN', stream) - all) + released + lapsed + due
-return {waiting, all - released - lapsed, redis.call('ZCARD', delayed) - due}
+return {waiting, all - released - lapsed, all_delayed - due}
 """
 )
 """Counts [waiting, held, delayed], or returns -1 for a queue that was never declared. KEYS: stream, delayed.

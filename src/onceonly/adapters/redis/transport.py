@@ -36,6 +36,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import BrokerReport, Depth, Topology
 from onceonly.systems.foreign import report_unreadable
+from onceonly.systems.silent import report_unsent
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["RedisReceipt", "RedisTransport"]
@@ -141,7 +142,7 @@ class RedisTransport:
         """Give deliveries back; one that another receiver holds by now is ignored."""
         keys = [self._keys.stream, self._keys.released, self._keys.wake]
         for held in self._held(deliveries):
-            await self._call("release messages", scripts.RELEASE, keys, [GROUP, self._consumer, *held])
+            self._report(await self._call("release messages", scripts.RELEASE, keys, [GROUP, self._consumer, *held]))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Renew leases; see the port."""
@@ -269,14 +270,19 @@ class RedisTransport:
             self._cursor = found[1]
             if self._cursor == _FROM_THE_START:
                 self._lapse_at = clock() + self._interval
+        self._report(found[2])
         values = found[0]
         deliveries = tuple(map(self._delivery, values[::2], values[1::2]))
         if deliveries:
             return _Look(deliveries)
-        _, _, position, woken, due, full = found
+        position, woken, due, full = found[3:]
         if full:
             raise CommitFailed(f"cannot deliver delayed messages at {self._link.address.place}: {full.decode()}")
         return _Look((), position, woken, None if due < 0 else due / 1000)
+
+    def _report(self, foreign: Sequence[bytes]) -> None:
+        for key in foreign:
+            report_unreadable(self._endpoint, "key", key, "another program uses it: delete it, or set another prefix=")
 
     async def _find_stranded(self) -> None:
         """Have entries delivered again whose consumer was deleted. Raises nothing: receiving finds out what is wrong."""
@@ -317,6 +323,8 @@ class RedisTransport:
         if errors and Answer.TAKEN not in answers:
             raise self._link.said(errors[0], what="send messages") from errors[0]
         for send, result, answer in zip(sends, found, answers, strict=True):
+            if isinstance(result, Exception):
+                report_unsent(self._endpoint, send.to or send.message.type, self._link.said(result, what="send messages"))
             if answer is Answer.TAKEN and result == 0:
                 self.unsubscribed.add(send.message.type)
         return answers

@@ -20,7 +20,7 @@ class Waiter:
         self._reading: asyncio.Task[None] | None = None
 
     async def wait(self, position: bytes, woken: bytes, seconds: float) -> None:
-        """Wait for an entry of the stream after `position`, or one of the wake stream after `woken`.
+        """Wait for an entry of the stream after `position`, or one of the wake stream after `woken` unless that is empty.
 
         Receivers share the connection of the first. It looks at earlier positions, or at the same. Does not raise errors of the
         driver: the next call to the server does.
@@ -37,4 +37,5 @@ class Waiter:
 
     async def _read(self, position: bytes, woken: bytes) -> None:
         with suppress(*LOST):
-            await self._link.wait({self._keys.stream: position, self._keys.wake: woken}, self._longest)
+            positions = {self._keys.stream: position, self._keys.wake: woken}
+            await self._link.wait({key: behind for key, behind in positions.items() if behind}, self._longest)
