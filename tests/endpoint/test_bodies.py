@@ -136,7 +136,7 @@ async def test_a_generic_class_arrives_with_what_is_inside() -> None:
 def fresh_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what other tests have logged."""
     monkeypatch.setattr(class_names, "_handled", {})
-    monkeypatch.setattr(class_names, "_warned", set())
+    class_names._warned.clear()
 
 
 @pytest.mark.usefixtures("fresh_names")

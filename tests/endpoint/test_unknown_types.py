@@ -21,6 +21,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.endpoint.reading import ReceivedMessage
 from onceonly.endpoint.unknown_types import TAKEN_SECONDS, UnknownTypes
 from onceonly.errors import SetupError
+from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.expiry import expiry_text
 from onceonly.model.message import PARTITION_KEY, Failure, FailureKind, Message, Send
@@ -331,7 +332,7 @@ class Late:
     def __init__(self) -> None:
         self.elsewhere, self.timer = TypesElsewhere(), CountingTimer()
         self.elsewhere.begin(self.timer)
-        self.rule = UnknownTypes("shop", ("Known",), 300.0, self.elsewhere, ManualClock(), FixedRandomSource(), set())
+        self.rule = UnknownTypes("shop", ("Known",), 300.0, self.elsewhere, ManualClock(), FixedRandomSource(), LoggedKeys())
 
     def failure(self) -> Failure:
         """Return what becomes of it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from uvicorn.config import LOGGING_CONFIG
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import MOST_KEYS, EventLogger, LoggedKeys
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs
@@ -165,3 +165,13 @@ def test_nothing_is_formatted_for_a_level_that_is_off(logger: logging.Logger) ->
     log = EventLogger(logger)
     log.debug("handler succeeded", extra={"endpoint": "shop"})
     assert (kept.lines, log.isEnabledFor(logging.DEBUG)) == ([], False)
+
+
+def test_a_key_is_new_once_and_their_number_is_bounded() -> None:
+    """A program that makes new names for ever costs neither memory nor entries."""
+    logged = LoggedKeys()
+    assert [logged.add("shop", "a"), logged.add("shop", "b"), logged.add("shop", "a")] == [True, True, False]
+    assert sum(logged.add(number) for number in range(2 * MOST_KEYS)) == MOST_KEYS - 2
+    assert not logged.add("other")
+    logged.clear()
+    assert logged.add("shop", "a")

@@ -3,11 +3,11 @@
 import logging
 
 from onceonly.config.location import Location
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.ports.transport import ChecksBroker, Transport
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
-_TOLD: set[tuple[str, str, str]] = set()
+_TOLD = LoggedKeys()
 """Endpoints, places and texts that this process has logged."""
 
 
@@ -21,15 +21,9 @@ async def report_settings(transport: Transport, endpoint: str, place: Location) 
     report = await transport.check()
     where = {"endpoint": endpoint, "place": str(place)}
     settings = ", ".join(f"{name} {value}" for name, value in report.settings)
-    if settings and _is_first(endpoint, place, settings):
+    if settings and _TOLD.add(endpoint, str(place), settings):
         _log.info("queue settings", extra={**where, "settings": settings})
     for warning in report.warnings:
-        if _is_first(endpoint, place, warning):
+        if _TOLD.add(endpoint, str(place), warning):
             _log.warning("queue warning", extra={**where, "reason": warning})
     return report.again_after
-
-
-def _is_first(endpoint: str, place: Location, text: str) -> bool:
-    known = len(_TOLD)
-    _TOLD.add((endpoint, str(place), text))
-    return len(_TOLD) > known

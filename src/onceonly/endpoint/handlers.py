@@ -29,7 +29,7 @@ from onceonly.endpoint.requests import RequestPlace
 from onceonly.endpoint.unknown_types import UnknownTypes
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.model.errors import (
     USERS_ERRORS,
     ConflictError,
@@ -115,7 +115,7 @@ class EndpointHandlers:
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
         others, clock, chance = elsewhere or TypesElsewhere(), environment.clock, environment.chance
-        self._unknown = UnknownTypes(rules.endpoint, self._types, rules.unknown_types_wait, others, clock, chance, set())
+        self._unknown = UnknownTypes(rules.endpoint, self._types, rules.unknown_types_wait, others, clock, chance, LoggedKeys())
         self._alone = {name for name, each in plans.handlers.items() if rules.runs_alone or each.runs_alone}
         self._batched = frozenset(name for name, each in plans.handlers.items() if each.is_batch)
         self._rules = rules

@@ -13,7 +13,7 @@ from unicodedata import category
 from onceonly.formats.bodies import BodyError, body_kind
 from onceonly.formats.cloudevents import is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
@@ -27,7 +27,7 @@ from onceonly.model.wording import an
 from onceonly.runtime.observe.telemetry import CreationHook, NewMessage
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
-_WARNED: set[tuple[str, str]] = set()
+_WARNED = LoggedKeys()
 """Endpoints and transports whose keys this process has logged."""
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_CONTENT_TYPE = 200  # characters; Service Bus takes no more
@@ -184,9 +184,7 @@ class MessageBuilder:
 
     def _warn_of_key(self) -> None:
         """Log once in a process that the transport only delivers keys."""
-        known = len(_WARNED)
-        _WARNED.add((self.endpoint, self._transport))
-        if len(_WARNED) > known:
+        if _WARNED.add(self.endpoint, self._transport):
             _log.warning("message key has no effect", extra={"endpoint": self.endpoint, "place": self._transport})
 
     def _own_id(self, id_: str) -> str:

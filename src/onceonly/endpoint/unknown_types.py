@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onceonly.endpoint.failures import failed
 from onceonly.endpoint.reading import ReceivedMessage
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import FailureKind, Message
 from onceonly.model.retry import UNHANDLED
@@ -20,8 +20,6 @@ the third if a live process is known to take it. Up to half more or less by chan
 one, so that not all of them come to the same process."""
 NAMED = 20
 """Types and processes of which a reason names at most so many."""
-MOST_LOGGED = 1_000
-"""Types that are logged once each. Later ones are not logged."""
 
 _log = EventLogger(logging.getLogger("onceonly"))
 
@@ -35,7 +33,7 @@ class UnknownTypes(NamedTuple):
     elsewhere: TypesElsewhere
     clock: Clock
     chance: RandomSource
-    logged: set[str]
+    logged: LoggedKeys
 
     def reason(self, type_: str) -> str:
         """Return why a message is not handled here, without looking at other processes."""
@@ -67,8 +65,7 @@ class UnknownTypes(NamedTuple):
 
     def _later(self, type_: str, waited: int, why: str, *, most: float) -> HandlerFailed:
         """Return a failure that puts a message off, for `most` seconds. It has `waited` for so many milliseconds."""
-        if type_ not in self.logged and len(self.logged) < MOST_LOGGED:
-            self.logged.add(type_)
+        if self.logged.add(type_):
             fields = {"endpoint": self.endpoint, "type": type_, "unknown_types_wait": self.wait}
             _log.warning("message type without a handler here, its messages wait", extra=fields)
         delay = min(max(SHORTEST_SECONDS, waited / 4000) * (0.5 + self.chance.fraction()), most)

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import TracebackType
 from typing import TypeAlias
 
@@ -13,6 +13,28 @@ _ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackT
 
 TRACEBACK = "traceback"
 """The field with a traceback as text. Formatters write it on lines of its own, as they write that of an exception."""
+
+
+MOST_KEYS = 1000
+"""Different keys of one `LoggedKeys`. More than these come from a program that makes new ones again and again."""
+
+
+class LoggedKeys:
+    """What a process has logged once and does not log again. Never larger than `MOST_KEYS`: after these, nothing is new."""
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+
+    def add(self, *key: Hashable) -> bool:
+        """Store a key. Returns whether it is new, and its event has to be logged."""
+        if key in self._keys or len(self._keys) >= MOST_KEYS:
+            return False
+        self._keys.add(key)
+        return True
+
+    def clear(self) -> None:
+        """Begin as a process that has logged nothing."""
+        self._keys.clear()
 
 
 class FieldText:

@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 from msgspec import MsgspecError, Struct
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SchemaTooNew
 
 UNREADABLE = (MsgspecError, SchemaTooNew, ValueError, TypeError, RecursionError, OverflowError)
 """What decoding raises, whatever was stored."""
 REASON = "unreadable dead letter: "
-MOST_REPORTED, SHOWN = 1000, 200
-"""Dead letters that a process logs as unreadable, and the characters of each field."""
+SHOWN = 200
+"""Characters of each field of an unreadable dead letter that are logged."""
 _log = EventLogger(logging.getLogger("onceonly"))
-_REPORTED: set[str] = set()
+_REPORTED = LoggedKeys()
 
 
 class StoredLetter(Struct, frozen=True):
@@ -50,6 +50,5 @@ def stand_in(row: StoredLetter, error: Exception) -> UnreadableLetter:
 def report(key: object, why: str) -> None:
     """Log it, once in a process."""
     shown = ascii(key)[:SHOWN]
-    if shown not in _REPORTED and len(_REPORTED) < MOST_REPORTED:
-        _REPORTED.add(shown)
+    if _REPORTED.add(shown):
         _log.error("dead letter unreadable", extra={"key": shown, "reason": why})

@@ -18,7 +18,7 @@ from sqlalchemy import Delete, Update, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.records import decode_headers, encode_headers
 from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.model.errors import QueueMissing, RetryableError
@@ -46,8 +46,6 @@ DISTRUST_SECONDS = 60.0
 """Seconds for which a queue is polled as without notifications, after a poll found a message without a notification."""
 SHOWN = 120
 """Characters of a name that another program wrote that are logged."""
-MOST_REPORTED = 1000
-"""Names of other programs that a process logs."""
 _log = EventLogger(logging.getLogger("onceonly.queue"))
 _Part = TypeVar("_Part")
 NAMES_AT_ONCE = 500
@@ -83,7 +81,7 @@ class SqlTransport:
         self._clock = clock
         self._sql = Statements(database, moves_time=clock is not None)
         self._notifications = database.notifications
-        self._reported: set[str] = set()
+        self._reported = LoggedKeys()
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
         self._heard: int | None = None
@@ -283,8 +281,7 @@ class SqlTransport:
     def _report_subscriber(self, event: str, queue: object) -> None:
         """Log a subscription of another program, once in a process: no endpoint can have this name, so nothing reads it."""
         found = ascii(queue)[:SHOWN]
-        if len(self._reported) < MOST_REPORTED and found not in self._reported:
-            self._reported.add(found)
+        if self._reported.add(found):
             _log.warning("subscriber ignored: not an endpoint name", extra={"type": event, "subscriber": found})
 
     async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "TopologyChanges":

@@ -2,15 +2,13 @@
 
 import logging
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 
 MOST_SHOWN = 120
 """Characters of such a text that are shown."""
-MOST_LOGGED = 1000
-"""Different things that a process logs. More than these come from a program that goes on writing them."""
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
-_LOGGED: set[tuple[str, str, str]] = set()
+_LOGGED = LoggedKeys()
 
 
 def shown(text: str | bytes) -> str:
@@ -23,8 +21,8 @@ def shown(text: str | bytes) -> str:
 
 def report_unreadable(endpoint: str, what: str, found: str | bytes, reason: str) -> None:
     """Log that a thing at the broker cannot be read, and what becomes of it. Each thing once in a process."""
-    key = (endpoint, what, shown(found))
-    if key in _LOGGED or len(_LOGGED) >= MOST_LOGGED:
-        return
-    _LOGGED.add(key)
-    _log.warning("unreadable data at the broker", extra={"endpoint": endpoint, "what": what, "found": key[2], "reason": reason})
+    text = shown(found)
+    if _LOGGED.add(endpoint, what, text):
+        _log.warning(
+            "unreadable data at the broker", extra={"endpoint": endpoint, "what": what, "found": text, "reason": reason}
+        )

@@ -3,10 +3,10 @@
 import logging
 from collections import Counter
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 
 _log = EventLogger(logging.getLogger("onceonly.events"))
-_LOGGED: set[tuple[str, str]] = set()
+_LOGGED = LoggedKeys()
 """Endpoints and types of this process that were logged."""
 
 
@@ -20,8 +20,7 @@ class UnsubscribedEvents:
     def add(self, kind: str, number: int = 1) -> None:
         """Count events of this type. Log the first of each type in this process."""
         self.counts[kind] += number
-        if (self._endpoint, kind) not in _LOGGED:
-            _LOGGED.add((self._endpoint, kind))
+        if _LOGGED.add(self._endpoint, kind):
             _log.warning("event dropped: no subscriber", extra={"endpoint": self._endpoint, "type": kind})
 
     def take(self) -> Counter[str]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import MsgspecError
 from sqlalchemy import Connection, Table, select
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
@@ -21,10 +21,10 @@ BURIED = "-"
 """In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
 
 
-MOST_REPORTED, SHOWN = 1000, 200
-"""Records that a process logs as unreadable, and the characters of each field."""
+SHOWN = 200
+"""Characters of each field of an unreadable record that are logged."""
 _log = EventLogger(logging.getLogger("onceonly"))
-_REPORTED: set[tuple[str, str]] = set()
+_REPORTED = LoggedKeys()
 
 
 class OldRecords(NamedTuple):
@@ -100,6 +100,5 @@ def _checked(source: object, id_: object, effects: object) -> tuple[Identity, by
 
 
 def _report(source: str, id_: str, reason: str) -> None:
-    if (source, id_) not in _REPORTED and len(_REPORTED) < MOST_REPORTED:
-        _REPORTED.add((source, id_))
+    if _REPORTED.add(source, id_):
         _log.error("record unreadable: its messages wait", extra={"source": source, "id": id_, "reason": reason})
