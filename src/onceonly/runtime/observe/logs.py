@@ -167,9 +167,10 @@ class Logs:
 
     def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
         undecidable = {identity for name, identity in self._undecidable if name == endpoint}
-        self._wait(endpoint, [send for send in taken if send.message.identity in undecidable])
+        self._undecidable -= {(endpoint, identity) for identity in undecidable & {send.message.identity for send in taken}}
+        self._delayed(endpoint, [each for each in taken if each.message.identity in undecidable], "time bucket not rotated")
         taken = [send for send in taken if send.message.identity not in undecidable]
-        self._wait_for_handlers(endpoint, [send for send in taken if _waits_for_handler(send)])
+        self._delayed(endpoint, [send for send in taken if _waits_for_handler(send)], "no handler here takes its type")
         taken = [send for send in taken if not (_waits_for_handler(send) or is_away(send.history))]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
@@ -179,25 +180,15 @@ class Logs:
             if left_behind <= NAMED or not _left_behind(send):
                 self._retried(endpoint, send)
 
-    def _wait(self, endpoint: str, waiting: Sequence[Send]) -> None:
-        """Say of messages that no handler has put them off."""
-        self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
+    def _delayed(self, endpoint: str, waiting: Sequence[Send], reason: str) -> None:
+        """Log messages that were put off, by no failure and by no handler."""
         if len(waiting) > NAMED:
-            counted = {"endpoint": endpoint, "count": len(waiting)}
-            self._logger.info("messages delayed: time bucket not rotated", extra=counted)
+            counted = {"endpoint": endpoint, "count": len(waiting), "reason": reason}
+            self._logger.info("messages delayed", extra=counted)
             return
         for send in waiting:
-            extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
-            self._logger.info("message delayed: time bucket not rotated", extra=extra)
-
-    def _wait_for_handlers(self, endpoint: str, waiting: Sequence[Send]) -> None:
-        if len(waiting) > NAMED:
-            counted = {"endpoint": endpoint, "count": len(waiting)}
-            self._logger.info("messages delayed: no handler here takes their types", extra=counted)
-            return
-        for send in waiting:
-            extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
-            self._logger.info("message delayed: no handler here takes its type", extra=extra)
+            extra = _about(endpoint, send.message) | {"due": Instant(send.due), "reason": reason}
+            self._logger.info("message delayed", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
