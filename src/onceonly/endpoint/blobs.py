@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect, RetryableError, RetryLater
-from onceonly.model.headers import is_content_type
+from onceonly.model.headers import content_type_problem
 from onceonly.model.wording import an
 from onceonly.ports.effects import ArtifactStore
 
@@ -127,6 +127,5 @@ def _data_problem(data: object) -> str:
 
 
 def _type_problem(content_type: object) -> str:
-    if is_content_type(content_type):
-        return ""
-    return f'content_type must be a media type such as "application/pdf", not {content_type!r:.80}'
+    problem = content_type_problem(content_type)
+    return f"content_type {problem}" if problem else ""

@@ -12,7 +12,6 @@ from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import BodyError, encode_body
-from onceonly.formats.http_headers import content_type_problem
 from onceonly.formats.log_events import EventLogger
 from onceonly.formats.remote import (
     DEADLINE,
@@ -24,6 +23,7 @@ from onceonly.formats.remote import (
     encode_response,
 )
 from onceonly.model.errors import ConflictError, HandlerFailed, InvalidEffect, OnceOnlyError, RetryableError
+from onceonly.model.headers import content_type_problem
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
 from onceonly.model.sizes import too_long

@@ -18,7 +18,7 @@ from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
 from onceonly.model.expiry import EXPIRES, expiry_text
-from onceonly.model.headers import carried, headers_of, is_content_type, size_problem
+from onceonly.model.headers import carried, content_type_problem, headers_of, size_problem
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
 from onceonly.model.ring import INSTANT
@@ -238,15 +238,12 @@ def _content_type(content_type: object, body: object) -> str:
     """Check the media type of a body that is bytes. Raises InvalidEffect."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidEffect(f"content_type= is for bodies that are bytes; {an(type(body).__name__)} is sent as JSON")
-    if not isinstance(content_type, str) or not is_content_type(content_type):
-        raise InvalidEffect(f'content_type= must be a media type such as "text/csv", not {content_type!r:.80}')
-    if len(content_type) > LONGEST_CONTENT_TYPE:
-        raise InvalidEffect(f"content_type= has {len(content_type)} characters; the limit is {LONGEST_CONTENT_TYPE}")
-    if is_structured(content_type):
-        raise InvalidEffect(
-            f"content_type={content_type!r} cannot be used: receivers would take the body for a whole CloudEvent"
-        )
-    return content_type
+    if problem := content_type_problem(content_type, longest=LONGEST_CONTENT_TYPE):
+        raise InvalidEffect(f"content_type= {problem}")
+    text = str(content_type)
+    if is_structured(text):
+        raise InvalidEffect(f"content_type={text!r} cannot be used: receivers would take the body for a whole CloudEvent")
+    return text
 
 
 def _options(wish: SendOptions, due: int, now: int) -> Headers:

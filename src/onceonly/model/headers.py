@@ -6,6 +6,7 @@ from functools import lru_cache
 from unicodedata import category
 
 from onceonly.model.message import Headers
+from onceonly.model.sizes import SHORT
 
 LONGEST_NAME, LONGEST_VALUE = 128, 8192
 """The longest name and the longest value of a header, in bytes of UTF-8."""
@@ -13,7 +14,9 @@ MOST_HEADER_BYTES = 16 * 1024
 """The limit for the names and values of all headers of a message together."""
 
 _is_name = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}").fullmatch
-_is_content_type = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(;[ -~]{1,100})?").fullmatch
+_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_is_media_type = re.compile(rf"{_WORD}/{_WORD}(?: *;(?: *{_WORD}=(?:{_WORD}|{_QUOTED}))?)*").fullmatch
 _RESERVED = frozenset({"content-type", "cc", "bcc"})
 _RESERVED_PREFIXES = (
     "ce-",
@@ -29,9 +32,18 @@ _RESERVED_PREFIXES = (
 )
 
 
-def is_content_type(given: object) -> bool:
-    """Return whether this is a media type, with parameters or without, that every transport and store takes."""
-    return isinstance(given, str) and _is_content_type(given) is not None
+def content_type_problem(given: object, *, longest: int = SHORT) -> str:
+    """Return why a content type cannot be sent or stored everywhere; empty when it can.
+
+    It is a media type, with parameters or without (RFC 9110, 8.3.1), in ASCII and without control characters.
+    """
+    if not isinstance(given, str):
+        return f"must be a string, not {type(given).__name__}"
+    if len(given) > longest:
+        return f"has {len(given):,} characters; the limit is {longest}"
+    if not _is_media_type(given):
+        return f"must be a media type in ASCII, such as 'text/csv' or 'text/plain; charset=utf-8', not {given!r:.80}"
+    return ""
 
 
 def headers_of(given: object) -> Headers:

@@ -19,7 +19,7 @@ from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SetupError
-from onceonly.model.headers import headers_of, size_problem
+from onceonly.model.headers import content_type_problem, headers_of, size_problem
 from onceonly.model.identity import fingerprint, hash_of
 from onceonly.model.message import Delivery, Headers, Message, Send, Unreadable
 from onceonly.model.sizes import too_long, type_problem
@@ -66,6 +66,8 @@ class Edit(Struct, frozen=True, kw_only=True):
         attributes = tuple((name, str(getattr(edited, name))) for name in ("subject", "datacontenttype") if name in names)
         if problem := too_long(attributes) or next((_control(each) for each in attributes if _control(each)), ""):
             return problem
+        if "datacontenttype" in names and edited.datacontenttype and (problem := content_type_problem(edited.datacontenttype)):
+            return f"the attribute `datacontenttype` {problem}"
         if is_structured(edited.datacontenttype) and edited.datacontenttype != message.datacontenttype:
             return "a body of this content type contains an id and a source, and these are locked"
         return _headers_problem(message.headers, edited.headers) if "headers" in names else ""
