@@ -82,7 +82,7 @@ def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _report_bug() -> NoReturn:
     """Print the traceback. It may quote a message, so it must not reach the terminal as it is."""
-    typer.echo(escape(traceback.format_exc()), err=True, nl=False)
+    sys.stderr.write(escape(traceback.format_exc()))
     sys.exit(NEGATIVE)
 
 

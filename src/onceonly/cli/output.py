@@ -3,6 +3,8 @@
 Worker processes import this module for errors that end them. So Rich and Typer are imported when something is printed.
 """
 
+import codecs
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
@@ -19,6 +21,7 @@ NEGATIVE = 1
 """Exit code: the command worked, and the answer is no."""
 SETUP = 2
 """Exit code: a person has to change something first."""
+_ESCAPES = "onceonly.escapes"
 
 
 def answers() -> "Console":
@@ -37,10 +40,26 @@ def notices() -> "Console":
 
 
 def replace_unwritable() -> None:
-    """Print characters that the encoding of a terminal or a pipe does not have as escapes, instead of failing."""
+    r"""Print characters that the encoding of a terminal or a pipe does not have as `\uXXXX`, instead of failing.
+
+    These are the escapes of JSON, so a JSON document stays one.
+    """
+    codecs.register_error(_ESCAPES, _escaped)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape", "backslashreplace"):
+            stream.reconfigure(errors=_ESCAPES)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def write(text: str) -> None:
+    """Print an answer as it is. Typer's `echo` would print UTF-8 where the stream is ASCII."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def say(text: str) -> None:
@@ -67,9 +86,7 @@ def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
 
 def show_json(value: Any) -> None:
     """Print one JSON document, indented."""
-    import typer  # noqa: PLC0415 - see above
-
-    typer.echo(to_json(value, indent=2))
+    write(to_json(value, indent=2) + "\n")
 
 
 def show(text: str) -> None:

@@ -6,12 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Self, TypeVar
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from onceonly.cli.output import answers
+from onceonly.cli.output import answers, write
 from onceonly.formats.escaping import escape, to_json
 from onceonly.model.errors import OnceOnlyError, SetupError
 
@@ -53,7 +52,7 @@ async def watch_as_json(look: Look[_Looked], every: float, *, looks: int | None 
     """
     async for seen in _looking(look, every, looks):
         line = {"error": f"{seen} ({type(seen).__name__})"} if isinstance(seen, OnceOnlyError) else seen
-        typer.echo(to_json(line))
+        write(to_json(line) + "\n")
 
 
 async def watch_on_screen(
