@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from onceonly.cli.events import BadItem, EventDefaults, read_items, to_message
+from onceonly.cli.events import BadItem, EventDefaults, RefusedItem, read_items, to_message
 from onceonly.model.message import Message
 
 FORM = EventDefaults(type="PlaceOrder", source="cli", id_from=("order_id",))
@@ -105,3 +105,53 @@ def test_a_body_without_a_type_or_an_id_says_which_option_is_missing() -> None:
         messages('{"order_id": 1}', EventDefaults(id_from=("order_id",)))
     with pytest.raises(BadItem, match="--id-from"):
         messages('{"order_id": 1}', EventDefaults(type="T"))
+
+
+def headed(**headers: object) -> str:
+    """Return a line with a CloudEvent and headers."""
+    return json.dumps({**EVENT, "headers": headers})
+
+
+def test_a_cloudevent_may_have_headers() -> None:
+    """They replace those of the options whose names they have, in upper or lower case, and are no attributes."""
+    form = EventDefaults(headers=(("tenant", "other"), ("colour", "red")))
+    own, plain = messages(f"{headed(Tenant='acme', locale='de')}\n{json.dumps(EVENT)}", form)
+    assert own.headers == (("colour", "red"), ("Tenant", "acme"), ("locale", "de"))
+    assert own.extensions == plain.extensions
+    assert plain.headers == form.headers
+    assert messages(json.dumps({**EVENT, "headers": {}}), form)[0].headers == form.headers
+
+
+def test_headers_as_text_are_an_attribute() -> None:
+    """CloudEvents allows an attribute of this name, which is never an object. In a body the field belongs to the body."""
+    (event,) = messages(json.dumps({**EVENT, "headers": "a"}))
+    assert (event.extension("headers"), event.headers) == ("a", ())
+    (body,) = messages('{"order_id": "1", "headers": {"a": 1}}')
+    assert (body.headers, json.loads(body.body)["headers"]) == ((), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ('{"ce-id": "1"}', "the header 'ce-id' is reserved"),
+        ('{"a b": "1"}', "'a b' cannot be the name of a header"),
+        ('{"": "1"}', "'' cannot be the name of a header"),
+        ('{"tenant": "a\\nb"}', "the header 'tenant' has control characters"),
+        ('{"tenant": 5}', "the header 'tenant' must be a string"),
+        ('{"tenant": null}', "the header 'tenant' must be a string"),
+        ('{"tenant": {"a": "b"}}', "the header 'tenant' must be a string"),
+        ('{"tenant": "a", "tenant": "b"}', "the header 'tenant' is given twice"),
+        ('{"tenant": "a", "Tenant": "b"}', "the headers 'tenant' and 'Tenant' differ only in case"),
+        ('{"tenant": "%s"}' % ("x" * 9000), "the header 'tenant' is 9,000 bytes long"),
+        ('{"a": "%s", "b": "%s", "c": "%s"}' % (("x" * 8000,) * 3), "its headers are 24,003 bytes long"),
+        ('["tenant"]', "`headers` must be an object"),
+    ],
+)
+def test_a_line_with_wrong_headers_is_refused(headers: str, reason: str) -> None:
+    """With its place; nothing of the line becomes a message. Values are not shown, because they may be secrets."""
+    line = json.dumps(EVENT)[:-1] + f', "headers": {headers}}}'
+    (_, item) = read_items([json.dumps(EVENT).encode(), line.encode()])
+    refused = to_message(item, FORM)
+    assert isinstance(refused, RefusedItem)
+    assert refused.place == "line 2"
+    assert reason in refused.reason

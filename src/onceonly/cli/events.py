@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from onceonly.formats.cloudevents import Event, message_of, parse_structured
+from onceonly.cli.headers import headers_in
+from onceonly.formats.cloudevents import Event, message_of, parse_document
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Headers, Message
 
@@ -24,15 +25,15 @@ class Item(NamedTuple):
     raw: bytes
 
 
-class UnreadableItem(NamedTuple):
-    """An item whose place is known, and that no receiver could read; `reason` says why."""
+class RefusedItem(NamedTuple):
+    """An item that is not sent: no receiver could read it, or its headers are wrong. `reason` has the details."""
 
     place: str
     reason: str
 
 
 class EventDefaults(Struct, frozen=True, kw_only=True):
-    """What a plain body lacks to be a message. CloudEvents bring their own id, source and type."""
+    """What a plain body lacks to be a message. CloudEvents bring their own id, source and type, and may add headers."""
 
     type: str = ""
     source: str = "cli"
@@ -40,6 +41,8 @@ class EventDefaults(Struct, frozen=True, kw_only=True):
     headers: Headers = ()
 
 
+HEADERS = "headers"
+"""The field of a CloudEvent's line with headers of its own, an object."""
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What reading JSON of unknown origin raises."""
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -67,16 +70,16 @@ def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
         yield Item(f"line {number}", line)
 
 
-def to_message(item: Item, form: EventDefaults) -> Message | UnreadableItem:
-    """Make the message of one item; an UnreadableItem if it is JSON in another encoding. Raises BadItem without id or type."""
+def to_message(item: Item, form: EventDefaults) -> Message | RefusedItem:
+    """Make the message of one item; a RefusedItem if it cannot be sent. Raises BadItem without id or type."""
     if reason := _unreadable(item.raw):
-        return UnreadableItem(item.place, reason)
+        return RefusedItem(item.place, reason)
     try:
         fields = _raw_object.decode(item.raw)
     except _UNREADABLE as error:
         raise BadItem(f"{item.place} is not a JSON object: {_start(item.raw)}") from error
     if "specversion" in fields:
-        return _from_cloudevent(item, form)
+        return _from_cloudevent(item, fields, form)
     if not form.type:
         raise BadItem(f"{item.place} has no message type: set --type, or send CloudEvents")
     if not form.id_from:
@@ -85,9 +88,16 @@ def to_message(item: Item, form: EventDefaults) -> Message | UnreadableItem:
     return Message(id=name, source=form.source, type=form.type, body=item.raw, headers=form.headers)
 
 
-def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
+def _from_cloudevent(item: Item, fields: dict[str, msgspec.Raw], form: EventDefaults) -> Message | RefusedItem:
+    headers, own = form.headers, bytes(fields.get(HEADERS, b""))
+    if own.startswith((b"{", b"[")):  # text is an attribute of this name
+        try:
+            headers = headers_in(own, headers)
+        except (ValueError, RecursionError) as error:
+            return RefusedItem(item.place, str(error))
+        fields = {name: raw for name, raw in fields.items() if name != HEADERS}
     try:
-        attributes, body = parse_structured(item.raw)
+        attributes, body = parse_document(fields)
     except (ValueError, RecursionError) as error:
         raise BadItem(f"{item.place}: {error}") from error
     if not attributes.get("id"):
@@ -95,7 +105,7 @@ def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
     attributes.setdefault("type", form.type)
     if not attributes["type"]:
         raise BadItem(f"{item.place} is a CloudEvent without `type`: add one, or set --type")
-    event = Event(attributes, form.headers, body)
+    event = Event(attributes, headers, body)
     return message_of(event, source=attributes.get("source") or form.source, id=attributes["id"])
 
 

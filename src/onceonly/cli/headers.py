@@ -1,5 +1,6 @@
-"""Headers of messages as options: `--header NAME=VALUE`."""
+"""Headers of messages: as options, `--header NAME=VALUE`, and in lines of `onceonly send`."""
 
+import json
 from collections.abc import Sequence
 
 from onceonly.model.errors import SetupError
@@ -34,3 +35,30 @@ def changed_headers(before: Headers, texts: Sequence[str], removed: Sequence[str
         raise SetupError(f"--remove-header {unknown[0]}: the message has no such header")
     gone = {name.lower() for name, _ in own} | {name.lower() for name in removed}
     return (*(each for each in before if each[0].lower() not in gone), *own)
+
+
+def headers_in(text: bytes, others: Headers) -> Headers:
+    """Return the headers of a line, from its JSON, and those of the others whose names it does not have.
+
+    Raises ValueError, naming the header, for what `--header` refuses.
+    """
+    given = json.loads(text, object_pairs_hook=_each_once)
+    if not isinstance(given, dict):
+        raise ValueError("`headers` must be an object with the names and values of headers")  # noqa: TRY004 - as the others
+    if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+        raise ValueError(f"the header {wrong[0]!r:.100} must be a string")
+    own = headers_of(given)
+    names = {name.lower() for name, _ in own}
+    headers = (*(each for each in others if each[0].lower() not in names), *own)
+    if problem := size_problem(headers):
+        raise ValueError(problem)
+    return headers
+
+
+def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the header {name!r:.100} is given twice")
+        found[name] = value
+    return found

@@ -39,10 +39,13 @@ def send(  # noqa: PLR0913 - one parameter for each option
     twice is safe: the ids are the same, so nothing is handled twice. Exception: an endpoint with deduplication=Tokens(...)
     stores no handled messages. Send to it once, and name it as module:endpoint.
 
+    A CloudEvent can have headers of its own, such as "headers": {"tenant": "acme"}. They replace those of --header with the
+    same names.
+
     With --to module:endpoint, types that the endpoint does not handle are refused, unless you set --any-type.
 
-    A line that is not UTF-8, or that no receiver could read, is refused with its number, and the others are sent. At a line
-    that is not a message, sending stops.
+    A line that is not UTF-8, that no receiver could read, or whose headers are invalid is refused with its number, and the
+    others are sent. At a line that is not a message, sending stops.
 
     Exits with code 1 if a line is not a message or a message is refused.
     """

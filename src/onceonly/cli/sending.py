@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.assembly.token_issuer import TokenIssuer, with_token
-from onceonly.cli.events import BadItem, UnreadableItem
+from onceonly.cli.events import BadItem, RefusedItem
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
@@ -26,7 +26,7 @@ FIRST_PAUSE_SECONDS = 0.1
 
 
 class RefusedMessage(Struct, frozen=True):
-    """A message that the transport will not take, or that no receiver could read, and why.
+    """A message that the transport will not take, that no receiver could read, or whose headers are wrong, and why.
 
     `place` is where it is in the input, for one whose id was not read.
     """
@@ -73,7 +73,7 @@ class TokenIssuing:
 
 
 async def send_all(
-    messages: Iterable[Message | UnreadableItem],
+    messages: Iterable[Message | RefusedItem],
     transport: SendPort,
     *,
     to: str,
@@ -96,7 +96,7 @@ async def send_all(
             return
         if batch:
             tally.refused += [
-                RefusedMessage("", "", each.reason, each.place) for each in batch if isinstance(each, UnreadableItem)
+                RefusedMessage("", "", each.reason, each.place) for each in batch if isinstance(each, RefusedItem)
             ]
             readable = [each for each in batch if isinstance(each, Message)]
             await _send_some(readable, transport, to=to, tally=tally, handled=handled)
@@ -104,9 +104,9 @@ async def send_all(
     raise problem
 
 
-def _take(messages: Iterator[Message | UnreadableItem], limit: int) -> tuple[list[Message | UnreadableItem], BadItem | None]:
+def _take(messages: Iterator[Message | RefusedItem], limit: int) -> tuple[list[Message | RefusedItem], BadItem | None]:
     """Give the next messages, and what is wrong with the one behind them: those before it are sent all the same."""
-    taken: list[Message | UnreadableItem] = []
+    taken: list[Message | RefusedItem] = []
     try:
         taken.extend(islice(messages, limit))
     except BadItem as error:

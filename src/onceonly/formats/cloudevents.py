@@ -190,7 +190,15 @@ def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
     Raises ValueError, saying why, when it is none.
     """
     try:
-        document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        return parse_document(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a CloudEvent in JSON format: {error}") from error
+
+
+def parse_document(fields: Mapping[str, msgspec.Raw]) -> tuple[dict[str, str], bytes]:
+    """Read the fields of a CloudEvent in its JSON format, as `parse_structured`. Raises ValueError, saying why."""
+    document = dict(fields)
+    try:
         data, data64 = document.pop("data", None), document.pop("data_base64", None)
         attributes = {name.lower(): _text(name, raw) for name, raw in document.items()}
         if len(attributes) != len(document):
@@ -214,7 +222,8 @@ def _text(name: str, raw: msgspec.Raw) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
-        raise ValueError("not a CloudEvent in JSON format: an attribute is an object or a list")  # noqa: TRY004 - input, no type
+        problem = f"not a CloudEvent in JSON format: the attribute `{name}` is an object or a list"
+        raise ValueError(problem)  # noqa: TRY004 - input, no type
     if isinstance(value, bool | float) and name.lower() in NAMING:
         raise ValueError(f"not a CloudEvent in JSON format: the attribute `{name}` must be text")
     return "" if value is None else bytes(raw).decode()  # a number as it was written: -0 is not 0

@@ -53,10 +53,11 @@ def headers_of(given: object) -> Headers:
     for name, value in given.items():
         if problem := _name_problem(name) or _value_problem(name, value):
             raise ValueError(problem)
-    headers = tuple(given.items())
-    if len({name.lower() for name, _ in headers}) < len(headers):
-        raise ValueError("two headers have names that differ only in case. Use one of them")
-    return headers
+    names: dict[str, str] = {}
+    for name in given:
+        if (other := names.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"the names of the headers {other!r} and {name!r} differ only in case. Use one of them")
+    return tuple(given.items())
 
 
 def names_problem(names: object) -> str | None:

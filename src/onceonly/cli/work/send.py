@@ -9,7 +9,7 @@ import typer
 
 from onceonly.assembly import open_transport
 from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer
-from onceonly.cli.events import BadItem, EventDefaults, UnreadableItem, read_items, to_message
+from onceonly.cli.events import BadItem, EventDefaults, RefusedItem, read_items, to_message
 from onceonly.cli.files import interruptible, reading
 from onceonly.cli.headers import headers_given
 from onceonly.cli.loading import load
@@ -104,7 +104,7 @@ async def _open_issuer(target: Target, stack: AsyncExitStack) -> TokenIssuer | N
     return await stack.enter_async_context(reached("tokens", target.issuer.plan.tokens, open_token_issuer(target.issuer)))
 
 
-def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message | UnreadableItem]:
+def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message | RefusedItem]:
     return (to_message(item, form) for item in read_items(interruptible(stream)))
 
 
