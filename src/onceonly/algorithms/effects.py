@@ -27,6 +27,9 @@ from onceonly.ports.environment import Clock, IdGenerator
 from onceonly.ports.remote import Peers, Remote
 from onceonly.ports.store import Store
 
+_Away = dict[str | None, PeerAway]
+"""The peers that did not answer in one call of the effects, each with its error. They are not asked again in that call."""
+
 
 class NoArtifacts:
     """The effects of an endpoint that makes nothing but messages."""
@@ -117,7 +120,7 @@ class RegisteredEffects:
         The rows stay cancelled: a proxy may have repeated the request that made an artifact, and it lands after the deletion.
         The sweeper looks again when nothing can be under way any more.
         """
-        away: set[str] = set()
+        away: _Away = {}
         for record in records:
             if record.attempt:
                 row = Reservation(identity=record.identity, unit=record.unit, attempt=record.attempt)
@@ -129,14 +132,14 @@ class RegisteredEffects:
 
         Another attempt may still be at work, or a call of it under way: its row stays cancelled, for the sweeper to look again.
         """
-        own, away = {record.attempt for record in records}, set[str]()
+        own = {record.attempt for record in records}
+        away: _Away = {}
         for unit in dict.fromkeys(record.unit for record in records):
             identities = [record.identity for record in records if record.unit == unit]
             for row in await self._register.rows(identities, unit):
                 if not row.cancelled and await self._register.cancel(row):
-                    await (
-                        self._register.remove(row) if row.attempt in own else self._delete(row, away)
-                    )  # its own made nothing
+                    # its own made nothing
+                    await (self._register.remove(row) if row.attempt in own else self._delete(row, away))
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Make the calls, where other services are known."""
@@ -149,31 +152,30 @@ class RegisteredEffects:
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
 
-        A peer that is away is asked once, and is no failure: the rows stay for the next time. Raises CommitFailed,
+        A peer that is away is asked once, and is not a failure: the rows stay for the next time. Raises CommitFailed,
         OutcomeUnknown.
         """
-        clean = partial(self._clean, away=set[str]())
-        return await sweep_each(lambda most: self._register.old(older_than, most), clean, limit)
+        away: _Away = {}
+        return await sweep_each(lambda most: self._register.old(older_than, most), partial(self._clean, away=away), limit)
 
-    async def _clean(self, row: Reservation, away: set[str]) -> bool:
+    async def _clean(self, row: Reservation, away: _Away) -> bool:
         if await self._register.cancel(row):
-            if not await self._delete(row, away):
-                return False
+            if error := await self._delete(row, away):
+                raise error
             await self._register.remove(row)
         return True  # without a row it was committed, and what it made is published
 
-    async def _delete(self, row: Reservation, away: set[str]) -> bool:
-        """Delete what a cancelled attempt made, but at peers that are `away`; returns whether nothing is left."""
+    async def _delete(self, row: Reservation, away: _Away) -> PeerAway | None:
+        """Delete what a cancelled attempt made, but at peers that are `away`; returns the error of one of those."""
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the artifacts and the row are there, 3 the sweeper goes on.
-        is_clean = True
+        left: PeerAway | None = None
         for kind, artifacts in self._artifacts.items():
             for name in await artifacts.names(f"{row.attempt}/"):
-                if kind == HTTP and peer_of(name) in away:
-                    is_clean = False
-                    continue
-                try:
-                    await artifacts.delete(name)
-                except PeerAway as error:
-                    away.add(error.peer)
-                    is_clean = False
-        return is_clean
+                peer = peer_of(name) if kind == HTTP else None
+                if peer not in away:
+                    try:
+                        await artifacts.delete(name)
+                    except PeerAway as error:
+                        away[error.peer] = error
+                left = away.get(peer, left)
+        return left

@@ -8,7 +8,7 @@ began before survives; only then its tokens are removed. Without the fence, mess
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from onceonly.model.errors import CommitRefused, ConflictError, RetryableError, UpgradeRequired
+from onceonly.model.errors import CommitRefused, ConflictError, PeerAway, RetryableError, UpgradeRequired
 from onceonly.model.token import PreparedToken
 from onceonly.ports.bundle import Ports
 from onceonly.ports.token_store import TokenStore
@@ -22,18 +22,20 @@ async def sweep_each(
     """Sweep what a page lists, one by one; returns how many that were. `sweep_one` returns whether it swept.
 
     It looks at `limit` of them, and at more when none of those could be swept: what stands in the way of some must not stand
-    before all others. Raises CommitFailed, OutcomeUnknown when something is away and nothing was swept: what is left is found
-    again.
+    before all others. A peer that is away does, because each attempt may have asked it, and is not a failure. Raises
+    CommitFailed, OutcomeUnknown when something is away and nothing was swept: what is left is found again.
     """
-    swept, looked = 0, 0
+    swept, looked, waits = 0, 0, False
     away: RetryableError | None = None
-    while not swept and away is None:
+    while not swept and away is None and not waits:
         found = await page(limit)
         for each in found[looked:]:
             try:
                 swept += await sweep_one(each)
             except (ConflictError, CommitRefused, UpgradeRequired):  # somebody is at it, or made its document unreadable here
                 continue
+            except PeerAway:
+                waits = True
             except RetryableError as error:
                 away = error
         if len(found) < limit:

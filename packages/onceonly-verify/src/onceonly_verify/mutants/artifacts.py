@@ -116,7 +116,7 @@ for row in rows:
     Mutant(
         "sweeper without cancel",
         (OVERTAKEN,),
-        (effects("RegisteredEffects._clean", replace_statement(branch(_IS_CANCELLED), "await self._delete(row, set())")),),
+        (effects("RegisteredEffects._clean", replace_statement(branch(_IS_CANCELLED), "await self._delete(row, {})")),),
     ),
     Mutant(
         "rows of other attempts removed at once",
@@ -126,7 +126,7 @@ for row in rows:
                 "RegisteredEffects.clean",
                 replace_statement(
                     "_register.remove",
-                    "await self._delete(row, set())\nawait self._register.remove(row)",
+                    "await self._delete(row, {})\nawait self._register.remove(row)",
                     row=argument("_register.remove", 0),
                 ),
             ),

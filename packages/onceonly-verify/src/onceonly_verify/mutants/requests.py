@@ -128,7 +128,7 @@ CALLING: tuple[Mutant, ...] = (
     Mutant(
         "the row of a request removed while its service is away",
         (AWAY_CRASHING,),
-        (effects("RegisteredEffects._delete", replace(returned(), "True")),),
+        (effects("RegisteredEffects._delete", replace(returned(), "None")),),
     ),
     Mutant(
         "PUT OutcomeUnknown taken as success",
