@@ -201,7 +201,7 @@ class DocumentDeadLetters:
             yield await self._heads_on(number, begin)
 
     async def _page_of(self, letter: str, last: int) -> int:
-        """Return the page that lists a letter which does not say so itself, or the first one."""
+        """Return the page that lists a letter without a page of its own, or the first one."""
         for number in range(last + 1):
             name = _page(number)
             if any(entry.letter == letter for entry in _page_in(name, (await self._documents.load([name])).get(name)).entries):

@@ -15,11 +15,11 @@ from onceonly.ports.environment import Clock, RandomSource
 from onceonly.runtime.maintenance.types_elsewhere import LiveTypes, TypesElsewhere
 
 SHORTEST_SECONDS, LONGEST_SECONDS, TAKEN_SECONDS = 1.0, 10.0, 2.0
-"""How long such a message waits at a time: a quarter of what it has waited before, at least the first, at most the second, or
-the third if a live process is known to take it. Up to half more or less by chance: messages that came together come back one by
-one, so that not all of them come to the same process."""
+"""How long such a message waits at a time: a quarter of what it has waited before. The first is the least, the second the most.
+The third is the most if a live process is known to take it. Chance adds or takes up to half: messages that came together come
+back one by one, so that not all of them come to the same process."""
 NAMED = 20
-"""Types and processes of which a reason names at most so many."""
+"""The most types or processes that a reason names."""
 
 _log = EventLogger(logging.getLogger("onceonly"))
 
@@ -64,7 +64,7 @@ class UnknownTypes(NamedTuple):
         return failed(FailureKind.REJECTED, self._final(message.type, waited, live))
 
     def _later(self, type_: str, waited: int, why: str, *, most: float) -> HandlerFailed:
-        """Return a failure that puts a message off, for `most` seconds. It has `waited` for so many milliseconds."""
+        """Return a failure that puts a message off, for `most` seconds. `waited` is in milliseconds."""
         if self.logged.add(type_):
             fields = {"endpoint": self.endpoint, "type": type_, "unknown_types_wait": self.wait}
             _log.warning("message type without a handler here, its messages wait", extra=fields)

@@ -31,7 +31,7 @@ class Difference(NamedTuple):
     reason: str
 
     def inside(self, name: object) -> "Difference":
-        """Return it as seen from what contains it. Values of a field whose name says that it is a secret are not shown."""
+        """Return it as seen from what contains it. Values of a field with the name of a secret are not shown."""
         reason = "it would not arrive as it is" if isinstance(name, str) and is_secret_name(name) else self.reason
         return Difference(joined(_step(name), self.path), reason)
 

@@ -1,6 +1,6 @@
 """Why a body cannot be read: the field, what is expected, and what is there, on one line.
 
-What is there is cut and escaped. It is not shown where the name or the type of the field says that it is a secret.
+What is there is cut and escaped. It is not shown where the name or the type of the field marks a secret.
 """
 
 import re

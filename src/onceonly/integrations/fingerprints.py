@@ -1,10 +1,10 @@
 """What two requests have in common that are the same, whatever bytes their client wrote.
 
-query       pairs of name and value, decoded, ordered by name; equal names stay in their order
-JSON        the values; a number is its digits, so 1, 1.0 and 1e0 are three
-form        as the query
-multipart   the parts, without the boundary
-other       the bytes
+query       pairs of name and value, decoded, ordered by name. Equal names stay in their order.
+JSON        the values. A number is its digits, so 1, 1.0 and 1e0 are three.
+form        as the query.
+multipart   the parts, without the boundary.
+other       the bytes.
 
 JSON that another program could read in another way stays bytes: a name that comes twice, NaN, a nesting too deep. So does a
 body with a Content-Encoding, or a charset other than UTF-8.

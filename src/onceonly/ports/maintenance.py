@@ -65,10 +65,10 @@ class ClientKeys(Protocol):
 
 
 class Shrinks(Protocol):
-    """A database with a log on this disk that grows, and does not shrink by itself."""
+    """A database with a log on this disk that grows, and does not shrink automatically."""
 
     async def shrink_log(self) -> int:
-        """Return its disk space if it is large and not needed; gives how many logs were shrunk. Waits for nobody.
+        """Return its disk space if it is large and not needed; gives how many logs were shrunk. Waits for no other process.
 
         Raises CommitFailed, OutcomeUnknown.
         """

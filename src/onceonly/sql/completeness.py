@@ -76,8 +76,8 @@ def _find(connection: Connection, metadata: MetaData, *, thorough: bool) -> Miss
 def refuse(missing: Missing, component: str, losses: Mapping[str, str], *, repairing: bool = False) -> None:
     """Raise SchemaMissing if anything is missing. The error names it, and the command that makes it.
 
-    `losses` says, by table, what it means that its rows are gone. With `repairing` only what cannot be made by itself is
-    refused: such a table, a column that must have a value, or a key.
+    `losses` has, by table, the effect of the loss of its rows. With `repairing` only what needs a person is refused: such a
+    table, a column that must have a value, or a key.
     """
     lost = _by_loss(missing.tables, losses)
     unmakeable = (*(f"column {each.table.name}.{each.name}" for each in missing.columns if not each.nullable), *missing.keys)

@@ -12,7 +12,7 @@ Config: TypeAlias = Mapping[str, Any]
 
 
 class Rule(NamedTuple):
-    """Whether a setting is allowed, and what to set it to. `default` is what it is where the server does not name it."""
+    """Whether a setting is allowed, and what to set it to. `default` is its value where the server does not name it."""
 
     allows: Callable[[Any, Config], bool]
     wanted: str

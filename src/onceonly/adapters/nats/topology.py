@@ -124,7 +124,8 @@ async def subjects(link: Link, stream: str, pattern: str) -> dict[str, int]:
 async def subscribers(link: Link, names: TopologyNames, kind: str, sender: str) -> tuple[str, ...]:
     """List the endpoints that subscribe to an event type. `sender` is for the log.
 
-    Whoever may publish subscriptions chooses what is read here. What is not the name of an endpoint is left out and logged.
+    Any user with the right to publish subscriptions can choose what is read here. What is not the name of an endpoint is left
+    out and logged.
     """
     return tuple(_endpoints(await subjects(link, names.subscriptions, names.subscribers(kind)), sender))
 

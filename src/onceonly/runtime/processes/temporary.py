@@ -10,7 +10,7 @@ from onceonly.model.errors import SetupError
 
 @contextmanager
 def temporary_directory(prefix: str, use: str) -> Iterator[str]:
-    """Make a directory for what `use` names, and remove it at the end. Raises SetupError, which says what to mount."""
+    """Make a directory for what `use` names, and remove it at the end. Raises SetupError with what to mount."""
     try:
         directory = tempfile.TemporaryDirectory(prefix=prefix)
     except OSError as error:

@@ -94,8 +94,8 @@ def bucketing_in(width: object, since: object) -> Bucketing | None:
 def _decide(connection: Connection, database: Database, bucketing: Bucketing, clock: Clock | None) -> None:
     """Store it unless it is stored, and label the empty buckets in the same database transaction.
 
-    Labels that are there come from a row that was lost. They say how time was cut, so that is stored again. Raises SetupError
-    when they do not.
+    Labels that are there come from a row that was lost. The width of the buckets is read from them and stored again. Raises
+    SetupError where that is impossible.
     """
     own, dialect = tables(database.prefix, database.schema), database.dialect
     dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
