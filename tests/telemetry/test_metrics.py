@@ -10,8 +10,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
 from onceonly.model.errors import SetupError
+from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.record import Answer
 from onceonly.runtime.metrics import catalog
-from onceonly.runtime.metrics.observer import MetricsObserver
+from onceonly.runtime.metrics.observer import MOST_DESTINATIONS, MOST_ERRORS, MOST_TYPES, OTHER, MetricsObserver
+from onceonly.runtime.observe.observer import Point, PortCall
+from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome
 from onceonly.runtime.observe.telemetry import TelemetrySubject
 from onceonly.telemetry.settings import OpenTelemetry
 from tests.telemetry.places import services
@@ -109,3 +113,30 @@ def test_one_provider_is_enough() -> None:
     """Traces may go nowhere."""
     found = OpenTelemetry(meter_provider=MeterProvider())._metrics(SUBJECT, "1")
     assert isinstance(found, MetricsObserver)
+
+
+def test_thousands_of_own_types_make_a_bounded_number_of_series(recording: Recording) -> None:
+    """Of messages, of what is sent, of errors and of durations: each instrument keeps the first names, and the rest as one."""
+    count, reader = 3000, InMemoryMetricReader()
+    metrics = recording.setting(meter_provider=MeterProvider([reader]))._metrics(SUBJECT, "1")
+    assert metrics is not None
+    for number in range(count):
+        message = Message(id=f"m{number}", source="s", type=f"Event{number:04}", body=b"")
+        delivery = Delivery(receipt=number, queue="shop", headers=(), body=b"")
+        error = type(f"Error{number}", (Exception,), {})("no")
+        send, refused = Send(message=message), Send(message=message, to=f"queue-{number}")
+        metrics.ended(PortCall(Point.DISPATCH, "shop", (send, refused), result=(Answer.TAKEN, Answer.REFUSED)), None, 0.01)
+        metrics.ended(PortCall(Point.HANDLE, "shop", (message,)), error, 0.01)
+        metrics.ended(PortCall(Point.RECEIVE, "shop", result=(delivery,)), error, 0.01)
+        for outcome in Outcome:
+            metrics.settled(MessageOutcome(endpoint="shop", outcome=outcome, delivery=delivery, message=message, attempt=1))
+    found = points(reader)
+    types = {kind for _, kind, outcome in counted(found, catalog.MESSAGES) if outcome == Outcome.HANDLED.value}
+    assert (len(types), OTHER in types) == (MOST_TYPES + 1, True)
+    handled = counted(found, catalog.MESSAGES)
+    assert sum(value for (_, _, outcome), value in handled.items() if outcome == Outcome.HANDLED.value) == count
+    destinations = {row[3] for row in counted(found, catalog.SENT)}
+    assert (len(destinations), OTHER in destinations) == (MOST_DESTINATIONS + 1, True)
+    assert sum(counted(found, catalog.SENT).values()) == 2 * count
+    each_name = (MOST_TYPES + MOST_DESTINATIONS + MOST_ERRORS + 3) * len(Outcome)
+    assert {name: len(rows) for name, (_, rows) in found.items() if len(rows) > each_name} == {}
