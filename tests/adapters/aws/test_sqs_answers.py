@@ -98,6 +98,26 @@ async def test_throttling_is_definite_and_tried_again(code: str) -> None:
             await transport.receive(1, 0)
 
 
+async def test_a_queue_that_cannot_be_looked_up_fails_no_messages_to_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Its messages are sent again. The reason is logged once, and raised where there are no others."""
+
+    class Guarded(Service):
+        """Lets nobody look for one queue."""
+
+        def __call__(self, asked: Asked) -> Say:
+            """Answer."""
+            is_guarded = asked.operation == "GetQueueUrl" and "audit" in asked.json["QueueName"]
+            return refuse("AccessDeniedException", 403) if is_guarded else super().__call__(asked)
+
+    async with using(Guarded()) as transport:
+        sends = [*commands("m1"), *commands("a1", to="audit"), *commands("m2")]
+        for _ in range(2):
+            assert await transport.send(sends) == (Answer.TAKEN, Answer.UNKNOWN, Answer.TAKEN)
+        assert caplog.text.count("destination cannot be served") == 1
+        with pytest.raises(SetupError, match="AccessDenied"):
+            await transport.send(commands("a1", to="audit"))
+
+
 @pytest.mark.parametrize("said", [Say(0), Say(500, b"{}"), Say(200, b"<html>"), say_json(200, {})])
 async def test_what_has_no_answer_is_unknown(said: Say) -> None:
     """It may have been stored. The request is not sent a second time."""

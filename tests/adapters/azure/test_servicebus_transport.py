@@ -211,6 +211,19 @@ async def test_one_queue_that_is_busy_does_not_hold_up_others(place: Place) -> N
     assert await transport.send(sends) == (Answer.TAKEN, Answer.UNKNOWN, Answer.TAKEN)
 
 
+async def test_one_queue_without_the_right_to_send_does_not_fail_others(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Its messages are sent again. The reason is logged once, and raised where there are no others."""
+    transport = await place.transport()
+    await transport.declare([Topology(endpoint="audit")])
+    place.broker.refusals["audit"] = Refused("amqp:unauthorized-access", "Unauthorized access. 'Send' claim(s) are required.")
+    sends = [*commands("m2"), *commands("a2", to="audit"), *commands("m3")]
+    for _ in range(2):
+        assert await transport.send(sends) == (Answer.TAKEN, Answer.UNKNOWN, Answer.TAKEN)
+    assert caplog.text.count("destination cannot be served") == 1
+    with pytest.raises(SetupError, match="claim"):
+        await transport.send(commands("a2", to="audit"))
+
+
 async def test_a_full_queue_is_no_outage(place: Place) -> None:
     """Its messages are not stored, and their senders keep them."""
     transport = await place.transport()

@@ -37,6 +37,7 @@ from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import BrokerReport, Depth, Topology
+from onceonly.systems.silent import report_unsent
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["SqsTransport"]
@@ -59,10 +60,11 @@ class _Route(NamedTuple):
 
 
 class _Plan(Struct):
-    """Where a message goes: nowhere if `refused`, since it can never be stored."""
+    """Where a message goes: nowhere if `refused`, since it can never be stored. `error` is why it cannot be addressed."""
 
     targets: list[tuple[Target, Outgoing]]
     refused: bool = False
+    error: OnceOnlyError | None = None
 
 
 class SqsTransport:
@@ -107,9 +109,16 @@ class SqsTransport:
         outcomes = dict(zip(by_target, map(iter, done), strict=True))
         found = [[next(outcomes[target]) for target, _ in plan.targets] for plan in plans]
         answers = tuple(_answer(send, plan, results) for send, plan, results in zip(sends, plans, found, strict=True))
-        errors = [result for results in found for result in results if isinstance(result, OnceOnlyError)]
-        if errors and Answer.TAKEN not in answers and all(isinstance(each, CommitFailed | SetupError) for each in errors):
-            raise errors[0]
+        failed = [
+            (send, error)
+            for send, plan, results in zip(sends, plans, found, strict=True)
+            for error in (plan.error, *results)
+            if isinstance(error, OnceOnlyError)
+        ]
+        if failed and Answer.TAKEN not in answers and all(isinstance(each, CommitFailed | SetupError) for _, each in failed):
+            raise failed[0][1]
+        for send, error in failed:
+            report_unsent(self._endpoint, send.to or send.message.type, error)
         await self._count(sends, plans, found, answers)
         return answers
 
@@ -230,10 +239,13 @@ class SqsTransport:
         written = [self._written(send) for send in sends]
         routes = [None if each is None else self._route(send, each) for send, each in zip(sends, written, strict=True)]
         wanted = [route for route in dict.fromkeys(routes) if route is not None]
-        targets = dict(zip(wanted, await asyncio.gather(*map(self._targets, wanted)), strict=True))
+        targets = dict(zip(wanted, await asyncio.gather(*map(self._targets_or_error, wanted)), strict=True))
         plans = []
         for send, message, route in zip(sends, written, routes, strict=True):
             found = targets[route] if route is not None else []
+            if isinstance(found, OnceOnlyError):
+                plans.append(_Plan([], error=found))
+                continue
             refused = message is None or bool(send.to and not found)
             plans.append(_Plan([] if message is None else [(target, message) for target in found], refused=refused))
         return plans
@@ -259,6 +271,12 @@ class SqsTransport:
         if message.is_delayed or message.content.size > MOST_TOPIC_BYTES:
             return _Route("subscribers", send.message.type, message.is_delayed)
         return _Route("topic", send.message.type)
+
+    async def _targets_or_error(self, route: _Route) -> list[Target] | OnceOnlyError:
+        try:
+            return await self._targets(route)
+        except OnceOnlyError as error:  # costs only the messages of this route
+            return error
 
     async def _targets(self, route: _Route) -> list[Target]:
         fifo = self._link.address.fifo
@@ -309,6 +327,8 @@ class SqsTransport:
 def _answer(send: Send, plan: _Plan, results: Sequence[Result]) -> Answer:
     if plan.refused or Outcome.REFUSED in results:
         return Answer.REFUSED
+    if plan.error is not None:
+        return Answer.UNKNOWN
     if any(result not in (Outcome.TAKEN, Outcome.MISSING) for result in results):
         return Answer.UNKNOWN
     return Answer.REFUSED if send.to and Outcome.TAKEN not in results else Answer.TAKEN

@@ -23,10 +23,11 @@ from onceonly.adapters.azure.servicebus_sessions import SessionInbox
 from onceonly.adapters.azure.servicebus_topology import Administration, Forbidden
 from onceonly.adapters.azure.servicebus_wire import PREFIX, body_of, headers_of, outgoing, to_properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import BrokerReport, Depth, Topology
+from onceonly.systems.silent import report_unsent
 from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["ServiceBusTransport"]
@@ -58,9 +59,10 @@ class ServiceBusTransport:
         return tuple([self._delivery(taken) for taken in await self._inbox.take(limit, wait)])
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Send in batches, to all entities at the same time; see the port. Raises CommitFailed when the service is away.
+        """Send in batches, to all entities at the same time; see the port. An entity that fails costs only its messages.
 
         REFUSED: a queue that does not exist, a body over `max_body`, headers that are too large. UNKNOWN: no answer came.
+        Raises CommitFailed when the service is away, and SetupError for a missing right, if nothing was taken.
         """
         answers: list[Answer] = [Answer.REFUSED] * len(sends)
         parts: dict[str, list[tuple[int, ServiceBusMessage]]] = {}
@@ -76,9 +78,15 @@ class ServiceBusTransport:
                     answers[number] = self._unrouted(sends[number])
                 else:
                     answers[number] = Answer.UNKNOWN if isinstance(result, BaseException) else result[at]
-        errors = [each for each in results if isinstance(each, BaseException) and not isinstance(each, Missing)]
-        if errors and (Answer.TAKEN not in answers or not isinstance(errors[0], RetryableError)):
-            raise errors[0]
+        failed = {
+            entity: each
+            for entity, each in zip(parts, results, strict=True)
+            if isinstance(each, BaseException) and not isinstance(each, Missing)
+        }
+        for entity, error in failed.items():
+            if Answer.TAKEN not in answers or not isinstance(error, OnceOnlyError):
+                raise error
+            report_unsent(self._endpoint, entity, error)
         return tuple(answers)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
