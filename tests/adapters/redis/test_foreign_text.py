@@ -27,6 +27,7 @@ MEMBERS = (
         bytes(12) + b"\x00\x00\x00\x03\x92\x01\x02",
     ),
     bytes(12) + b"\x00\x00\x4e\x23\xdc\x4e\x20" + b"\xa0" * 20_000,
+    bytes(12) + b"\x00\x00\x00\x14\x9a" + b"\xa1a" * 5 + b"\xc0" + b"\xa1b" * 4,
 )
 
 

@@ -153,8 +153,8 @@ local function fields_of(member)  -- any program may add one
   if start + size - 1 > #member then error('it is cut') end
   local fields = cmsgpack.unpack(string.sub(member, start, start + size - 1))
   if type(fields) ~= 'table' or #fields == 0 or #fields % 2 ~= 0 then error('it has no fields') end
-  for _, text in ipairs(fields) do
-    if type(text) ~= 'string' then error('a field is not text') end
+  for at = 1, #fields do  -- not ipairs, which ends at the first nil
+    if type(fields[at]) ~= 'string' then error('a field is not text') end
   end
   fields[#fields + 1], fields[#fields + 2] = DATA, string.sub(member, start + size)
   return unpack(fields)
