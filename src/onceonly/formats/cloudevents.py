@@ -155,6 +155,8 @@ def take_apart(headers: Headers, body: bytes) -> Event:
         attributes |= {key: value for key, value in document.items() if key not in _OWN}
     else:
         attributes.setdefault("datacontenttype", content_type or "application/json")
+    if is_structured(attributes["datacontenttype"]):  # a copy of it would be read as the message that is in its data
+        raise ValueError(f"the attribute `datacontenttype` is {STRUCTURED}, which no message in a message can have")
     return Event(attributes, tuple(others), body)
 
 
