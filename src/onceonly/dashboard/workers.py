@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from onceonly.dashboard.probes import ANSWER_SECONDS, Probe
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.errors import CommitFailed, DriverMissing, SetupError
 from onceonly.model.health import EndpointHealth, HealthAssessment, ProcessHealth
 from onceonly.model.presence import REPORT_SECONDS, ProcessReport, ProcessState
@@ -81,7 +82,7 @@ class WorkerAddress:
             raise CommitFailed(f"{self.url} does not answer: {str(error) or type(error).__name__}") from error
         try:
             assessed = msgspec.json.decode(bytes(body), type=HealthAssessment)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise CommitFailed(f"{self.url}/ready is not that of `onceonly run --health`: {error}") from error
         found: dict[str, list[ProcessReport]] = {}
         for process in assessed.processes:

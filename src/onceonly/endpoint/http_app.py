@@ -22,7 +22,14 @@ from onceonly.formats.remote import (
     decode_response,
     encode_response,
 )
-from onceonly.model.errors import ConflictError, HandlerFailed, InvalidEffect, OnceOnlyError, RetryableError
+from onceonly.model.errors import (
+    ConflictError,
+    HandlerFailed,
+    InvalidEffect,
+    OnceOnlyError,
+    PermanentFailure,
+    RetryableError,
+)
 from onceonly.model.headers import content_type_problem
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
@@ -229,7 +236,7 @@ async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
         if error.failure.kind is not FailureKind.REJECTED or isinstance(error.__cause__, InvalidEffect):
             raise  # a responder's mistake is no answer, and nothing of it is for the caller
         answer = await execute(opening, _refusing(error.failure.reason), here.requests, here.ports)
-    return HttpAnswer.words(410, "this request does not exist") if answer is None else _as_answered(decode_response(answer))
+    return HttpAnswer.words(410, "this request does not exist") if answer is None else _as_answered(_stored_response(answer))
 
 
 def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[BlockDecision]]:
@@ -297,12 +304,20 @@ def _message(asked: ProtocolRequest, request: Request) -> Message:
     )
 
 
+def _stored_response(stored: bytes) -> Response:
+    """Read a stored response. Raises PermanentFailure, UpgradeRequired."""
+    response = decode_response(stored)
+    if problem := _response_problem(response):
+        raise PermanentFailure(f"the stored response cannot be sent: {problem}")
+    return response
+
+
 def _as_answered(response: Response) -> HttpAnswer:
     return HttpAnswer(response.status, response.body, {"content-type": response.content_type} if response.body else {})
 
 
 def _as_read(stored: bytes) -> HttpAnswer:
-    response = decode_response(stored)
+    response = _stored_response(stored)
     return HttpAnswer(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
 
 

@@ -3,9 +3,13 @@
 Kept as MessagePack behind one byte that says in which format; docs/http.md describes the wire.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
-from onceonly.model.errors import SchemaTooNew
+from onceonly.formats.undecodable import UNDECODABLE
+from onceonly.model.errors import PermanentFailure, UpgradeRequired
 from onceonly.model.remote import Request, Response
 
 PROTOCOL, VERSION = "onceonly-http", "1"
@@ -13,6 +17,8 @@ PROTOCOL, VERSION = "onceonly-http", "1"
 OPERATION, DEADLINE, STATUS = "onceonly-operation", "onceonly-deadline", "onceonly-status"
 """Headers: what a PUT asks for; when it, or a tombstone, is over, in milliseconds since 1970; a response's status in a GET."""
 FORMAT = b"\x01"
+
+Decoded = TypeVar("Decoded")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(Request).decode
@@ -25,8 +31,8 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(stored: bytes) -> Request:
-    """Read a request back. Raises SchemaTooNew when a newer onceonly wrote it."""
-    return _decode_request(_checked(stored))
+    """Read a request back. Raises PermanentFailure when it cannot be read, UpgradeRequired when a newer onceonly wrote it."""
+    return _decoded("request", stored, _decode_request)
 
 
 def encode_response(response: Response) -> bytes:
@@ -35,11 +41,15 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_response(stored: bytes) -> Response:
-    """Read a response back. Raises SchemaTooNew when a newer onceonly wrote it."""
-    return _decode_response(_checked(stored))
+    """Read a response back. Raises as `decode_request`."""
+    return _decoded("response", stored, _decode_response)
 
 
-def _checked(stored: bytes) -> memoryview:
-    if stored[:1] != FORMAT:
-        raise SchemaTooNew(f"stored by a newer onceonly (format {stored[:1].hex()}): upgrade this process")
-    return memoryview(stored)[1:]
+def _decoded(what: str, stored: bytes, decode: Callable[[memoryview], Decoded]) -> Decoded:
+    found = bytes(stored[:1])
+    if found > FORMAT:
+        raise UpgradeRequired(f"the stored {what} was written by a newer onceonly (format {found.hex()}): upgrade this process")
+    try:
+        return decode(memoryview(stored)[1:])
+    except UNDECODABLE as error:
+        raise PermanentFailure(f"the stored {what} cannot be read: {error}. Delete it, or restore it from a backup") from error

@@ -4,6 +4,7 @@ Nothing here is tried again: what is not said for sure, with the header of the p
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -102,7 +103,7 @@ class HttpRemote:
         if said.status == _NOTHING:
             return None
         status = said.headers.get(STATUS, "")
-        if not said.is_success or not status.isdecimal():
+        if not said.is_success or not _is_status(status):
             raise CommitRefused(f"{_shown(url)} {said.words('GET')}, without the header {STATUS}")
         kind = said.headers.get("content-type", "application/octet-stream")
         return Response(status=int(status), body=said.body, content_type=kind)
@@ -183,6 +184,9 @@ def _own_headers(peer: Peer) -> Mapping[str, str]:
     if problem := headers_problem(headers):
         raise OutcomeUnknown(problem)
     return headers
+
+
+_is_status = re.compile(r"[24][0-9][0-9]").fullmatch
 
 
 def _shown(url: str) -> str:
