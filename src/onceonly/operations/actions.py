@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from onceonly.assembly.opened import BucketClock
 from onceonly.assembly.token_issuer import TokenIssuer
 from onceonly.formats.records import decode_letter, encode_letter
+from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SchemaTooNew, SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.token import Token
@@ -451,11 +452,13 @@ async def read_outcomes(parts: ActionParts, action: Action, *, after: int = 0, l
     Raises CommitFailed, OutcomeUnknown.
     """
     items = await parts.log.items(action.position, after=after, limit=limit)
-    waiting = [(item, decode_letter(item.stored)) for item in items if item.outcome is ItemOutcome.WAITING and item.stored]
+    asked = [item for item in items if item.outcome is ItemOutcome.WAITING and item.stored]
+    waiting = [(item, letter) for item in asked if (letter := stored_letter(item, "its outcome is unknown")) is not None]
+    unreadable = {item.number for item in asked} - {item.number for item, _ in waiting}
     messages = [letter.message for _, letter in waiting if letter.message and letter.endpoint == parts.endpoint]
     known = await parts.know(messages) if parts.know is not None and messages else ()
     by_identity = {message.identity: each for message, each in zip(messages, known, strict=False)}
-    changed = []
+    changed = [replace(item, outcome=ItemOutcome.UNKNOWN) for item in asked if item.number in unreadable]
     for item, letter in waiting:
         knowledge = by_identity.get(letter.message.identity) if letter.message and letter.endpoint == parts.endpoint else None
         outcome = await _outcome(parts, item, letter, knowledge)
@@ -464,6 +467,15 @@ async def read_outcomes(parts: ActionParts, action: Action, *, after: int = 0, l
     await parts.log.update(changed)
     new = {item.number: item for item in changed}
     return tuple(new.get(item.number, item) for item in items)
+
+
+def stored_letter(item: ActionItem, outcome: str) -> DeadLetter | None:
+    """Return the letter that an item has. None for one that cannot be read, which is logged with what becomes of it."""
+    try:
+        return decode_letter(item.stored)
+    except (SchemaTooNew, *UNDECODABLE) as error:
+        report_undecodable("letter of an action", f"{item.action}/{item.number}", error, outcome)
+        return None
 
 
 async def _outcome(parts: ActionParts, item: ActionItem, letter: DeadLetter, known: Knowledge | None) -> ItemOutcome:

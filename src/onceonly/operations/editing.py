@@ -15,7 +15,7 @@ from onceonly.assembly.token_issuer import with_token
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import encode, is_structured
-from onceonly.formats.records import decode_letter, encode_letter
+from onceonly.formats.records import encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SetupError
@@ -24,7 +24,7 @@ from onceonly.model.identity import fingerprint, hash_of
 from onceonly.model.message import Delivery, Headers, Message, Send, Unreadable
 from onceonly.model.sizes import too_long, type_problem
 from onceonly.model.token import Token
-from onceonly.operations.actions import WITHDRAWN, ActionParts, Operator, item_of, refuse
+from onceonly.operations.actions import WITHDRAWN, ActionParts, Operator, item_of, refuse, stored_letter
 from onceonly.operations.audit import log_ended, log_started
 from onceonly.operations.letters import TOO_SLOW, WayBack, find, send_page
 from onceonly.ports.lookup import ClaimState
@@ -315,7 +315,11 @@ async def restore(parts: ActionParts, by: Operator, position: int, key: str = ""
     found = await parts.log.get(position)
     if found is None or found.action not in (ActionKind.DELETE, ActionKind.EDIT):
         raise SetupError(f"action {position} is not a deletion or an edit: `onceonly dead actions module:endpoint` lists them")
-    items = [item for item in await _stored(parts, position) if item.letter.startswith(key)]
+    chosen = [item for item in await _stored(parts, position) if item.letter.startswith(key)]
+    letters = [(item, letter) for item in chosen if (letter := stored_letter(item, "not restored")) is not None]
+    items = [item for item, _ in letters]
+    if chosen and not items:
+        raise SetupError(f"the stored letters of action {position} cannot be read: see `stored data unreadable` in the log")
     if not items:
         raise SetupError(f"action {position} has no letter to restore: letters are stored for 7 days")
     now, runner = parts.environment.clock.now, "once"
@@ -334,8 +338,7 @@ async def restore(parts: ActionParts, by: Operator, position: int, key: str = ""
     )
     log_started(action)
     restored = []
-    for number, item in enumerate(items, 1):
-        letter = decode_letter(item.stored)
+    for number, (item, letter) in enumerate(letters, 1):
         if item.detail == WITHDRAWN and parts.tokens is not None and letter.message:
             await parts.tokens.add([Token(letter.message.token, letter.endpoint)])
         await parts.letters.add(letter)
