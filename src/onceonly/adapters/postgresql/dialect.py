@@ -129,6 +129,7 @@ _PROBE = text(
     " ORDER BY (setrole <> 0 AND setdatabase <> 0) DESC, setrole <> 0 DESC, setdatabase <> 0 DESC LIMIT 1),"
     " (SELECT CAST(reset_val AS bigint) FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout')"
 )
+_SETTING = text("SELECT current_setting(:name)")
 _FLUSHED = "pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0'), CAST(pg_current_wal_flush_lsn() AS text)"
 _TIMELINE = "substr(pg_walfile_name(pg_current_wal_flush_lsn()), 1, 8)"
 _CHECKPOINT = "(SELECT lpad(to_hex(timeline_id), 8, '0') FROM pg_control_checkpoint())"
@@ -331,6 +332,13 @@ class PostgreSQL(Dialect):
                 raise SetupError(f"this engine reaches PostgreSQL through a connection pooler such as PgBouncer: {change}")
         self._driver.say(connection, "BEGIN")
         found = tuple(connection.execute(_PROBE).one())
+        for name, wanted in self._driver.text_settings:
+            value = str(connection.execute(_SETTING, {"name": name}).scalar_one())
+            if value != wanted:
+                raise SetupError(
+                    f"PostgreSQL's {name} is {value} in these sessions, and psycopg would store other bytes or text than it is "
+                    f"given: set {name}={wanted} for this user and database, or in the options of the engine"
+                )
         self._driver.say(connection, "ROLLBACK")
         return connection.dialect.server_version_info or (0,), found
 

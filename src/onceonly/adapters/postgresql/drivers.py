@@ -48,6 +48,8 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     name: str
     tells_last: bool
     """Whether statements that are said together may be any, and the answer to the last one is always told."""
+    text_settings: tuple[tuple[str, str], ...]
+    """Settings of a session, and the values without which this driver would write other text or bytes than it is given."""
 
     def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
         """Give what `connect` takes whatever is connected to. `tls` are the options for TLS. Raises SetupError."""
@@ -131,6 +133,7 @@ class Asyncpg:
 
     name = "asyncpg"
     tells_last = True
+    text_settings: tuple[tuple[str, str], ...] = ()
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
@@ -325,6 +328,7 @@ class Psycopg:
 
     name = "psycopg"
     tells_last = False
+    text_settings: tuple[tuple[str, str], ...] = (("standard_conforming_strings", "on"), ("client_encoding", "UTF8"))
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
@@ -342,14 +346,15 @@ class Psycopg:
             "keepalives_count": KEEPALIVE_COUNT,
         }
         limits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": UNACKNOWLEDGED_MS}
-        own = {"application_name": "onceonly", "async_creator_fn": self._class.connect}
+        own = {"application_name": "onceonly", "client_encoding": "UTF8", "async_creator_fn": self._class.connect}
         return {**own, "keepalives": 1, **alive, **limits, **_tls(tls)}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
         """Give the settings as libpq takes them. Behind a pooler no statement is prepared."""
         if pooled:
             return {"prepare_threshold": None}
-        return {"options": " ".join(f"-c {name}={value}" for name, value in settings.items())}
+        conforming = {"standard_conforming_strings": "on"}  # libpq escapes the bytes of parameters by it
+        return {"options": " ".join(f"-c {name}={value}" for name, value in {**settings, **conforming}.items())}
 
     async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Compare the process id from the connection start-up with the one that the session itself reports."""
