@@ -96,7 +96,7 @@ TIMED: tuple[Mutant, ...] = (
     Mutant(
         "marks removed in the wrong direction",
         (DEDUP,),
-        (marks("DocumentMarkStore.sweep", replace(comparison("_mark"), "not old")),),
+        (marks("DocumentMarkStore.sweep", replace(comparison("until"), "not old")),),
     ),
     Mutant(
         "marks removed without a margin for clocks that differ",
