@@ -20,7 +20,16 @@ from starlette.responses import (
 
 from onceonly.errors import TransactionMisused
 from onceonly.integrations import idempotency_responses
-from onceonly.integrations.idempotency_responses import MAX_KEPT, complete, decode_response, encode_response
+from onceonly.integrations.idempotency_responses import (
+    MAX_KEPT,
+    IdempotencyResponse,
+    _encode,
+    complete,
+    decode_response,
+    encode_response,
+)
+from onceonly.model.errors import PermanentFailure
+from tests.fuzzing import Inputs
 
 
 class Announcing(PlainTextResponse):
@@ -46,6 +55,36 @@ def test_what_is_of_one_response_only_is_not_kept(name: bytes) -> None:
     response = Response(b"x")
     response.raw_headers.append((name, b"value"))
     assert name.decode() not in decode_response(encode_response(response)).headers
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"garbage",
+        _encode(IdempotencyResponse(200, ((b"a\r\nb", b"1"),), b"")),
+        _encode(IdempotencyResponse(200, ((b"a", b"1\r\nb: 2"),), b"")),
+        _encode(IdempotencyResponse(10**12, (), b"")),
+        _encode(IdempotencyResponse(200, ((b"content-length", b"9"),), b"")),
+    ],
+)
+def test_a_stored_response_that_no_server_can_send_is_refused(stored: bytes) -> None:
+    """Another program has changed it: a line break in a header would begin a second response."""
+    with pytest.raises(PermanentFailure, match="the stored response of this idempotency key cannot be sent"):
+        decode_response(stored)
+
+
+def test_fuzz_stored_responses() -> None:
+    """Each is what a server can send, or refused."""
+    chance = Inputs()
+    plain = encode_response(JSONResponse({"a": 1}, headers={"x-a": "b"}))
+    for _ in chance.rounds():
+        try:
+            found = decode_response(chance.changed(plain))
+        except PermanentFailure:
+            continue
+        assert 200 <= found.status_code <= 599
+        assert not [1 for each in found.raw_headers for text in each if b"\n" in text or b"\r" in text]
 
 
 class Raw:

@@ -13,7 +13,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceonly.model.errors import TransactionMisused
+from onceonly.formats.undecodable import UNDECODABLE
+from onceonly.model.errors import PermanentFailure, TransactionMisused
 
 MAX_KEPT = 1 << 20
 """Bytes of a response's body that can be kept."""
@@ -81,8 +82,13 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_response(stored: bytes) -> Response:
-    """Give the response that was stored, marked as replayed."""
-    kept = _decode(stored)
+    """Give the response that was stored, marked as replayed. Raises PermanentFailure for one that another program changed."""
+    try:
+        kept = _decode(stored)
+    except UNDECODABLE as error:
+        raise PermanentFailure(f"the stored response of this idempotency key cannot be sent: {error}") from error
+    if problem := _problem(kept.status, kept.headers, kept.body):
+        raise PermanentFailure(f"the stored response of this idempotency key cannot be sent: {problem}")
     return _response(kept.status, [*kept.headers, REPLAYED], kept.body)
 
 

@@ -9,6 +9,7 @@ from onceonly.model.errors import CommitRefused, ConflictError, PermanentFailure
 from onceonly.model.message import Message
 from onceonly.sql.store.portions import chunks, packets
 from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import stored_bytes
 from onceonly.sql.store.tables import ENTITY_KEY_BYTES
 
 Loaded = Mapping[str, bytes | None]
@@ -26,7 +27,7 @@ def load(connection: Connection, scope: StoreScope, units: Sequence[str]) -> Loa
     """Load entities and lock them, in key order against deadlocks.
 
     One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises
-    PermanentFailure for a key that is too long.
+    PermanentFailure for a key that is too long, and for a state that another program wrote and that is not bytes.
     """
     if not units:
         return _NONE
@@ -39,7 +40,7 @@ def load(connection: Connection, scope: StoreScope, units: Sequence[str]) -> Loa
     loaded: dict[str, bytes | None] = dict.fromkeys(keys)
     for some in chunks(keys):
         rows = scope.database.dialect.lock(connection, scope.tables.entities, some, key="key", returning=("key", "state"))
-        loaded.update((row.key, bytes(row.state)) for row in rows)
+        loaded.update((row.key, stored_bytes(row.state, f"the state of entity {row.key[:60]!r}")) for row in rows)
     return loaded
 
 

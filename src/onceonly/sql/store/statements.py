@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, select
 
 from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.records import decode_record, encode_record
-from onceonly.model.errors import SchemaTooNew
+from onceonly.model.errors import PermanentFailure, SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.sql.columns import Undecodable
@@ -70,6 +70,13 @@ def read_records(
     query = query.where(dialect.among(records.key, "keys"), records.endpoint != BURIED)
     rows = {row.key: row for some in chunks([*identities]) for row in connection.execute(query, {"keys": some})}
     return readable_records(rows[key] for key in identities if key in rows)
+
+
+def stored_bytes(value: object, what: str) -> bytes:
+    """Return the bytes of a column. Raises PermanentFailure for another type, which SQLite stores in any column."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise PermanentFailure(f"{what} cannot be read: bytes are stored there, not {type(value).__name__}")
 
 
 def readable_records(rows: Iterable[Any]) -> tuple[Record, ...]:

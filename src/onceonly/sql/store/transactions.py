@@ -15,6 +15,7 @@ from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
 from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import stored_bytes
 from onceonly.sql.store.tables import Tables, tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
@@ -126,8 +127,7 @@ class SqlTransaction:
 def _read(connection: Connection, tables: Tables, key: bytes) -> IdempotencyEntry | None:
     keys = tables.keys.c
     row = connection.execute(select(keys.attempt, keys.fingerprint, keys.answer).where(keys.key == key)).one_or_none()
-    return (
-        None
-        if row is None
-        else IdempotencyEntry(row.attempt, bytes(row.fingerprint), None if row.answer is None else bytes(row.answer))
-    )
+    if row is None:
+        return None
+    answer = None if row.answer is None else stored_bytes(row.answer, "the answer of this idempotency key")
+    return IdempotencyEntry(row.attempt, stored_bytes(row.fingerprint, "the fingerprint of this idempotency key"), answer)
