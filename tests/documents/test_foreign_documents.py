@@ -21,6 +21,7 @@ from onceonly.formats.documents import (
     decode_entity,
     encode_entity,
 )
+from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.errors import CommitRefused, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.journal import Journal, LateBucket, TaskRun
@@ -40,7 +41,7 @@ RETENTION = timedelta(days=1)
 
 @pytest.fixture(autouse=True)
 def _none_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undecodable, "_REPORTED", set())
+    monkeypatch.setattr(undecodable, "_REPORTED", LoggedKeys())
 
 
 class Place:

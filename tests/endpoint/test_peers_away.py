@@ -27,28 +27,28 @@ STEPS = ["PUT", "POST", "GET", "DELETE"]
 
 
 @dataclass
-class Order:
+class AwayOrder:
     """Something to be paid."""
 
     id: str
 
 
 @dataclass
-class Note:
+class AwayNote:
     """Something that needs no other service."""
 
     id: str
 
 
 @dataclass
-class Charge:
+class AwayCharge:
     """What the shop asks for."""
 
     id: str
 
 
 @dataclass
-class Charged:
+class AwayCharged:
     """What the shop tells itself afterwards."""
 
     id: str
@@ -95,16 +95,16 @@ class Scene:
         shop = Endpoint("shop", store="memory://away", transport="memory://away", peers=[Peer(url, timeout=5)])
 
         @shop.handler
-        async def place_order(order: Order, context: Context) -> None:
-            await context.http.post(f"{url}/Charge", Charge(order.id), then=Charged(order.id))
+        async def place_order(order: AwayOrder, context: Context) -> None:
+            await context.http.post(f"{url}/AwayCharge", AwayCharge(order.id), then=AwayCharged(order.id))
 
         @shop.handler
-        async def charged(done: Charged, context: Context) -> None:
+        async def charged(done: AwayCharged, context: Context) -> None:
             assert context.http.response.is_success
             self.handled.append(f"charged {done.id}")
 
         @shop.handler
-        async def note(note: Note) -> None:
+        async def note(note: AwayNote) -> None:
             self.handled.append(f"note {note.id}")
 
         return shop
@@ -113,7 +113,7 @@ class Scene:
         payments = Endpoint("payments", store="memory://payments", transport="memory://payments")
 
         @payments.responder
-        async def charge(asked: Charge) -> None:
+        async def charge(asked: AwayCharge) -> None:
             self.charged.append(asked.id)
 
         return payments
@@ -172,7 +172,7 @@ async def test_an_hour_at_each_step_counts_nothing_and_stops_nobody_else(step: s
     scene = Scene()
     async with scene.open():
         scene.gateway.stops = {step}
-        await scene.send(Order("a"), Note("b"))
+        await scene.send(AwayOrder("a"), AwayNote("b"))
         await scene.turn()
         assert "note b" in scene.handled
         report = await scene.pass_an_hour()
@@ -195,7 +195,7 @@ async def test_a_peer_that_stops_answering_is_told_once_whatever_is_asked_of_it(
     async with scene.open():
         for number, step in enumerate(STEPS):
             scene.gateway.stops = {step}
-            await scene.send(Order(str(number)))
+            await scene.send(AwayOrder(str(number)))
             await scene.turn()
             await scene.turn()
         caplog.clear()
@@ -217,7 +217,7 @@ async def test_the_sweeper_asks_a_peer_that_is_away_once_and_is_not_overdue(capl
     scene = Scene()
     async with scene.open():
         scene.gateway.stops = {*STEPS}
-        await scene.send(*[Order(str(number)) for number in range(5)])
+        await scene.send(*[AwayOrder(str(number)) for number in range(5)])
         await scene.turn()
         await scene.pass_an_hour()
         assert await scene.rows() > 100
@@ -245,7 +245,7 @@ async def test_a_request_that_is_not_accepted_now_waits(status: int) -> None:
     scene = Scene()
     scene.gateway.stops, scene.gateway.status, scene.gateway.is_service = {"PUT", "DELETE"}, status, True
     async with scene.open():
-        await scene.send(Order("a"))
+        await scene.send(AwayOrder("a"))
         await scene.turn()
         report = await scene.pass_an_hour()
         assert (report.failed, report.dead, await scene.letters()) == (0, 0, 0)

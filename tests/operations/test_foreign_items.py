@@ -10,6 +10,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.conformance.clock import ManualClock
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.formats import undecodable
+from onceonly.formats.log_events import LoggedKeys
 from onceonly.formats.records import encode_letter
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionState, ItemOutcome
 from onceonly.model.errors import SetupError
@@ -28,7 +29,7 @@ UNREADABLE = (b"\x01", b"\x02", b"\xff", b"\x01" + b"\x91" * 5000, b"\x01\xc1")
 
 @pytest.fixture(autouse=True)
 def _none_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undecodable, "_REPORTED", set())
+    monkeypatch.setattr(undecodable, "_REPORTED", LoggedKeys())
 
 
 async def parts_with(kind: ActionKind, outcome: ItemOutcome, stored: Sequence[bytes]) -> tuple[ActionParts, Action]:

@@ -15,6 +15,7 @@ from onceonly.config.journal import Journal as Setting
 from onceonly.conformance.clock import ManualClock
 from onceonly.conformance.samples import message
 from onceonly.formats import undecodable
+from onceonly.formats.log_events import LoggedKeys
 from onceonly.formats.records import encode_record
 from onceonly.formats.remote import decode_request, decode_response, encode_request, encode_response
 from onceonly.model.conversation import HANDLED, JournalEntry, conversation_key
@@ -48,7 +49,7 @@ NOW = 1_800_000_000_000
 
 @pytest.fixture(autouse=True)
 def _none_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undecodable, "_REPORTED", set())
+    monkeypatch.setattr(undecodable, "_REPORTED", LoggedKeys())
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,11 +52,15 @@ def writing(file: str) -> Iterator[BinaryIO]:
 
 
 def interruptible(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Give these lines, so that Ctrl-C ends the wait for the next one. Call it in the main thread.
+    """Give these lines, so that Ctrl-C ends the wait for the next one.
 
-    While an event loop runs, Ctrl-C cancels its task; a task that waits in a read is not at a place where it could end.
+    While an event loop runs, Ctrl-C cancels its task; a task that waits in a read is not at a place where it could end. Signals
+    belong to the main thread: in another one, this changes nothing.
     """
     source = iter(lines)
+    if threading.current_thread() is not threading.main_thread():
+        yield from source
+        return
     while True:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

@@ -4,21 +4,18 @@ import logging
 
 from msgspec import MsgspecError
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 
 UNDECODABLE = (MsgspecError, ValueError, TypeError, RecursionError, OverflowError)
 """What decoding raises, whatever was stored."""
-MOST_REPORTED, SHOWN = 1000, 200
-"""How many of them a process logs, and the characters of each field."""
+SHOWN = 200
+"""Characters of each field of it that are logged."""
 _log = EventLogger(logging.getLogger("onceonly"))
-_REPORTED: set[tuple[str, str]] = set()
+_REPORTED = LoggedKeys()
 
 
 def report_undecodable(what: str, key: object, error: Exception, outcome: str) -> None:
     """Log that something stored cannot be read, and what becomes of it. Each thing once in a process."""
-    found = (what, ascii(key)[:SHOWN])
-    if found in _REPORTED or len(_REPORTED) >= MOST_REPORTED:
-        return
-    _REPORTED.add(found)
-    reason = ascii(str(error))[1:-1][:SHOWN]
-    _log.error("stored data unreadable", extra={"what": what, "key": found[1], "reason": reason, "outcome": outcome})
+    shown, reason = ascii(key)[:SHOWN], ascii(str(error))[1:-1][:SHOWN]
+    if _REPORTED.add(what, shown):
+        _log.error("stored data unreadable", extra={"what": what, "key": shown, "reason": reason, "outcome": outcome})

@@ -7,7 +7,7 @@ destination again when it comes.
 import logging
 from collections.abc import Iterable
 
-from onceonly.formats.log_events import EventLogger
+from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.systems.foreign import shown
 
 MOST_SILENT = 1000
@@ -15,21 +15,15 @@ MOST_SILENT = 1000
 SILENT_SECONDS = 1.0
 """Seconds to wait for silent destinations when a call sends to no others."""
 
-MOST_LOGGED = 1000
-"""Problems of single destinations that a process logs."""
-
 _log = EventLogger(logging.getLogger("onceonly.transport"))
-_LOGGED: set[tuple[str, str, str]] = set()
+_LOGGED = LoggedKeys()
 
 
 def report_unsent(endpoint: str, destination: str, error: Exception) -> None:
     """Log why messages to one destination are not sent while the others of their batch are. Each reason once in a process."""
-    key = (endpoint, destination, str(error))
-    if key in _LOGGED or len(_LOGGED) >= MOST_LOGGED:
-        return
-    _LOGGED.add(key)
-    extra = {"endpoint": endpoint, "destination": shown(destination), "reason": str(error)}
-    _log.warning("destination cannot be served, other messages are sent", extra=extra)
+    if _LOGGED.add(endpoint, destination, str(error)):
+        extra = {"endpoint": endpoint, "destination": shown(destination), "reason": str(error)}
+        _log.warning("destination cannot be served, other messages are sent", extra=extra)
 
 
 class SilentDestinations:

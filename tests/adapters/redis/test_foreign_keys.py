@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.adapters.redis.documents import RedisDocuments
+from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
@@ -24,8 +25,8 @@ SOON, LATER = 20, 3_600_000
 @pytest.fixture(autouse=True)
 def _nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thing is logged once in a process."""
-    monkeypatch.setattr(foreign, "_LOGGED", set())
-    monkeypatch.setattr(silent, "_LOGGED", set())
+    monkeypatch.setattr(foreign, "_LOGGED", LoggedKeys())
+    monkeypatch.setattr(silent, "_LOGGED", LoggedKeys())
 
 
 @pytest.fixture
