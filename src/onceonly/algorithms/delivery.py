@@ -570,7 +570,7 @@ async def _leave(done: UnitResult, ran: RunResult, of: Mapping[Identity, Pending
 
 
 async def _await_peers(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
-    """Put off, uncounted, what is committed and waits for a peer that is away. What only that peer delays is no outage."""
+    """Put off, uncounted, what is committed and waits for a peer that is away. The worker does not slow down for it."""
     waiting = [(of[record.identity], record) for record, answer in done.undispatched if answer is Answer.AWAY]
     if isinstance(ports.handlers, GivenUp):
         await release([item for item, _ in waiting], ports)

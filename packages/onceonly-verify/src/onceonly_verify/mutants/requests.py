@@ -111,7 +111,7 @@ CALLING: tuple[Mutant, ...] = (
         (delivery("_away", replace(argument("Failure", "kind"), "FailureKind.COMMIT")),),
     ),
     Mutant(
-        "those beside a message whose service is away left behind",
+        "the others of a batch left behind when a service is away",
         (AWAY_FROM_TWO,),
         (delivery("_without_peer", replace_answer("_run", "RunResult()")),),
     ),
