@@ -27,7 +27,7 @@ from onceonly.ports.environment import Clock, IdGenerator
 from onceonly.ports.remote import Peers, Remote
 from onceonly.ports.store import Store
 
-_Away = dict[str | None, PeerAway]
+_Away = dict[str, PeerAway]
 """The peers that did not answer in one call of the effects, each with its error. They are not asked again in that call."""
 
 
@@ -171,7 +171,7 @@ class RegisteredEffects:
         left: PeerAway | None = None
         for kind, artifacts in self._artifacts.items():
             for name in await artifacts.names(f"{row.attempt}/"):
-                peer = peer_of(name) if kind == HTTP else None
+                peer = peer_of(name) if kind == HTTP else kind
                 if peer not in away:
                     try:
                         await artifacts.delete(name)
