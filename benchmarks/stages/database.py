@@ -15,6 +15,7 @@ from benchmarks.worker import find_optional
 from onceonly.assembly import open_database, schemas
 
 GLANCE = 0.01  # seconds
+TRUNCATIONS = 5  # attempts to empty the tables: a deadlock with a reader ends one of them
 _KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
 """Tables that say what a database is like, and not what happened in it."""
 
@@ -33,12 +34,19 @@ class BackendDatabase:
         self._prepared: set[str] = set()
 
     async def empty(self) -> None:
-        """Delete what earlier runs left in any table, of whatever library."""
+        """Delete what earlier runs left in any table, of whatever library. A process that is ending may still read them."""
         found = await self.own.fetch(
             "select schemaname, tablename from pg_tables where schemaname not in ('pg_catalog', 'information_schema')"
         )
         tables = [f'"{schema}"."{table}"' for schema, table in found if not _KEPT.search(table)]
-        await self.own.execute(f"truncate {', '.join(tables)} cascade")
+        for left in reversed(range(TRUNCATIONS)):
+            try:
+                await self.own.execute(f"truncate {', '.join(tables)} cascade")
+            except asyncpg.DeadlockDetectedError:
+                if not left:
+                    raise
+            else:
+                return
 
     async def prepare(self, module: str) -> None:
         """Make the tables of a row's package, once."""
