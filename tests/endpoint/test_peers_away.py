@@ -92,7 +92,7 @@ class Scene:
 
     def _shop(self) -> Endpoint:
         url = f"http://127.0.0.1:{self.port}/onceonly"
-        shop = Endpoint("shop", store="memory://away", transport="memory://away", peers=[Peer(url, timeout=5)])
+        shop = Endpoint("shop", store="memory://away", transport="memory://away", peers=[Peer(url)])
 
         @shop.handler
         async def place_order(order: AwayOrder, context: Context) -> None:
