@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
+from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.journal import Journal
@@ -17,8 +18,6 @@ from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiti
 
 MOST_TYPES = 500
 """Types of events that are counted in one document, so that it stays below 150 KB."""
-_CLOCK_MARGIN_MS = 3_600_000
-"""Milliseconds that clocks may differ by."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -174,7 +173,7 @@ class DocumentStarts:
         def begun(key: str, document: Document | None) -> Change | None:
             nonlocal started
             now, found = self._clock.now(), _run(key, document)
-            if found is not None and found.until > now + self._lasts + _CLOCK_MARGIN_MS:
+            if found is not None and found.until > now + self._lasts + CLOCK_MARGIN_MS:
                 found = None  # no process can have written it
             expected = document.version if document else ""
             if found is None or found.attempts < attempts:

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Callable
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 
 from onceonly.formats.log_events import EventLogger, LoggedKeys
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SchemaTooNew
 
-UNREADABLE = (MsgspecError, SchemaTooNew, ValueError, TypeError, RecursionError, OverflowError)
+UNREADABLE = (SchemaTooNew, *UNDECODABLE)
 """What decoding raises, whatever was stored."""
 REASON = "unreadable dead letter: "
 SHOWN = 200

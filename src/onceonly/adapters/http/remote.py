@@ -27,10 +27,11 @@ _REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _LATER = frozenset({408, 425, 429})
 """What is not for good, although it is a 4xx."""
 _TOO_LATE, _NOTHING = 410, 404
-_FINAL = {"PUT": _REFUSED | {_TOO_LATE}, "DELETE": frozenset[int]()}
+_ERRORS = {"PUT": _REFUSED | {_TOO_LATE}, "DELETE": frozenset[int]()}
 """The errors that are answers, where not every 4xx is one. All others, such as 403, are as if nothing was answered."""
 _WITH_BODIES = frozenset({"PUT", "GET"})
 """The methods whose answers are read: of the others only the status counts."""
+_is_status = re.compile(r"[24][0-9][0-9]").fullmatch
 Tell = Callable[[str, str], None]
 """Told of a peer, and of what is wrong with it, empty when nothing is any more."""
 
@@ -151,7 +152,8 @@ class HttpRemote:
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
             said = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
-        if not (said.is_success or (said.is_final and said.status in _FINAL.get(method, (said.status,)))):
+        errors = _ERRORS.get(method)
+        if not (said.is_final if errors is None else said.is_success or said.status in errors):
             raise OutcomeUnknown(said.words(method))
         return said
 
@@ -184,9 +186,6 @@ def _own_headers(peer: Peer) -> Mapping[str, str]:
     if problem := headers_problem(headers):
         raise OutcomeUnknown(problem)
     return headers
-
-
-_is_status = re.compile(r"[24][0-9][0-9]").fullmatch
 
 
 def _shown(url: str) -> str:

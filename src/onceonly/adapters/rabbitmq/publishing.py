@@ -202,9 +202,8 @@ async def publish_all(
     names = [f"{batch}{number:x}" for number in range(len(parcels))]
     try:
         _write(channel, stream, parcels, dict(zip(names, answers, strict=True)))
-        async with asyncio.timeout(
-            min(patience, SILENT_SECONDS) if waiting.is_silent else patience
-        ):  # only now: the messages are on their way
+        patience = min(patience, SILENT_SECONDS) if waiting.is_silent else patience
+        async with asyncio.timeout(patience):  # only now: the messages are on their way
             await waiting.over
     finally:
         waiting.over.cancel()

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, Select, bindparam, delete, insert, select, update
 
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.identity import Identity, claim_key
 from onceonly.sql.database import Database
@@ -197,7 +198,7 @@ def _readable(read: Callable[[Any], _Read], row: Any) -> _Read | None:
     try:
         found = read(row)
         return msgspec.convert(msgspec.to_builtins(found, builtin_types=(bytes,)), type(found))
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+    except UNDECODABLE:
         return None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, select, update
 
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.escaped import is_utf8
 from onceonly.model.presence import ProcessReport, ProcessState
 from onceonly.sql.database import Database
@@ -94,7 +95,7 @@ def _state(row: Any) -> ProcessState | None:
         return ProcessState(
             report=msgspec.convert(msgspec.to_builtins(report), ProcessReport), age=max(0, row.now - row.seen) / 1000
         )
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+    except UNDECODABLE:
         return None
 
 

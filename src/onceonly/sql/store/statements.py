@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import MsgspecError
 from sqlalchemy import Connection, Table, select
 
 from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.records import decode_record, encode_record
+from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.errors import PermanentFailure, SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
@@ -93,7 +93,7 @@ def readable_record(source: object, id_: object, effects: object) -> Record | No
     """
     try:
         return decode_record(*_checked(source, id_, effects))
-    except (MsgspecError, SchemaTooNew, TypeError, ValueError, RecursionError, OverflowError) as error:
+    except (SchemaTooNew, *UNDECODABLE) as error:
         _report(ascii(source)[:SHOWN], ascii(id_)[:SHOWN], ascii(str(error))[:SHOWN])
         return None
 
