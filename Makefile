@@ -7,17 +7,24 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 # What the benchmarks compare with and pip does not install.
 BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1
 
-.PHONY: demo demo-shop test test-ci test-slow test-all check format verify docs pictures bench
+.PHONY: demo demo-shop test-quick test test-ci test-slow test-all check format verify docs pictures bench
 
-.venv/ready: pyproject.toml packages/onceonly-verify/pyproject.toml constraints.txt
+# The distributions of packages/, which the library does not need.
+PACKAGES := \
+	packages/onceonly-conformance \
+	packages/onceonly-dashboard \
+	packages/onceonly-demo \
+	packages/onceonly-verify
+
+.venv/ready: pyproject.toml $(PACKAGES:%=%/pyproject.toml) constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable packages/onceonly-verify
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" $(PACKAGES:%=--editable %)
 	@touch $@
 
 .venv/bench-ready: .venv/ready
 	@echo "installing the libraries to compare with (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]" --editable packages/onceonly-verify
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]" $(PACKAGES:%=--editable %)
 	@touch $@
 
 .venv/bench-node/ready: .venv/ready Makefile
@@ -43,22 +50,31 @@ demo-shop: .venv/ready
 # Tests wait more than they compute, so there are two processes for each core.
 PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal
 
+# Each test function once, if it needs no server, emulator, browser, file or process of its own: `quick` in tests/repeats.py.
+# Those of the checker compute for long; `make verify` is their command.
+test-quick: .venv/ready
+	ONCEONLY_QUICK=1 ONCEONLY_FUZZ=50 $(PYTEST) --ignore tests/verify
+
 test: .venv/emulators
 	$(PYTEST) -m "not slow and not soak"
 
-# What is too slow for `make test`.
+# What is too slow for `make test`, or repeats it: tests/repeats.py.
 test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
-# The part of it that continuous integration runs: without the longest runs with faults, without the dashboard beside a million
-# rows and for a day, and without the tests of the checker, whose checks and mutants `make verify` runs.
+# The part of it that continuous integration runs. It leaves out
+# * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, demos on a second driver, store
+#   or kind of queue, hostile messages on MariaDB with RabbitMQ, and the slow tests of the checker, whose checks and mutants
+#   `make verify` runs,
+# * the longest runs with faults, and the dashboard beside a million rows and for a day.
 # Three processes: the tests with servers need many connections, and PostgreSQL allows 100.
 test-ci: .venv/emulators
-	$(PYTEST) --numprocesses 3 -m "slow and not soak" --ignore tests/verify --ignore tests/dashboard/test_scale.py \
-		--ignore tests/dashboard/test_sharing.py --ignore tests/adversary/test_hosts.py --ignore tests/adversary/test_silent_servers.py \
-		--ignore tests/adversary/test_handlers.py --ignore tests/adversary/test_fault_runs.py \
-		--ignore tests/adversary/test_fault_runs_on_databases.py --ignore tests/faults/test_blame.py \
-		--ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_metrics_under_kills.py
+	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" \
+		--ignore tests/dashboard/test_scale.py --ignore tests/dashboard/test_sharing.py --ignore tests/adversary/test_hosts.py \
+		--ignore tests/adversary/test_silent_servers.py --ignore tests/adversary/test_handlers.py \
+		--ignore tests/adversary/test_fault_runs.py --ignore tests/adversary/test_fault_runs_on_databases.py \
+		--ignore tests/faults/test_blame.py --ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_wire_copies.py \
+		--ignore tests/faults/test_metrics_under_kills.py
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
@@ -79,13 +95,13 @@ verify: .venv/ready
 
 # Writes the generated pages, and the site into build/site. A link that leads nowhere is an error.
 docs: .venv/ready
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open build/site/index.html"
 
 # The pictures of the dashboard; their tests install Chromium when it is missing.
 pictures: .venv/ready
-	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/generate/pictures.py
 
 bench: .venv/bench-ready .venv/bench-node/ready
 	$(BIN)/python -m benchmarks --write

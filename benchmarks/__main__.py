@@ -22,6 +22,10 @@ DATABASE, BROKER = "postgresql://root@127.0.0.1:5432/postgres", "amqp://guest:gu
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+STORED = ROOT / "benchmarks" / "results" / "benchmarks.json"
+"""What the page is written from."""
+
+
 @app.command()
 def main(  # noqa: PLR0913 - one for each option
     *,
@@ -32,7 +36,9 @@ def main(  # noqa: PLR0913 - one for each option
     ] = False,
     growth: Annotated[bool, typer.Option("--growth", help="With --quick too, measure how cost grows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Write docs/benchmarks.md, .json and .png.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the page, its picture and benchmarks/results/benchmarks.json.")
+    ] = False,
     only_latency: Annotated[
         bool, typer.Option("--latency", help="Measure only the latency, and write it into the page of the last run.")
     ] = False,
@@ -40,7 +46,7 @@ def main(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Measure onceonly against other libraries and against code written by hand, in one scenario."""
     if rewrite or only_latency:
-        stored = msgspec.json.decode((ROOT / "docs" / "benchmarks.json").read_bytes(), type=Results)
+        stored = msgspec.json.decode(STORED.read_bytes(), type=Results)
         fill_ratios(stored)
         _write(_run_latency(stored) if only_latency else stored)
         return
@@ -91,12 +97,12 @@ def _servers() -> Servers:
 def _write(results: Results) -> None:
     from benchmarks.plot import draw  # noqa: PLC0415 - matplotlib comes with the extra only
 
-    docs = ROOT / "docs"
-    draw(results, docs / "benchmarks.png")
-    (docs / "benchmarks.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
-    (docs / "benchmarks.md").write_text(page(results), encoding="utf-8")
-    for name in ("benchmarks.md", "benchmarks.json", "benchmarks.png"):
-        _say(f"docs/{name}")
+    picture, text = ROOT / "docs" / "images" / "benchmarks.png", ROOT / "docs" / "explanation" / "benchmarks.md"
+    draw(results, picture)
+    STORED.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    text.write_text(page(results), encoding="utf-8")
+    for path in (text, STORED, picture):
+        _say(str(path.relative_to(ROOT)))
 
 
 def _say(line: str) -> None:

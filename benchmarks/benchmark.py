@@ -168,7 +168,7 @@ class Benchmark:
             self._say(f"!!! FAILED: {row.name}: {error}")
 
     def _count(self, row: BenchmarkRow) -> int:
-        """Give how many messages a round of this row has, by what is known of its speed here."""
+        """Return how many messages a round of this row has, by what is known of its speed here."""
         measured = self.results.rows[row.name]
         known = [sample.rate for sample in measured.samples[-1:]]
         known += [rate for rate in measured.tuning.values() if isinstance(rate, float)]

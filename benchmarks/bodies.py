@@ -18,7 +18,7 @@ import pydantic
 
 from onceonly.endpoint.context import Context, decision_of
 from onceonly.endpoint.message_builder import MessageBuilder
-from onceonly.endpoint.reading import ReceivedMessage
+from onceonly.endpoint.received_message import ReceivedMessage
 
 NOW = datetime(2026, 11, 28, 12, 30, 15, 250000, tzinfo=UTC)
 BODIES = 1000
@@ -128,7 +128,7 @@ def main(rounds: int, kind: str) -> None:
     else:
         bodies = [models(ModelOrder if kind == "pydantic" else CheckedOrder, number) for number in range(BODIES)]
     builder = MessageBuilder("shop", max_body=1 << 18)
-    message = ReceivedMessage(id="1", source="web", type="t", body=b"{}", extensions=(("onceonlytime", "1700000000000"),))
+    message = ReceivedMessage(id="1", source="web", type="t", body=b"{}", extensions=(("onceonlyhops", "1"),))
     began = perf_counter()
     for _ in range(rounds):
         context = Context(builder, message, now=1700000000000)

@@ -25,12 +25,12 @@ from msgspec import Struct
 
 from benchmarks.scale import ENDPOINT, OTHER, SOURCE, Scale, fill
 from onceonly import Context, Endpoint
-from onceonly.dashboard import dashboard, loopback_only
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import drop
 from onceonly.sql.store import SCHEMA as STORE
+from onceonly_dashboard import dashboard, loopback_only
 
 POSTGRESQL, MARIADB = "postgresql://root@127.0.0.1:5432/postgres", "mysql://root@127.0.0.1:3306/test"
 LIMIT_MS = 100.0

@@ -32,7 +32,7 @@ from onceonly import Context, Endpoint, Journal, Reject, WorkerSettings
 from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
 from onceonly.model.message import Headers, Message, Send
 from onceonly.ports.transport import Topology
-from onceonly.runtime.processes.collection import frozen_start
+from onceonly.runtime.processes.child import frozen_start
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema, create, drop
 
@@ -112,8 +112,8 @@ async def measure(  # noqa: PLR0913 - one for each option
     prefix = f"h{uuid4().hex[:8]}_"
     store, transport = f"{database}?prefix={prefix}", f"{broker or database}?prefix={prefix}"
     topology = [Topology(endpoint="shop", events=(Place.__name__,)), Topology(endpoint="web", events=(Placed.__name__,))]
-    chance = random.Random(SEED)  # noqa: S311 - no secret
-    places = [Place(f"m{number}", chance.random() < bad) for number in range(count)]
+    rng = random.Random(SEED)  # noqa: S311 - no secret
+    places = [Place(f"m{number}", rng.random() < bad) for number in range(count)]
     good = [place.id for place in places if not place.bad]
     async with (
         open_database(store) as opened,

@@ -104,7 +104,7 @@ def report(usage: Usage | None) -> None:
 
 
 def peak_memory() -> int:
-    """Give the most memory this process ever had, in bytes.
+    """Return the most memory this process ever had, in bytes.
 
     Linux's own figure for the program: `ru_maxrss` would remember the parent that it was forked from.
     """

@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder(OrderPlaced).decode
 
 
 async def measure(stage: RabbitMQBackend, row: BenchmarkRow, concurrency: int, seconds: float) -> list[float]:
-    """Give the latency of each message in seconds, unordered. Raises RunFailed when not each came out exactly once."""
+    """Return the latency of each message in seconds, unordered. Raises RunFailed when not each came out exactly once."""
     orders = order_ids(uuid4().hex[:8], WARM_UP + round(RATE * seconds))
     await stage.fill(row, [])
     async with crew(stage.job(row, concurrency)) as workers:

@@ -72,12 +72,12 @@ def _with(*, given: bool, option: str) -> str:
 
 
 def load() -> float:
-    """Give the load average of the last minute."""
+    """Return the load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def versions(**servers: str) -> dict[str, str]:
-    """Give the versions of Python, of the packages that are installed, and of the servers."""
+    """Return the versions of Python, of the packages that are installed, and of the servers."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

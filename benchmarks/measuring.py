@@ -102,5 +102,5 @@ async def _watched(arrived: Callable[[], Awaitable[int]], workers: Crew, count: 
 
 
 def through(job: WorkerJob, *, database: str = "", broker: str = "") -> WorkerJob:
-    """Give the same job with other ways to its servers."""
+    """Return the same job with other ways to its servers."""
     return msgspec.structs.replace(job, database=database or job.database, broker=broker or job.broker)

@@ -25,7 +25,7 @@ class Mode(Struct, frozen=True, kw_only=True):
     room: float = 1.0
 
     def messages(self, usual: int, rate: float | None = None) -> int:
-        """Give how many messages a run has, of a row's usual number, when it handles `rate` a second here."""
+        """Return how many messages a run has, of a row's usual number, when it handles `rate` a second here."""
         most = usual * self.share
         return max(LEAST, round(most if rate is None else min(most, rate * self.seconds)))
 

@@ -1,4 +1,4 @@
-"""The tables of a run as rows of text, and the page `docs/benchmarks.md` made of them."""
+"""The tables of a run as rows of text, and the page `docs/explanation/benchmarks.md` made of them."""
 
 from benchmarks.results import P99_RATIOS, RATIOS, REFERENCE, Latency, Results, RowResult, Spread, paired, spread
 from benchmarks.rows import BY_NAME, RABBITMQ, SQLITE
@@ -12,7 +12,7 @@ HEAD = """\
 Written by `python -m benchmarks --write`; do not edit. One scenario everywhere: consume `PlaceOrder`, write one row, publish
 `OrderPlaced`.
 
-![Messages a second, and how cost grows](benchmarks.png)
+![Messages a second, and how cost grows](../images/benchmarks.png)
 
 ## Run it again
 
@@ -74,20 +74,20 @@ METHOD = """\
 
 
 def row_rows(results: Results) -> Rows:
-    """Give the main table, its head first."""
+    """Return the main table, its head first."""
     head = ["row", "messages/s", "vs at-least-once", "concurrency", "CPU s/1,000", "peak MiB", "WAL B/msg"]
     head += ["statements", "round trips", "commits", "publishes", "confirms", "acks"]
     return [head, *(_row(results, name, measured) for name, measured in results.rows.items() if measured.samples)]
 
 
 def ratio_rows(results: Results) -> Rows:
-    """Give the ratios, their head first."""
+    """Return the ratios, their head first."""
     found = results.ratio_spreads.items()
     return [["ratio", "median", "spread"], *([name, *_ratio(value)] for name, value in found)]
 
 
 def latency_rows(results: Results) -> Rows:
-    """Give the latencies, their head first."""
+    """Return the latencies, their head first."""
     head = ["row", "messages/s", "p50 ms", "p95 ms", "p99 ms", "p99 of each round", "messages"]
     return [
         head,
@@ -96,20 +96,20 @@ def latency_rows(results: Results) -> Rows:
 
 
 def backlog_rows(results: Results) -> Rows:
-    """Give the memory with a backlog, its head first."""
+    """Return the memory with a backlog, its head first."""
     rows = [[BY_NAME[name].title, f"{it.messages:,}", f"{it.peak:.0f}"] for name, it in results.backlog.items()]
     return [["row", "messages waiting", "peak MiB"], *rows]
 
 
 def growth_rows(results: Results) -> Rows:
-    """Give how cost grows, its head first."""
+    """Return how cost grows, its head first."""
     head = ["axis", "value", "row", "messages/s"]
     rows = [[it.axis, f"{it.value:,.0f}", it.row, _shown(spread(it.rates))] for it in results.growth]
     return [head, *rows]
 
 
 def contention_rows(results: Results) -> Rows:
-    """Give what many processes cost beside each other, its head first."""
+    """Return what many processes cost beside each other, its head first."""
     head = ["processes", "row", "messages", "statements", "round trips", "waiting for a lock", "deadlocks"]
     rows = [
         [
@@ -174,7 +174,7 @@ def _row(results: Results, name: str, measured: RowResult) -> list[str]:
 
 
 def _costs(measured: RowResult) -> list[str]:
-    """Give the six counts; what cannot be counted, for want of a server, is left empty."""
+    """Return the six counts; what cannot be counted, for want of a server, is left empty."""
     costs = measured.costs
     if costs is None:
         return [""] * COUNTS

@@ -47,7 +47,7 @@ class RowResult(Struct, kw_only=True):
     costs: Costs | None = None
 
     def spread(self, what: str = "rate") -> Spread:
-        """Give the median and the spread of one figure."""
+        """Return the median and the spread of one figure."""
         return spread([getattr(sample, what) for sample in self.samples])
 
 
@@ -136,7 +136,7 @@ REFERENCE = "at_least_once_orm"
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Give the median and the ends."""
+    """Return the median and the ends."""
     return Spread(median(values), min(values), max(values))
 
 
@@ -168,5 +168,5 @@ def _p99_ratio(over: Latency, under: Latency) -> Spread:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Give the value that this share of the sorted values does not exceed."""
+    """Return the value that this share of the sorted values does not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -(-int(len(ordered) * share * 1000) // 1000) - 1))]

@@ -20,7 +20,7 @@ class Ears:
         """Hear the server."""
 
     def answer(self, data: bytes) -> bytes | None:
-        """Give what the proxy itself answers to the client's first words, instead of passing them on."""
+        """Return what the proxy itself answers to the client's first words, instead of passing them on."""
         return None
 
 

@@ -16,7 +16,7 @@ Work = Callable[[WorkerJob, JobControl], Awaitable[None]]
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Give uvloop's event loop where it is installed, to every row alike."""
+    """Return uvloop's event loop where it is installed, to every row alike."""
     try:
         import uvloop  # noqa: PLC0415 - optional
     except ImportError:

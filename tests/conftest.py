@@ -6,6 +6,7 @@ another one leaves; and one process prints the last lines for all of them.
 
 import ctypes
 import gc
+import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -15,9 +16,15 @@ from typing import Any
 import pytest
 
 HELPERS = [f"tests.{package.parent.name}" for package in Path(__file__).parent.glob("*/__init__.py")]
-pytest.register_assert_rewrite(*HELPERS)  # before they are imported: a failed assertion shows what it compared
+SUITES = [
+    f"onceonly_conformance.{module.stem}"
+    for module in Path(__file__).parent.parent.glob("packages/onceonly-conformance/src/onceonly_conformance/*.py")
+    if module.stem != "__init__"
+]
+pytest.register_assert_rewrite(*HELPERS, *SUITES)  # before they are imported: a failed assertion shows what it compared
 
 from tests.cli.written_modules import forget_modules
+from tests.repeats import mark_repeats, quick
 from tests.servers.available import (
     HANGING,
     MEASURED,
@@ -25,11 +32,13 @@ from tests.servers.available import (
     SERVERS,
     Server,
     is_ci,
+    is_quick,
     look_for_hanging,
     mariadb_database,
     note_hanging,
     postgresql_database,
     redis_place,
+    want,
 )
 from tests.servers.azurite import Azurite, azurite
 from tests.servers.cosmos import cosmos
@@ -86,7 +95,7 @@ def mongodb_server() -> Iterator[str]:
 
 @pytest.fixture
 def redis_url() -> Iterator[str]:
-    """Give a place in Redis, and remove it at the end."""
+    """Return a place in Redis, and remove it at the end."""
     with redis_place() as url:
         yield url
 
@@ -108,15 +117,23 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if is_quick():
+        sys.addaudithook(skip_programs)
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
+def skip_programs(event: str, _arguments: tuple[object, ...]) -> None:
+    """Skip the test that starts a program. This is an audit hook of Python."""
+    if event == "subprocess.Popen" and "PYTEST_CURRENT_TEST" in os.environ:
+        want("a process of its own")
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """With CI=true, begin nothing while a server hangs: each of its tests would run into its time limit."""
     is_first = not hasattr(session.config, "workerinput") and not session.config.option.collectonly
-    if is_ci() and is_first:
+    if is_ci() and is_first and not is_quick():
         for server in SERVERS:
             if server.answers() and is_silent(server.url):
                 pytest.exit(note_hanging(server), returncode=1)
@@ -126,15 +143,29 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the garbage collector, and exempt from it what lives until the end: thousands of tests.
 
-    Each full collection during the tests would visit all of it again.
+    Each full collection during the tests would visit all of it again. Bytecode is written here even if the environment forbids
+    it: otherwise each process compiles all modules in each run.
     """
     gc.disable()
+    forbidden, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         return (yield)
     finally:
+        sys.dont_write_bytecode = forbidden
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that repeat others, and leave them out of a quick run."""
+    mark_repeats(items)
+    if is_quick():
+        chosen = quick(items)
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
 
 
 @pytest.hookimpl(wrapper=True)

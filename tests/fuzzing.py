@@ -131,11 +131,11 @@ def cases(*values: object) -> Iterator[tuple[int, object]]:
     return enumerate(values)
 
 
-def pairs(chance: Inputs, names: Sequence[str], make: Callable[[], str]) -> tuple[tuple[str, str], ...]:
+def pairs(inputs: Inputs, names: Sequence[str], make: Callable[[], str]) -> tuple[tuple[str, str], ...]:
     """Return headers with these names, and others."""
-    return tuple((chance.choice(names) if chance.random() < 0.7 else chance.word(), make()) for _ in range(chance.randrange(6)))
+    return tuple((inputs.choice(names) if inputs.random() < 0.7 else inputs.word(), make()) for _ in range(inputs.randrange(6)))
 
 
-def choice_of(chance: Inputs, known: Mapping[str, Callable[[], object]]) -> dict[str, object]:
+def choice_of(inputs: Inputs, known: Mapping[str, Callable[[], object]]) -> dict[str, object]:
     """Return some of these fields, each with its own kind of value or another one."""
-    return {name: make() if chance.random() < 0.7 else chance.tree(1) for name, make in known.items() if chance.random() < 0.8}
+    return {name: make() if inputs.random() < 0.7 else inputs.tree(1) for name, make in known.items() if inputs.random() < 0.8}

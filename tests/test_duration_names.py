@@ -14,7 +14,7 @@ WAITING = {"sleep", "timeout", "call_later", "wait_for"}
 
 
 def constants(tree: ast.Module, lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Give the constants of a module that are numbers, each with what is written beside and below it."""
+    """Return the constants of a module that are numbers, each with what is written beside and below it."""
     for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or not isinstance(statement.value, ast.expr):
             continue

@@ -69,7 +69,7 @@ async def emptying(ground: RetentionDatabase, place: ClaimTarget, work: Backgrou
 
 
 def compared(ended: Sequence[tuple[float, float]], begin: float, until: float) -> tuple[float, float, float]:
-    """Give the batches a second on both sides of a time, those within it, and the seconds that the slowest of these took."""
+    """Return the batches a second on both sides of a time, those within it, and the seconds that the slowest of these took."""
     around = [at for at, _ in ended if begin - LOOKED_AT <= at < begin or until <= at < until + LOOKED_AT]
     beside = [took for at, took in ended if begin <= at < until]
     return len(around) / (2 * LOOKED_AT), len(beside) / (until - begin), max(beside, default=until - begin)

@@ -96,7 +96,7 @@ def paired(over: Sequence[float], under: Sequence[float]) -> Spread:
 
 
 def middle(values: Sequence[float]) -> float:
-    """Give the median."""
+    """Return the median."""
     return spread(values).median
 
 

@@ -23,7 +23,7 @@ class Keys:
 
     def __init__(self, start: int, width: int, *, pace: float = 0.1, seed: int = 1) -> None:
         self._start, self._width, self._pace = start, width, pace
-        self._chance = Random(seed)  # noqa: S311 - test data
+        self._rng = Random(seed)  # noqa: S311 - test data
         self._made = 0
 
     def batches(self, claims: int, size: int) -> list[Batch]:
@@ -32,12 +32,12 @@ class Keys:
 
     def _batch(self, size: int) -> Batch:
         keys = sorted(self._keys(size))
-        prints = [self._chance.getrandbits(PRINT_BITS).to_bytes(8, "big") for _ in keys]
-        return Batch(keys, prints, [str(UUID(int=self._chance.getrandbits(UUID_BITS))) for _ in keys])
+        prints = [self._rng.getrandbits(PRINT_BITS).to_bytes(8, "big") for _ in keys]
+        return Batch(keys, prints, [str(UUID(int=self._rng.getrandbits(UUID_BITS))) for _ in keys])
 
     def _keys(self, size: int) -> Iterator[bytes]:
         for _ in range(size):
             self._made += 1
-            ahead = (int(self._made * self._pace) + self._chance.randrange(JITTER)) % self._width
+            ahead = (int(self._made * self._pace) + self._rng.randrange(JITTER)) % self._width
             instant = self._start + ahead
-            yield (instant << HASH_BITS | self._chance.getrandbits(HASH_BITS) | 1).to_bytes(16, "big")
+            yield (instant << HASH_BITS | self._rng.getrandbits(HASH_BITS) | 1).to_bytes(16, "big")

@@ -41,7 +41,7 @@ TINY = RetentionSizes(claims=12_000, each=1_000, bucket=3_000, others=6_000, rou
 
 
 def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
-    """Give the items in the order of a round: another one is the first in each."""
+    """Return the items in the order of a round: another one is the first in each."""
     first = number % len(items)
     return [*items[first:], *items[:first]]
 

@@ -21,9 +21,9 @@ from onceonly.ports.ring import Rotation
 from onceonly.sql.columns import TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
-from onceonly.sql.store.bucketing import label_row
 from onceonly.sql.store.ring import SqlRing
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.time_buckets import label_row
 
 AT_ONCE = 5000
 CLASSIC = Table(
@@ -80,7 +80,7 @@ class ComparisonDatabase:
         return found[0], found[1]
 
     async def sizes(self) -> tuple[float, float]:
-        """Give the bytes for each claim in the ring, and in the classic table; 0 where the database does not tell."""
+        """Return the bytes for each claim in the ring, and in the classic table; 0 where the database does not tell."""
         async with self._database.reading() as connection:
             return await connection.run_sync(self._sizes)
 

@@ -16,9 +16,9 @@ from onceonly.model.ring import Bucketing
 from onceonly.ports.ring import Rotation
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
-from onceonly.sql.store.bucketing import label_row
 from onceonly.sql.store.ring import SqlRing
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.time_buckets import label_row
 
 CLASSIC = (
     "create table {0}(message_id text primary key, handled_at timestamptz not null default now())",
@@ -37,7 +37,7 @@ class ClaimTarget(NamedTuple):
     label: str = ""
 
     def parameters(self, batch: Batch) -> tuple[list[Any], ...]:
-        """Give a batch as the driver takes it."""
+        """Return a batch as the driver takes it."""
         if "classic" in self.table:
             return (batch.texts,)
         keys = [key.hex() for key in batch.keys]
@@ -52,7 +52,7 @@ class PausedClock:
         self._now = now
 
     def now(self) -> int:
-        """Give the milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return self._now
 
     def go_on(self, milliseconds: int) -> None:
@@ -105,7 +105,7 @@ class RetentionDatabase:
         return Keys(self.start, self.bucketing.width, pace=self._pace, seed=seed)
 
     def places(self) -> dict[str, ClaimTarget]:
-        """Give the tables to claim into, by the names of what is found."""
+        """Return the tables to claim into, by the names of what is found."""
         return {name: getattr(self, name) for name in ("full", "empty", "bare", "classic", "classic_empty")}
 
     async def fill_slice(self, start: int, claims: int, *, jitter: int = 1) -> None:
@@ -125,13 +125,13 @@ class RetentionDatabase:
         await self.own.execute("checkpoint", timeout=3600)
 
     async def size(self, *names: str) -> float:
-        """Give the bytes for each row of tables, with their indexes."""
+        """Return the bytes for each row of tables, with their indexes."""
         sizes = [await self.own.fetchval("select pg_total_relation_size($1::text::regclass)", name) for name in names]
         rows = [await self.own.fetchval(f"select count(*) from {name}") for name in names]  # noqa: S608 - names of ours
         return sum(sizes) / sum(rows)
 
     async def sizes(self, claims: int) -> tuple[float, float]:
-        """Give the bytes of a claim in order, and shuffled within ten minutes, in a table of so many."""
+        """Return the bytes of a claim in order, and shuffled within ten minutes, in a table of so many."""
         found = []
         for jitter in (1, 600_000):
             await self.own.execute("truncate lone")

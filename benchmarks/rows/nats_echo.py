@@ -7,12 +7,12 @@ import nats
 
 from benchmarks.job import JobControl, WorkerJob
 from benchmarks.rows.onceonly import BATCH, OUT, SHOP
-from onceonly.adapters.nats.names import CONSUMER, TopologyNames
+from onceonly.adapters.nats.names import CONSUMER, NatsNames
 
 
 async def echo(job: WorkerJob, turn: JobControl) -> None:
     """Pull batches, publish each batch side by side, then acknowledge it."""
-    names = TopologyNames(job.prefix)
+    names = NatsNames(job.prefix)
     client = await nats.connect(job.broker)
     stream = client.jetstream()
     source = await stream.pull_subscribe_bind(durable=CONSUMER, stream=names.queue(SHOP))

@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from benchmarks.job import JobControl, WorkerJob
 from benchmarks.scenario import INSERT, INSERT_ALL, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
-from onceonly import BatchContext, Context, Endpoint, Header, History, Off, WorkerSettings
+from onceonly import BatchContext, Context, Endpoint, History, IdentityHeader, Off, WorkerSettings
 from onceonly.assembly import open_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
-from onceonly.runtime.processes.collection import frozen_start
+from onceonly.runtime.processes.child import frozen_start
 
 BATCH = 100
 SHOP, OUT, EVENT = "shop", "out", "OrderPlaced"
@@ -156,7 +156,7 @@ def _on_rabbitmq(job: WorkerJob, deduplication: History | Off = History()) -> En
         store=job.database,
         transport=f"{job.broker}?prefix={job.prefix}",
         deduplication=deduplication,
-        identity=Header("message-id"),
+        identity=IdentityHeader("message-id"),
         worker=worker_settings(job.concurrency),
     )
 

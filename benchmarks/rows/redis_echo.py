@@ -4,8 +4,8 @@ from redis.asyncio import Redis
 
 from benchmarks.job import JobControl, WorkerJob
 from benchmarks.rows.onceonly import BATCH, OUT, SHOP
+from onceonly.adapters.redis.address import GROUP, Keys
 from onceonly.adapters.redis.entries import DATA
-from onceonly.adapters.redis.keys import GROUP, Keys
 
 
 async def echo(job: WorkerJob, turn: JobControl) -> None:

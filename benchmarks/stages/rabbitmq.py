@@ -137,7 +137,7 @@ async def opened(url: str, database: BackendDatabase) -> AsyncIterator[RabbitMQB
     prefix = f"bench_{uuid.uuid4().hex[:8]}_"
     place = f"{url}?prefix={prefix}"
     shop = topologies()[:1]
-    exchange = f"{prefix}event:{EVENT}"  # where onceonly publishes this event; the same arguments as its own
+    exchange = f"{prefix}onceonly:event:{EVENT}"  # where onceonly publishes this event; the same arguments as its own
     connection = await aiormq.connect(url)
     try:
         channel = await connection.channel(publisher_confirms=True)

@@ -56,7 +56,7 @@ class TokenCensus(Struct):
             sums.total += int(said["total"]) - SINCE
 
     def left(self) -> dict[str, int]:
-        """Give what should not be there, by name."""
+        """Return what should not be there, by name."""
         names = ("prepared", "live", "records", "claims", "register", "dead", "other")
         return {name: number for name in names if (number := getattr(self, name))}
 

@@ -20,6 +20,7 @@ from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, drop
+from onceonly.systems import Family
 
 AT_ONCE = 500
 
@@ -45,11 +46,11 @@ async def opened(store: str, tokens: str) -> AsyncIterator[TokensPlaces]:
     """
     prefix = f"bench_{uuid4().hex[:8]}_"
     named = {url: with_prefix(url, prefix) for url in (store, tokens or store)}
-    token_url = named[tokens or store] if tokens or not read_url(store).is_sql else ""
+    token_url = named[tokens or store] if tokens or read_url(store).family is not Family.SQL else ""
     places = TokensPlaces(named[store], token_url)
     async with AsyncExitStack() as stack:
         for url in dict.fromkeys(named.values()):
-            if read_url(url).is_sql:
+            if read_url(url).family is Family.SQL:
                 places.databases.append(await stack.enter_async_context(_tables(url)))
             places.documents[url] = await stack.enter_async_context(_documents(url))
         yield places
@@ -57,12 +58,12 @@ async def opened(store: str, tokens: str) -> AsyncIterator[TokensPlaces]:
 
 def with_prefix(url: str, prefix: str) -> str:
     """Have the tables of a database begin with a prefix; documents elsewhere stay where their URL says."""
-    return url if not read_url(url).is_sql else f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
+    return url if read_url(url).family is not Family.SQL else f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
 
 
 def with_queue_prefix(url: str) -> str:
     """Have queues begin with a prefix of their own, where there are several behind one URL."""
-    is_memory = read_url(url).in_process
+    is_memory = not read_url(url).is_shared
     return url if is_memory else f"{url}{'&' if '?' in url else '?'}prefix=bench_{uuid4().hex[:8]}_"
 
 
@@ -119,7 +120,7 @@ async def _tables(url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def _documents(url: str) -> AsyncIterator[Documents]:
-    if read_url(url).keeps_documents:
+    if read_url(url).family is Family.DOCUMENTS:
         await create_place(url)
     async with open_documents(url, clock=LIVE.clock) as documents:
         if await documents.keys("", limit=1):
@@ -127,7 +128,7 @@ async def _documents(url: str) -> AsyncIterator[Documents]:
         try:
             yield documents
         finally:
-            if read_url(url).keeps_documents:
+            if read_url(url).family is Family.DOCUMENTS:
                 await _empty(documents)
 
 

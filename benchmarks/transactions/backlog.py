@@ -10,7 +10,7 @@ from benchmarks.rows.onceonly import EVENT, SHOP
 from benchmarks.scenario import OrderPlaced, encode
 from benchmarks.transactions.places import TransactionsPlaces
 from onceonly import Endpoint
-from onceonly.assembly import open_database, open_finishing
+from onceonly.assembly import open_database, open_relay
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
@@ -57,7 +57,7 @@ async def measure(places: TransactionsPlaces, records: int, relays: int, *, shar
     async with AsyncExitStack() as stack:
         running: list[Relay] = []
         for _ in range(relays):
-            ports = await stack.enter_async_context(open_finishing(shop.settings))
+            ports = await stack.enter_async_context(open_relay(shop.settings))
             ports = ports if shared else ports._replace(pending=GreedyRecords(ports.pending))
             running.append(Relay(ports, after=AFTER, grace=10.0, notifier=Notifier()))
         began = time.perf_counter()

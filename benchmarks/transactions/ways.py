@@ -181,7 +181,7 @@ async def _sending(
     async def publish(key: str, order_id: str) -> None:
         properties = aiormq.spec.Basic.Properties(message_id=key, delivery_mode=2, content_type="application/json")
         body = encode(OrderPlaced(order_id))
-        await channel.basic_publish(body, exchange=f"{places.prefix}event:{EVENT}", properties=properties)
+        await channel.basic_publish(body, exchange=f"{places.prefix}onceonly:event:{EVENT}", properties=properties)
 
     async def send() -> None:
         while True:

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
 from examples.shop.orders import PACE, Order, OrderPlaced, sessions, shop
-from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, lifespan
+from onceonly.integrations.fastapi import IdempotentRoute, Tx, lifespan
 
 PAGE = Path(__file__).parent / "page"
 WORKER = os.environ.get("SHOP_WORKER", "beside")  # "apart": handlers run elsewhere, by `onceonly run examples.shop.orders:shop`
 
 app = FastAPI(title="Shop", lifespan=lifespan(shop, worker=WORKER == "beside"))
-orders = APIRouter(prefix="/orders", route_class=OnceOnlyRoute.of(shop))
+orders = APIRouter(prefix="/orders", route_class=IdempotentRoute.of(shop))
 
 
 class NewOrder(BaseModel):
@@ -55,7 +55,7 @@ async def latest() -> list[PlacedOrder]:
 
 @app.get("/", include_in_schema=False)
 async def page() -> FileResponse:
-    """Give the page."""
+    """Return the page."""
     return FileResponse(PAGE / "index.html")
 
 

@@ -34,7 +34,7 @@ class Clients:
         self.requests = 0
         self._port = port
         self._keys = keys
-        self._chance = random.Random(seed)  # noqa: S311 - what is ordered is no secret
+        self._rng = random.Random(seed)  # noqa: S311 - what is ordered is no secret
 
     async def answered(self) -> int:
         """Count the answers so far."""
@@ -59,15 +59,15 @@ class Clients:
 
     async def _order_until(self, enough: asyncio.Event, http: httpx.AsyncClient) -> None:
         while not enough.is_set():
-            wish = Wish(uuid4().hex, {"item": self._chance.choice(["tea", "coffee"]), "quantity": self._chance.randint(1, 9)})
+            wish = Wish(uuid4().hex, {"item": self._rng.choice(["tea", "coffee"]), "quantity": self._rng.randint(1, 9)})
             self.wishes.append(wish)
-            copies = self._chance.choice([1, 1, 2])  # some clients are so impatient that they ask twice at once
+            copies = self._rng.choice([1, 1, 2])  # some clients are so impatient that they ask twice at once
             await asyncio.gather(*(self._ask(wish, http) for _ in range(copies if self._keys else 1)))
-            await asyncio.sleep(self._chance.uniform(0, THINKING))
+            await asyncio.sleep(self._rng.uniform(0, THINKING))
 
     async def _ask(self, wish: Wish, http: httpx.AsyncClient) -> None:
         """Ask until there is an answer."""
-        patience = self._chance.uniform(SHORTEST, 10 * SHORTEST)
+        patience = self._rng.uniform(SHORTEST, 10 * SHORTEST)
         while True:
             self.requests += 1
             headers = {"Idempotency-Key": f'"{wish.key if self._keys else uuid4().hex}"'}

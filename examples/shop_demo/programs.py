@@ -94,16 +94,16 @@ class Program:
             await asyncio.to_thread(process.join)
         process.close()
 
-    async def be_killed(self, times: int, chance: random.Random, progress: Progress) -> None:
+    async def be_killed(self, times: int, rng: random.Random, progress: Progress) -> None:
         """Die so often, each time at another moment and with something done, and be there again at once."""
         for _ in range(times):
             await asyncio.to_thread(self._is_up.wait, STARTING)
-            wanted = await progress() + chance.randint(1, MOST_STEPS)
+            wanted = await progress() + rng.randint(1, MOST_STEPS)
             for _ in range(round(STUCK / GLANCE)):
                 if await progress() >= wanted:
                     break
                 await asyncio.sleep(GLANCE)
-            await asyncio.sleep(chance.uniform(0, MOST_SECONDS))
+            await asyncio.sleep(rng.uniform(0, MOST_SECONDS))
             await self.stop(signal.SIGKILL)
             self.kills += 1
             self.start()

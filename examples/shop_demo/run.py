@@ -33,7 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
     def numbers(self) -> dict[str, object]:
-        """Give the numbers flat, as `--json` prints them."""
+        """Return the numbers flat, as `--json` prints them."""
         own = {name: getattr(self, name) for name in self.__struct_fields__ if name != "findings"}
         return {**own, **msgspec.structs.asdict(self.findings)}
 
@@ -63,15 +63,15 @@ class Outage:
 async def run(*, kills: int, keys: bool, seed: int, broker: OwnRabbitMQ | None, outage: float) -> Result:
     """Do it all. The shop's settings are in the environment."""
     started = time.monotonic()
-    port, chance = free_port(), random.Random(seed)  # noqa: S311 - when a process dies is no secret
+    port, rng = free_port(), random.Random(seed)  # noqa: S311 - when a process dies is no secret
     web, worker = Program("web", serve_web, port), Program("worker", handle_messages)
     clients, away = Clients(port, keys=keys, seed=seed), Outage(broker, outage)
     async with _running(web, worker):
         enough = asyncio.Event()
         ordering = asyncio.create_task(clients.order_until(enough))
         await asyncio.gather(
-            web.be_killed(kills // 2, chance, clients.answered),
-            worker.be_killed(kills - kills // 2, chance, _handled),
+            web.be_killed(kills // 2, rng, clients.answered),
+            worker.be_killed(kills - kills // 2, rng, _handled),
             away.happen(),
         )
         enough.set()

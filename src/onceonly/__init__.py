@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceonly.config.deduplication import ControlMessages, DedupStore, History, Off, Tokens
-    from onceonly.config.journal import Journal
+    from onceonly.config.deduplication import ControlMessages, DedupStore, History, Off, Shadow, Tokens
+    from onceonly.config.retention import Journal
     from onceonly.config.worker import WorkerSettings
-    from onceonly.endpoint import BatchContext, Context, Endpoint, Outgoing, Transaction
+    from onceonly.endpoint import BatchContext, Context, Endpoint, EnlistedKey, Hosted, Outgoing, Transaction
     from onceonly.errors import (
         CommitFailed,
         ConflictError,
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     )
     from onceonly.formats.bodies import message
     from onceonly.formats.entities import entity
-    from onceonly.formats.identity import Field, Header
+    from onceonly.formats.identity import IdentityField, IdentityHeader
+    from onceonly.formats.message_formats import CloudEvents, PlainJson
+    from onceonly.model.destination import Exchange, Queue, Stream, Subject, Topic
     from onceonly.model.entities import Deleted
+    from onceonly.model.hosted import HostedMessage, HostedOutcome
     from onceonly.model.message import Message
-    from onceonly.model.peer import Peer
-    from onceonly.model.remote import Response
+    from onceonly.model.remote import Peer, Response
     from onceonly.model.retry import Retry
 
 __all__ = [
     "BatchContext",
+    "CloudEvents",
     "CommitFailed",
     "ConflictError",
     "Context",
@@ -36,9 +39,14 @@ __all__ = [
     "DedupStore",
     "Deleted",
     "Endpoint",
-    "Field",
-    "Header",
+    "EnlistedKey",
+    "Exchange",
     "History",
+    "Hosted",
+    "HostedMessage",
+    "HostedOutcome",
+    "IdentityField",
+    "IdentityHeader",
     "Journal",
     "Message",
     "Off",
@@ -46,13 +54,19 @@ __all__ = [
     "OutcomeUnknown",
     "Outgoing",
     "Peer",
+    "PlainJson",
+    "Queue",
     "Reject",
     "Response",
     "Retry",
     "RetryLater",
     "RetryableError",
     "SetupError",
+    "Shadow",
+    "Stream",
+    "Subject",
     "Tokens",
+    "Topic",
     "Transaction",
     "WorkerSettings",
     "entity",
@@ -61,10 +75,10 @@ __all__ = [
 
 # Imported when they are first used: the command line and the parent of worker processes need few of them.
 _MODULES = {
-    "onceonly.config.deduplication": ("ControlMessages", "DedupStore", "History", "Off", "Tokens"),
-    "onceonly.config.journal": ("Journal",),
+    "onceonly.config.deduplication": ("ControlMessages", "DedupStore", "History", "Off", "Shadow", "Tokens"),
+    "onceonly.config.retention": ("Journal",),
     "onceonly.config.worker": ("WorkerSettings",),
-    "onceonly.endpoint": ("BatchContext", "Context", "Endpoint", "Outgoing", "Transaction"),
+    "onceonly.endpoint": ("BatchContext", "Context", "Endpoint", "EnlistedKey", "Hosted", "Outgoing", "Transaction"),
     "onceonly.errors": (
         "CommitFailed",
         "ConflictError",
@@ -77,11 +91,13 @@ _MODULES = {
     ),
     "onceonly.formats.bodies": ("message",),
     "onceonly.formats.entities": ("entity",),
-    "onceonly.formats.identity": ("Field", "Header"),
+    "onceonly.formats.identity": ("IdentityField", "IdentityHeader"),
+    "onceonly.formats.message_formats": ("CloudEvents", "PlainJson"),
+    "onceonly.model.destination": ("Exchange", "Queue", "Stream", "Subject", "Topic"),
     "onceonly.model.entities": ("Deleted",),
+    "onceonly.model.hosted": ("HostedMessage", "HostedOutcome"),
     "onceonly.model.message": ("Message",),
-    "onceonly.model.peer": ("Peer",),
-    "onceonly.model.remote": ("Response",),
+    "onceonly.model.remote": ("Peer", "Response"),
     "onceonly.model.retry": ("Retry",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}

@@ -2,7 +2,7 @@
 
 In `env.py`, either have autogenerate include the tables:
 
-    context.configure(connection=connection, **with_tables(Base.metadata))
+    context.configure(connection=connection, **configure_options(Base.metadata))
 
 or create them by `onceonly schema create` and have autogenerate ignore them:
 
@@ -23,16 +23,16 @@ from onceonly.sql.columns import DATA, EXACT, FINGERPRINT, KEY, LONG, NAME, READ
 from onceonly.sql.database_clock import DatabaseNow
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
 from onceonly.sql.queue_tables import SCHEMA as QUEUE
-from onceonly.sql.schema import Names, Schema, upgrade_within, versions_table
+from onceonly.sql.schema import Schema, TableNames, upgrade_within, versions_table
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS
 from onceonly.sql.store.message_journal import SCHEMA as JOURNAL
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP
 from onceonly.sql.store.tables import SCHEMA as STORE
 
-__all__ = ["Use", "ignore", "include_name", "tables", "upgrade", "with_tables"]
+__all__ = ["Component", "configure_options", "ignore_tables", "include_name", "tables", "upgrade_tables"]
 
-Use: TypeAlias = Literal["store", "transport", "documents", "http", "journal"]
-"""What a database is used as; the components of `onceonly schema`."""
+Component: TypeAlias = Literal["store", "transport", "documents", "http", "journal"]
+"""What a database is used as, as in `onceonly schema --component`."""
 
 try:
     ops: Any = import_module("alembic.operations.ops")
@@ -40,7 +40,7 @@ except ImportError as error:  # the message of the missing module alone names no
     raise ImportError("Alembic is not installed: pip install 'onceonly[alembic]'") from error
 
 _SCHEMAS: Mapping[str, Schema] = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP, "journal": JOURNAL}
-_USES: tuple[Use, ...] = ("store", "transport")
+_DEFAULT: tuple[Component, ...] = ("store", "transport")
 _TYPES: Mapping[type, str] = {
     type(KEY): "KEY",
     type(FINGERPRINT): "FINGERPRINT",
@@ -55,36 +55,36 @@ _TYPES: Mapping[type, str] = {
 _IncludeName: TypeAlias = Callable[[str | None, str, Mapping[str, str | None]], bool]
 
 
-def tables(*, prefix: str = DEFAULT_PREFIX, schema: str | None = None, uses: Sequence[Use] = _USES) -> MetaData:
+def tables(*, prefix: str = DEFAULT_PREFIX, schema: str | None = None, components: Sequence[Component] = _DEFAULT) -> MetaData:
     """Return onceonly's tables, with the table that stores their versions.
 
-    `prefix` and `schema` are those of the database URL. `uses` names what the database is used as. Raises SetupError.
+    `prefix` and `schema` are those of the database URL. `components` are those of `onceonly schema`. Raises SetupError.
     """
     names, found = _names(prefix, schema), MetaData(schema=schema)
     versions_table(names).to_metadata(found)
-    for component in _schemas(uses):
+    for component in _schemas(components):
         for table in component.tables(prefix, schema).sorted_tables:
             table.to_metadata(found)
     return found
 
 
-def with_tables(
-    *metadata: MetaData, prefix: str = DEFAULT_PREFIX, schema: str | None = None, uses: Sequence[Use] = _USES
+def configure_options(
+    *metadata: MetaData, prefix: str = DEFAULT_PREFIX, schema: str | None = None, components: Sequence[Component] = _DEFAULT
 ) -> dict[str, Any]:
     """Return options of `context.configure` with which autogenerate includes onceonly's tables next to `metadata`.
 
     A generated migration creates the tables and inserts their versions, which an endpoint checks at start. Autogenerate does
-    not upgrade tables of an earlier version: it raises SetupError, which names `upgrade`.
+    not upgrade tables of an earlier version: it raises SetupError, which names `upgrade_tables`.
     """
-    names, components = _names(prefix, schema), _schemas(uses)
+    names, schemas = _names(prefix, schema), _schemas(components)
 
     def complete(context: Any, _revision: object, directives: list[Any]) -> None:
         for script in directives:
             for there, back in zip(script.upgrade_ops_list, script.downgrade_ops_list, strict=True):
-                _add_versions(context.connection, names, components, (there, back))
+                _add_versions(context.connection, names, schemas, (there, back))
 
     options: dict[str, Any] = {
-        "target_metadata": [*metadata, tables(prefix=prefix, schema=schema, uses=uses)],
+        "target_metadata": [*metadata, tables(prefix=prefix, schema=schema, components=components)],
         "render_item": _render,
         "process_revision_directives": complete,
     }
@@ -94,7 +94,7 @@ def with_tables(
     return options
 
 
-def ignore(prefix: str = DEFAULT_PREFIX) -> _IncludeName:
+def ignore_tables(prefix: str = DEFAULT_PREFIX) -> _IncludeName:
     """Return an `include_name` with which autogenerate ignores onceonly's tables with this prefix."""
     names = _names(prefix, None)
     known = {versions_table(names).name, *(table for each in _SCHEMAS.values() for table in each.tables(prefix, None).tables)}
@@ -105,28 +105,32 @@ def ignore(prefix: str = DEFAULT_PREFIX) -> _IncludeName:
     return include
 
 
-def upgrade(
-    connection: Connection, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None, uses: Sequence[Use] = _USES
+def upgrade_tables(
+    connection: Connection,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    schema: str | None = None,
+    components: Sequence[Component] = _DEFAULT,
 ) -> None:
-    """Upgrade tables of an earlier version, or create them: `upgrade(op.get_bind())` in a migration.
+    """Upgrade tables of an earlier version, or create them: `upgrade_tables(op.get_bind())` in a migration.
 
     Raises SchemaTooNew if a newer onceonly has made the tables.
     """
-    for component in _schemas(uses):
+    for component in _schemas(components):
         upgrade_within(connection, _names(prefix, schema), component)
 
 
-def _names(prefix: str, schema: str | None) -> Names:
-    return Names(checked_prefix(prefix), schema)
+def _names(prefix: str, schema: str | None) -> TableNames:
+    return TableNames(checked_prefix(prefix), schema)
 
 
-def _schemas(uses: Iterable[str]) -> tuple[Schema, ...]:
-    if unknown := [use for use in uses if use not in _SCHEMAS]:
-        raise SetupError(f"uses={unknown}: write some of {', '.join(_SCHEMAS)}")
-    return tuple(_SCHEMAS[use] for use in uses)
+def _schemas(components: Iterable[str]) -> tuple[Schema, ...]:
+    if unknown := [each for each in components if each not in _SCHEMAS]:
+        raise SetupError(f"components={unknown}: write some of {', '.join(_SCHEMAS)}")
+    return tuple(_SCHEMAS[each] for each in components)
 
 
-def _add_versions(connection: Connection, names: Names, components: Sequence[Schema], scripts: tuple[Any, Any]) -> None:
+def _add_versions(connection: Connection, names: TableNames, schemas: Sequence[Schema], scripts: tuple[Any, Any]) -> None:
     """Add the rows of the versions to a script that creates the tables of a component."""
     there, back = scripts
     changed = {table for op in there.ops if (table := _table_of(op))}
@@ -135,7 +139,7 @@ def _add_versions(connection: Connection, names: Names, components: Sequence[Sch
     found: dict[str, int] = {}
     if inspect(connection).has_table(versions.name, schema=names.schema):
         found = {row.component: row.version for row in connection.execute(select(versions))}
-    for component in components:
+    for component in schemas:
         own = {table.name for table in component.tables(names.prefix, names.schema).sorted_tables}
         version = found.get(component.component)
         if version is None and own <= created:
@@ -147,7 +151,7 @@ def _add_versions(connection: Connection, names: Names, components: Sequence[Sch
         elif version != component.version and own & changed:
             raise SetupError(
                 f"the tables of the {component.component} have version {version}, not {component.version}: create a revision"
-                " without --autogenerate that calls onceonly.alembic.upgrade(op.get_bind()), and upgrade to it first"
+                " without --autogenerate that calls onceonly.alembic.upgrade_tables(op.get_bind()), and upgrade to it first"
             )
 
 
@@ -171,5 +175,5 @@ def _named(what: str, context: Any) -> str:
     return f"onceonly.alembic.{what}"
 
 
-include_name = ignore()
+include_name = ignore_tables()
 """The `include_name` for tables with the default prefix."""

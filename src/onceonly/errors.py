@@ -4,7 +4,7 @@
 
 * `SetupError`: the set-up is wrong. A person must change something.
 * `RetryableError`: the operation did not succeed now and may be tried again from the start. `CommitFailed` means that nothing
-  happened, `OutcomeUnknown` that it may have happened.
+  happened, `OutcomeUnknown` that it may have happened. `DispatchPending` means that it happened, and is repeated to finish it.
 * `ConflictError`: another attempt won. Nothing of this attempt happened.
 
 The most common ones are names of `onceonly` as well.
@@ -14,6 +14,7 @@ from onceonly.model.errors import (
     CommitFailed,
     CommitRefused,
     ConflictError,
+    DispatchPending,
     DriverMissing,
     HandlerExpired,
     InvalidEffect,
@@ -31,9 +32,9 @@ from onceonly.model.errors import (
     SchemaMissing,
     SchemaTooNew,
     SetupError,
+    StoreUnavailable,
     TransactionMisused,
-    Unable,
-    Unsafe,
+    UnsafeSettings,
     UpgradeRequired,
     VersionConflict,
     WorkerStopped,
@@ -43,6 +44,7 @@ __all__ = [
     "CommitFailed",
     "CommitRefused",
     "ConflictError",
+    "DispatchPending",
     "DriverMissing",
     "HandlerExpired",
     "InvalidEffect",
@@ -60,9 +62,9 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "SetupError",
+    "StoreUnavailable",
     "TransactionMisused",
-    "Unable",
-    "Unsafe",
+    "UnsafeSettings",
     "UpgradeRequired",
     "VersionConflict",
     "WorkerStopped",

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.config.deduplication import Deduplication
+    from onceonly.config.destinations import EventRule
+    from onceonly.config.endpoint import Lifespan
     from onceonly.endpoint.blobs import Blobs
-    from onceonly.endpoint.endpoint import Lifespan
     from onceonly.endpoint.http_app import HttpApp, Principal
-    from onceonly.endpoint.message_builder import Delay, Expiry
+    from onceonly.endpoint.message_builder import Delay, Expiry, OutsideSendOptions, SendOptions
     from onceonly.endpoint.middleware import CallNext
     from onceonly.endpoint.requests import Requests
     from onceonly.formats.cloudevents import Event
     from onceonly.formats.identity import IdentityRule
+    from onceonly.formats.message_formats import MessageFormat, MessageParts, WrittenMessage
+    from onceonly.model.destination import Destination
     from onceonly.model.identity import Identity
     from onceonly.model.message import Headers
-    from onceonly.model.peer import PeerHeaders
+    from onceonly.model.remote import PeerHeaders
     from onceonly.runtime.background import Background
     from onceonly.sql.store.transactions import Session
 
@@ -28,17 +31,24 @@ __all__ = [
     "CallNext",
     "Deduplication",
     "Delay",
+    "Destination",
     "Event",
+    "EventRule",
     "Expiry",
     "Headers",
     "HttpApp",
     "Identity",
     "IdentityRule",
     "Lifespan",
+    "MessageFormat",
+    "MessageParts",
+    "OutsideSendOptions",
     "PeerHeaders",
     "Principal",
     "Requests",
+    "SendOptions",
     "Session",
+    "WrittenMessage",
 ]
 
 _HOME = {
@@ -47,17 +57,24 @@ _HOME = {
     "CallNext": "onceonly.endpoint.middleware",
     "Deduplication": "onceonly.config.deduplication",
     "Delay": "onceonly.endpoint.message_builder",
+    "Destination": "onceonly.model.destination",
     "Event": "onceonly.formats.cloudevents",
+    "EventRule": "onceonly.config.destinations",
     "Expiry": "onceonly.endpoint.message_builder",
     "Headers": "onceonly.model.message",
     "HttpApp": "onceonly.endpoint.http_app",
     "Identity": "onceonly.model.identity",
     "IdentityRule": "onceonly.formats.identity",
-    "Lifespan": "onceonly.endpoint.endpoint",
-    "PeerHeaders": "onceonly.model.peer",
+    "Lifespan": "onceonly.config.endpoint",
+    "MessageFormat": "onceonly.formats.message_formats",
+    "MessageParts": "onceonly.formats.message_formats",
+    "OutsideSendOptions": "onceonly.endpoint.message_builder",
+    "PeerHeaders": "onceonly.model.remote",
     "Principal": "onceonly.endpoint.http_app",
     "Requests": "onceonly.endpoint.requests",
+    "SendOptions": "onceonly.endpoint.message_builder",
     "Session": "onceonly.sql.store.transactions",
+    "WrittenMessage": "onceonly.formats.message_formats",
 }
 
 

@@ -122,10 +122,10 @@ async def _stuck(place: Place, plan: Plan, progress: Progress) -> str:
 
 
 async def _produce(place: Place, plan: Plan, progress: Progress) -> None:
-    chance = random.Random(plan.seed)  # noqa: S311 - reproducible
+    rng = random.Random(plan.seed)  # noqa: S311 - reproducible
     numbers = list(range(plan.messages))
     numbers += [number for number in numbers if number % COPIED_EVERY == 0]
-    chance.shuffle(numbers)
+    rng.shuffle(numbers)
     if plan.hot:
         await place.execute(
             *(f"INSERT INTO {place.prefix}effects_hot VALUES ('{number}', 0)" for number in range(plan.hot))  # a few rows
@@ -162,7 +162,7 @@ async def _watch(place: Place, worker: Worker, progress: Progress) -> None:
 
 
 async def _kill(worker: Worker, plan: Plan, progress: Progress) -> None:
-    chance = random.Random(plan.seed)  # noqa: S311 - reproducible
+    rng = random.Random(plan.seed)  # noqa: S311 - reproducible
     handled = -1
     while True:
         await asyncio.sleep(plan.kill_every)
@@ -170,7 +170,7 @@ async def _kill(worker: Worker, plan: Plan, progress: Progress) -> None:
         if children and progress.handled != handled:  # else those that just start are killed before they work
             handled = progress.handled
             with suppress(ProcessLookupError):
-                os.kill(chance.choice(children), signal.SIGKILL)
+                os.kill(rng.choice(children), signal.SIGKILL)
                 progress.kills += 1
 
 

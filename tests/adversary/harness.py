@@ -30,7 +30,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onceonly.adapters.nats.names import TopologyNames
+from onceonly.adapters.nats.names import NatsNames
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
 from tests import ROOT
@@ -275,7 +275,7 @@ class RabbitQueue(Queue):
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
         self._url, self.name, self._sink = url.partition("?")[0], f"{prefix}shop", f"{prefix}sink"
-        self._exchange = f"{prefix}event:Done"
+        self._exchange = f"{prefix}onceonly:event:Done"
         self._stack = AsyncExitStack()
         self.channel: Any = None
         self._asking: Any = None
@@ -388,7 +388,7 @@ class NatsQueue(Queue):
 
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
-        self._url, self._names = url, TopologyNames(prefix)
+        self._url, self._names = url, NatsNames(prefix)
         self.name = self._names.queue_subject("shop")
         self._client: Any = None
         self._reader: Any = None
@@ -544,7 +544,7 @@ def place_command(place: Place, *words: str) -> str:
 
 
 def cloud_event(id_: str, *, source: str = "foreign", kind: str = "Order", **more: str) -> Headers:
-    """Give the headers of a CloudEvent in binary mode."""
+    """Return the headers of a CloudEvent in binary mode."""
     known = {"specversion": "1.0", "id": id_, "source": source, "type": kind, **more}
     return [(f"ce-{name}", value) for name, value in known.items()]
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from onceonly import Endpoint, Transaction
-from onceonly.integrations.starlette import lifespan, once
+from onceonly.integrations.starlette import idempotent, lifespan
 from tests.adversary.harness import Place, opened_place
 from tests.adversary.program import Done, tables
 from tests.servers.available import RABBITMQ, free_port, need
@@ -73,7 +73,7 @@ async def served(postgresql_url: str) -> AsyncIterator[Shop]:
         async def order(_body: bytes) -> None:
             """Do nothing: only the web sends here."""
 
-        @once(shop, scope=lambda request: request.headers.get("x-tenant"), max_body=1 << 20, wait=20)
+        @idempotent(shop, scope=lambda request: request.headers.get("x-tenant"), max_body=1 << 20, wait=20)
         async def write(request: Request, tx: Transaction) -> JSONResponse:
             name = (await request.body())[:20].hex() or "empty"
             await tx.sql.execute(insert(effects).values(name=name.encode()))

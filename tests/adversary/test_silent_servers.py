@@ -56,7 +56,7 @@ def through(place: Place, url: str) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("driver", "queue"), [("asyncpg", "rabbitmq"), ("psycopg", "rabbitmq"), ("asyncpg", "sql")])
 async def test_pgbouncer_whose_server_connections_are_killed(postgresql_url: str, driver: str, queue: str) -> None:
-    """Two processes behind PgBouncer in transaction mode, killed as well; then a janitor behind it does all its chores."""
+    """Two processes behind PgBouncer in transaction mode, killed as well; then a janitor behind it does all its tasks."""
     broker = need(RABBITMQ) if queue == "rabbitmq" else ""
     database = make_url(postgresql_url).database
 

@@ -20,7 +20,13 @@ NUMBERS = count()
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="module",
-    params=["MariaDB + RabbitMQ", "PostgreSQL + Redis", "PostgreSQL + NATS", "PostgreSQL's queue", "MariaDB's queue"],
+    params=[
+        pytest.param("MariaDB + RabbitMQ", marks=pytest.mark.repeated),
+        "PostgreSQL + Redis",
+        "PostgreSQL + NATS",
+        "PostgreSQL's queue",
+        "MariaDB's queue",
+    ],
 )
 async def place(request: pytest.FixtureRequest, postgresql_url: str, mariadb_url: str) -> AsyncIterator[Place]:
     """Run one worker on each system for all cases."""

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROUNDS, EACH = 20, 50
 NAMES = st.one_of(
-    st.sampled_from([f"ce-{name}".encode() for name in ("id", "source", "type", "time", "onceonlytime", "onceonlyhistory")]),
+    st.sampled_from([f"ce-{name}".encode() for name in ("id", "source", "type", "time", "onceonlyhops", "onceonlyhistory")]),
     st.sampled_from(
         [b"ce-onceonlyattempts", b"ce-onceonlyalone", b"ce-conversationid", b"ce-token", b"content-type", b"CE-ID"]
     ),

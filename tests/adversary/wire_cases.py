@@ -143,12 +143,10 @@ EVENT_TEXTS: dict[str, dict[str, tuple[bytes, str]]] = {
     "replyto": {"garbage": (b"no endpoint!", SETTLED), "latin-1": (b"\xfc", SETTLED)},
     "traceparent": {"garbage": (b"00-zz", SETTLED), "60 KB": (b"t" * 60_000, SETTLED)},
     "token": {"garbage": (b"\x1b", SETTLED), "60 KB": (b"t" * 60_000, SETTLED)},
-    "onceonlytime": {
-        "garbage": (b"soon", SETTLED),
+    "onceonlyhops": {
+        "garbage": (b"many", SETTLED),
         "negative": (b"-1", SETTLED),
-        "2^63": (b"9223372036854775808", SETTLED),
         "30 digits": (b"9" * 30, SETTLED),
-        "5,000 digits": (b"9" * 5000, SETTLED),
         "empty": (b"", SETTLED),
     },
     "onceonlyattempts": {
@@ -194,15 +192,15 @@ STRUCTURED: dict[str, tuple[bytes, str]] = {
     "id is a number": (b'{"id":%d,"source":"s","type":"Order","specversion":"1.0","data":{}}', HANDLED),
     "id is a lone surrogate": (b'{"id":"\\ud800","source":"s","type":"Order","specversion":"1.0"}', SETTLED),
     "data_base64 is none": (b'{"id":"b","source":"s","type":"Order","specversion":"1.0","data_base64":"!"}', DEAD),
-    "time is a number of 30 digits": (
-        b'{"id":"t%d","source":"s","type":"Order","specversion":"1.0","onceonlytime":' + b"9" * 30 + b',"data":1}',
+    "hops are a number of 30 digits": (
+        b'{"id":"t%d","source":"s","type":"Order","specversion":"1.0","onceonlyhops":' + b"9" * 30 + b',"data":1}',
         SETTLED,
     ),
 }
 
 
 def amqp_cases() -> Iterator[Case]:
-    """Give every case, each with an id of its own where the id is not what is hostile."""
+    """Return every case, each with an id of its own where the id is not what is hostile."""
     yield from _properties()
     yield from _headers()
     yield from _attributes()
@@ -273,7 +271,7 @@ def _bodies() -> Iterator[Case]:
 
 
 def shared_cases() -> Iterator[Shared]:
-    """Give the cases that every transport can carry."""
+    """Return the cases that every transport can carry."""
     for attribute, values in EVENT_TEXTS.items():
         for what, (value, expected) in values.items():
             if what in {"latin-1", "latin-1 u", "latin-1 o", "lone surrogate"} or b"\xfc" in value or len(value) > 10_000:

@@ -1,13 +1,13 @@
 """A handler that asks for a unit of its own gets one in the same batch, and nothing is counted."""
 
 from onceonly.algorithms.delivery import deliver
-from onceonly.conformance.ring_subject import at, name_of
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
+from onceonly_conformance.ring_subject import at, name_of
 from tests.algorithms.test_ring_delivery import Counting, Place
 
 

@@ -1,11 +1,11 @@
 """What a batch reports when a system fails in the middle of it."""
 
-from onceonly.conformance.ring_subject import at
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Message
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
 from onceonly.ports.store import Resources
+from onceonly_conformance.ring_subject import at
 from tests.algorithms.test_ring_delivery import Counting, Place
 
 

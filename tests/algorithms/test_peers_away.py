@@ -5,13 +5,16 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from onceonly.algorithms.remote_call import response_of
-from onceonly.conformance.ring_subject import at
+from onceonly.algorithms.remote_call import callers_of, response_of
+from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused, OutcomeUnknown
+from onceonly.model.identity import Identity
 from onceonly.model.message import Message
-from onceonly.model.remote import REQUEST, Response
+from onceonly.model.record import Record
+from onceonly.model.remote import HTTP, REQUEST, Response
 from onceonly.runtime.observe.logs import Logs
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observed_ports import observed
+from onceonly_conformance.ring_subject import at
 from tests.algorithms.test_ring_delivery import Answering, Place
 
 HOUR_MS = 3_600_000
@@ -87,3 +90,19 @@ async def test_a_peer_that_answers_with_an_error_counts() -> None:
         await place.deliver()
     (reason,) = await place.reasons()
     assert "403" in reason
+
+
+def test_a_file_with_the_url_of_a_peer_in_its_name_waits_for_no_peer() -> None:
+    """Only requests do. The name of a request ends with its peer's URL, and a file's name may, too."""
+    name = f"1/a {DEAD}"
+    records = [Record(Identity("shop", kind), artifacts=(Artifact(kind=kind, name=name, data=b""),)) for kind in ("blob", HTTP)]
+    assert callers_of(DEAD, records) == {Identity("shop", HTTP)}
+
+
+def test_an_attempt_asks_the_peer_of_any_of_its_artifacts() -> None:
+    """Also if a file was made before the request, or another peer was asked first."""
+    own = Artifact(kind=HTTP, name=f"1/a {DEAD}", data=b"")
+    files = Artifact(kind="blob", name="1/b", data=b""), Artifact(kind=HTTP, name=f"1/c {ALIVE}", data=b"")
+    records = [Record(Identity("shop", first.kind), artifacts=(first, own)) for first in files]
+    assert callers_of(DEAD, records) == {Identity("shop", "blob"), Identity("shop", HTTP)}
+    assert callers_of(ALIVE, records) == {Identity("shop", HTTP)}

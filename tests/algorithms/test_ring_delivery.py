@@ -5,15 +5,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import Identity
@@ -28,7 +26,10 @@ from onceonly.ports.ring import Rotation
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observed_ports import observed
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
+from onceonly_verify.memory_ports.ring import MemoryRing, MemoryRingStore
 from tests.log_events import event_in
 from tests.one_by_one import OneByOne
 
@@ -56,9 +57,9 @@ class Counting(OneByOne):
             raise HandlerFailed(Failure(kind=FailureKind.LATER, reason="later", delay=1))
         return Decision()
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the clock."""
-        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.clock.now(), chance=0.0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.clock.now(), fraction=0.0)
 
 
 class Answering(NoArtifacts):
@@ -95,7 +96,7 @@ class Place:
         return await deliver(await self.transport.receive(10, 0), self.ports)
 
     async def reasons(self) -> list[str]:
-        """Give the reasons of all dead letters."""
+        """Return the reasons of all dead letters."""
         return [letter.reason for letter in await self.letters.page(Filter())]
 
 
@@ -162,7 +163,7 @@ async def test_the_log_says_who_waits_for_a_bucket_and_whom_a_handler_puts_off(c
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:
-    """Give what was logged since the last time, and about which message."""
+    """Return what was logged since the last time, and about which message."""
     found = [(event_in(record), vars(record).get("message_id")) for record in caplog.records]
     caplog.clear()
     return found

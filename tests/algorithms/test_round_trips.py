@@ -1,4 +1,4 @@
-"""How often a message goes to its stores, counted; the table in docs/guarantees.md is compared with what is counted here."""
+"""How often a message goes to its stores, counted and compared with the table in docs/explanation/guarantees.md."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -13,9 +13,6 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.admission import DedupStoreAdmission, StoreAdmission, TokenAdmission, TokensInStore
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.algorithms.outbox import UnitResult, finish, process
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import effects
-from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.entities import Entities
@@ -32,11 +29,14 @@ from onceonly.runtime.environment import SystemIdGenerator
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import effects
+from onceonly_conformance.suite import ENDPOINT, OTHER
 from tests import ROOT
 from tests.documents.harness import WEEK, StoreHarness, about
 from tests.one_by_one import OneByOne
 
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
 EXPECTED: Mapping[str, tuple[int, int, int, int]] = {
     "History, SQL": (7, 3, 3, 6),

@@ -7,10 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from onceonly.adapters.memory import opening
+from onceonly.adapters.memory import urls
 from onceonly.adapters.memory.transport import MemoryTransport
-from onceonly.assembly import wire
-from onceonly.assembly.brokers import report_settings
+from onceonly.assembly import report_settings, wire
 from onceonly.config.location import locate
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import BrokerReport
@@ -38,7 +37,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, result: BrokerReport | SetupError) 
                 raise result
             return result
 
-    monkeypatch.setattr(opening, "MemoryTransport", Checked)
+    monkeypatch.setattr(urls, "MemoryTransport", Checked)
     yield
 
 

@@ -111,7 +111,7 @@ async def remove(url: str) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql", "rabbitmq", "nats", "redis", "sqs", "azure-queues", "servicebus"])
 def transport_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Give a transport behind a prefix of its own; for Service Bus the name of the stand-in, which a test runs itself."""
+    """Return a transport behind a prefix of its own; for Service Bus the name of the stand-in, which a test runs itself."""
     name, given = uuid4().hex[:10], request.getfixturevalue
     urls: dict[str, Callable[[], str]] = {
         "sqlite": lambda: f"sqlite:///{tmp_path}/queue.db",

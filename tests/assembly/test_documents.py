@@ -31,6 +31,7 @@ from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.store import SqlStore
 from tests.log_events import event_in
+from tests.runtime.harness import ScriptedHandlers
 from tests.servers.available import REDIS, need
 
 SERVED: dict[systems.Role, set[str]] = {
@@ -49,8 +50,8 @@ def settings(**changed: Any) -> Settings:
 
 
 def nobody(_traits: object, _blobs: object) -> Any:
-    """Give no handlers: nothing is received here."""
-    return None
+    """Return handlers that are never called: nothing is received here."""
+    return ScriptedHandlers()
 
 
 @pytest.mark.parametrize("role", SERVED)
@@ -187,7 +188,7 @@ async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: 
 
 
 def runners(ports: Ports) -> list[type]:
-    """Give what would run on these ports."""
+    """Return what would run on these ports."""
     shop = Endpoint("shop", store="memory://a", transport="memory://a")
     return [type(runner) for runner in host_of(shop).runners(ports, shop.settings)]
 
@@ -246,7 +247,7 @@ class Opened(MemoryDocuments):
 
     @classmethod
     def opening(cls, live: Any) -> Callable[..., Any]:
-        """Give what opens them."""
+        """Return what opens them."""
 
         @asynccontextmanager
         async def open_documents(_url: str, *, clock: object) -> AsyncIterator[Opened]:  # noqa: ARG001 - as all adapters

@@ -16,7 +16,7 @@ def no_handlers(*_: object) -> Handlers:
 
 
 def settings(store: object, url: str) -> Settings:
-    """Give an endpoint's settings with its tokens there."""
+    """Return an endpoint's settings with its tokens there."""
     return Settings(name="shop", store=store, transport="memory://one-file", deduplication=Tokens(url=url))
 
 

@@ -24,10 +24,11 @@ from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.transport import Topology
-from onceonly.runtime.observe.observer import CallTally, Point
+from onceonly.runtime.observe.observer import Point
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from tests.runtime.harness import CallTally
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
 
@@ -38,7 +39,7 @@ def settings(**changed: Any) -> Settings:
 
 
 def handlers(_: object, __: object) -> Any:
-    """Give handlers that are never called: nothing is received here."""
+    """Return handlers that are never called: nothing is received here."""
     return Mock(spec=Handlers)
 
 

@@ -47,7 +47,7 @@ def measured(title: str, *rates: float) -> RowResult:
 
 @pytest.fixture(name="results")
 def results_of_two_rows() -> Results:
-    """Give what a run of two rows and three rounds might have found."""
+    """Return what a run of two rows and three rounds might have found."""
     results = Results(
         date="2026-01-01",
         mode="quick",

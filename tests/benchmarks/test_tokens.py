@@ -12,7 +12,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentCounter, DocumentJournals
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.journal import Journal
+from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
 
@@ -64,7 +64,7 @@ async def test_what_every_endpoint_keeps_is_not_left_over() -> None:
     """A counter of drops and a janitor's journal, however many messages came; anything else that lies there is."""
     place = MemoryDocuments(Live())
     await DocumentCounter(place, "dropped").add(1)
-    await DocumentJournals(place, "till").write(Journal(at=1, interval=1))
+    await DocumentJournals(place, "till").write(MaintenanceJournal(at=1, interval=1))
     assert (await take({"place": place}, [])).left() == {}
     await place.save([Change(key="unknown/thing", body=b"{}", expected="")])
     assert (await take({"place": place}, [])).left() == {"other": 1}

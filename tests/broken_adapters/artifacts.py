@@ -4,10 +4,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from onceonly.conformance.artifact_suite import ArtifactStoreSubject
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused
 from onceonly.ports.effects import ArtifactStore
+from onceonly_conformance.artifact_suite import ArtifactStoreSubject
 
 SHORT = 65_536
 

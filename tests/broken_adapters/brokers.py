@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.rabbitmq import topology
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
-from onceonly.adapters.rabbitmq.inbox import Inbox
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage
+from onceonly.adapters.rabbitmq.inbox import RabbitMQInbox
 from onceonly.adapters.rabbitmq.link import Channel, shielded, translated
-from onceonly.adapters.rabbitmq.names import TopologyNames, command
-from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest
+from onceonly.adapters.rabbitmq.names import RabbitMQNames, command
+from onceonly.adapters.rabbitmq.publisher import Confirmation, PublishOutcome, PublishRequest
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import RetryableError
 from onceonly.model.record import Answer
@@ -46,7 +46,7 @@ def settles_what_has_no_copy(patch: pytest.MonkeyPatch) -> None:
 def drops_what_is_due_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """Route due messages to the endpoint's queue alone, at most once."""
 
-    async def declare_inbox(channel: Any, names: TopologyNames, endpoint: str) -> str:
+    async def declare_inbox(channel: Any, names: RabbitMQNames, endpoint: str) -> str:
         inbox = names.inbox(endpoint)
         await shielded(channel.exchange_declare(inbox, exchange_type="fanout", durable=True))
         await shielded(channel.queue_bind(names.queue(endpoint), inbox))
@@ -64,7 +64,7 @@ def takes_what_is_returned(patch: pytest.MonkeyPatch) -> None:
 
 def trusts_its_consumer(patch: pytest.MonkeyPatch) -> None:
     """Ignore that the broker has ended a consumer."""
-    patch.setattr(Inbox, "_cancelled", lambda *_: None)
+    patch.setattr(RabbitMQInbox, "_cancelled", lambda *_: None)
 
 
 def hides_that_a_declaration_failed(patch: pytest.MonkeyPatch) -> None:

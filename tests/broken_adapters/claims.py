@@ -7,11 +7,11 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from onceonly.conformance.store_subject import StoreSubject, WholeStore
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
+from onceonly_conformance.store_subject import StoreSubject, WholeStore
+from onceonly_conformance.suite import ENDPOINT
 from tests.broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 
 
@@ -23,7 +23,7 @@ class RenamingStores(WrappedStores):
         self.names: dict[Identity, Identity] = {}
 
     def rename(self, identity: Identity) -> Identity:
-        """Give the name under which a message is claimed."""
+        """Return the name under which a message is claimed."""
         return identity
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:

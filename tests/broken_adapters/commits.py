@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from itertools import count
 from typing import Any
 
-from onceonly.conformance.samples import effects
-from onceonly.conformance.store_subject import LATER, StoreSubject, WholeStore
 from onceonly.model.errors import CommitRefused, OnceOnlyError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
+from onceonly_conformance.samples import effects
+from onceonly_conformance.store_subject import LATER, StoreSubject, WholeStore
 from tests.broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 
 
@@ -171,7 +171,7 @@ class AgreeableResources(WrappedResources):
     """Resources that have something for everyone."""
 
     def get(self, kind: type) -> object:
-        """Give None for what there is not."""
+        """Return None for what there is not."""
         with suppress(LookupError):
             return self.inner.get(kind)
         return None

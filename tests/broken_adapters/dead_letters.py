@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly.conformance.dead_letter_suite import ALL, DeadLettersSubject
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly_conformance.dead_letter_suite import ALL, DeadLettersSubject
 
 EVERYTHING = 1000
 
@@ -24,7 +24,7 @@ class WrappedLetters:
         return self
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.subject.now()
 
     async def add(self, letter: DeadLetter) -> None:
@@ -36,7 +36,7 @@ class WrappedLetters:
         return await self.inner.page(chosen, after=after, limit=limit)
 
     async def get(self, key: str) -> DeadLetter | None:
-        """Give one letter."""
+        """Return one letter."""
         return await self.inner.get(key)
 
     async def count(self, chosen: Filter) -> int:
@@ -52,7 +52,7 @@ class ChoosingLetters(WrappedLetters):
     """Looks for something else than it was asked to."""
 
     def choose(self, chosen: Filter) -> Filter:
-        """Give what is looked for."""
+        """Return what is looked for."""
         return chosen
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Traits, Transport
+from onceonly_conformance.suite import ENDPOINT
 from tests.broken_adapters.wrapped_transports import WrappedTransports
 
 LONGEST_SECONDS = 900

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from onceonly.conformance.dedup_suite import DedupSubject
-from onceonly.conformance.documents_subject import Moment
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
-from onceonly.ports.mark_store import NONE, MarkStore
+from onceonly.ports.admission import NO_FINGERPRINTS, MarkStore
+from onceonly_conformance.dedup_suite import DedupSubject
+from onceonly_conformance.documents_subject import Moment
 
 PAGE = 100
 
@@ -19,7 +19,7 @@ class WrappedDedupStore:
         self.known: dict[bytes, bool] = {}
         self._owner = owner
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
         """Add, as the wrapper does it."""
         await self._owner.add(self, keys, fingerprints)
 
@@ -49,7 +49,7 @@ class WrappedDedup:
         return WrappedDedupStore(self, await self.subject.cut(moment))
 
     def retention(self) -> int:
-        """Give the retention."""
+        """Return the retention."""
         return self.subject.retention()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -73,7 +73,7 @@ class AgreeableDedup(WrappedDedup):
     """Knows everything."""
 
     async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Give all."""
+        """Return all."""
         return dict.fromkeys(keys, b"")
 
 
@@ -203,7 +203,7 @@ class DroppingDedup(WrappedDedup):
     passed = 0
 
     def lasts(self) -> int:
-        """Give the age at which a key is dropped, in milliseconds."""
+        """Return the age at which a key is dropped, in milliseconds."""
         return self.retention()
 
     async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
@@ -226,7 +226,7 @@ class HastyDedup(DroppingDedup):
     """Does not keep what it was asked to keep."""
 
     def lasts(self) -> int:
-        """Give half of the time."""
+        """Return half of the time."""
         return self.retention() // 2
 
 
@@ -249,7 +249,7 @@ class RenewingDedup(DroppingDedup):
         await super().add(store, keys, bodies)
 
     def oldest(self) -> int:
-        """Give the age up to which a key is not written anew."""
+        """Return the age up to which a key is not written anew."""
         return self.retention()
 
 

@@ -16,7 +16,7 @@ class BodyChangingDocuments(WrappedDocuments):
     """Stores something else than it was given."""
 
     def stored(self, body: bytes) -> bytes:
-        """Give what is stored."""
+        """Return what is stored."""
         return body
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
@@ -134,7 +134,7 @@ class KeyChangingDocuments(WrappedDocuments):
     """Calls a document by another key."""
 
     def named(self, key: str) -> str:
-        """Give the other key."""
+        """Return the other key."""
         return key
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
@@ -311,7 +311,7 @@ class ExpiringDocuments(WrappedDocuments):
         return await self.inner.load(keys)
 
     def expiry(self, change: Change, before: int) -> int:
-        """Give when it expires."""
+        """Return when it expires."""
         return change.expires
 
 
@@ -354,7 +354,7 @@ class SilentWarningDocuments(WrappedDocuments):
     """Warns, and does not say of what."""
 
     async def check(self) -> tuple[str, ...]:
-        """Give an empty warning."""
+        """Return an empty warning."""
         return (*await self.inner.check(), "")
 
 

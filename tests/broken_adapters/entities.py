@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly.conformance.store_subject import StoreSubject, WholeStore
 from onceonly.model.entities import Changes, Entities
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
+from onceonly_conformance.store_subject import StoreSubject, WholeStore
 from tests.broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 
 REQUEST, REQUEST_BYTES = 100, 4 << 20
@@ -36,15 +36,15 @@ class EntityStores(WrappedStores):
     """A subject that passes everything on. A broken one overrides `entities`, `kept`, or a call of the store."""
 
     def entities(self, inner: Entities) -> Entities:
-        """Give what a handler reads and writes."""
+        """Return what a handler reads and writes."""
         return PassedEntities(inner)
 
     def kept(self, changes: Changes) -> Changes:
-        """Give what is committed of the changes."""
+        """Return what is committed of the changes."""
         return changes
 
     def resources(self, unit: Unit) -> Resources:
-        """Give a unit's resources."""
+        """Return a unit's resources."""
         return _EntityResources(self, unit.resources)
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from onceonly.conformance.forgetful_suite import ForgetfulSubject
-from onceonly.conformance.store_subject import LATER, WholeStore
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly_conformance.forgetful_suite import ForgetfulSubject
+from onceonly_conformance.store_subject import LATER, WholeStore
+from onceonly_conformance.suite import ENDPOINT
 from tests.broken_adapters.wrapped_stores import WrappedStore, WrappedStores, WrappedUnit
 
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from onceonly.conformance.suite import ENDPOINT
-from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.errors import CommitFailed, QueueMissing
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Transport
+from onceonly_conformance.suite import ENDPOINT
+from onceonly_conformance.transport_suite import TransportSubject
 from tests.broken_adapters.wrapped_transports import WrappedTransport, WrappedTransports
 
 AGES = 3600.0
@@ -101,7 +101,7 @@ class EchoingTransport(WrappedTransports):
         self._last: tuple[Delivery, ...] = ()
 
     async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Give again what was given last."""
+        """Return again what was given last."""
         again, self._last = self._last, ()
         if again:
             return again
@@ -251,7 +251,7 @@ class MultiReleaseTransport(WrappedTransports):
     """Gives back everything that was handed out."""
 
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
-        """Give all back."""
+        """Return all back."""
         await inner.release(tuple(self.given.values()))
 
 
@@ -346,7 +346,7 @@ class FirstReleaseTransport(WrappedTransports):
     """Gives back as many deliveries as one request takes."""
 
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
-        """Give back some."""
+        """Return back some."""
         await super().release(inner, deliveries[:100])
 
 
@@ -397,7 +397,7 @@ class SingleCallTransport(WrappedTransports):
         await inner.ack(self._named)
 
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
-        """Give back what the last call named."""
+        """Return back what the last call named."""
         self._named = deliveries
         await asyncio.sleep(0)
         await inner.release(self._named)

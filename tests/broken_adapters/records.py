@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from onceonly.conformance.store_subject import LATER, StoreSubject, WholeStore
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
+from onceonly_conformance.store_subject import LATER, StoreSubject, WholeStore
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
 
@@ -117,7 +117,7 @@ class LostCursorStore(WrappedStores):
     """Does not know where to go on behind a record that is gone."""
 
     async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
-        """Give nothing then."""
+        """Return nothing then."""
         is_known = after is None or await store.find([after])
         return await store.take(*which, lease=lease, after=after) if is_known else ()
 

@@ -5,13 +5,13 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from onceonly.conformance.register_suite import RegisterSubject
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.effects import Register
+from onceonly_conformance.register_suite import RegisterSubject
+from onceonly_conformance.suite import ENDPOINT
 from tests.broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 
 

@@ -6,24 +6,24 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
-from onceonly.conformance.ring_suite import WAIT_SECONDS
-from onceonly.conformance.store_subject import LATER, WholeStore
-from onceonly.conformance.suite import ENDPOINT, steps
 from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable, read_instant
+from onceonly.model.ring import ANYWAY, Bucketing, Undecidable
 from onceonly.ports.ring import PENDING_COUNTED, Ring, Rotation, TimeBucket, TimeBucketState
 from onceonly.ports.store import UndecidableMessage
+from onceonly_conformance.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
+from onceonly_conformance.ring_suite import WAIT_SECONDS
+from onceonly_conformance.store_subject import LATER, WholeStore
+from onceonly_conformance.suite import ENDPOINT, steps
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.broken_adapters.wrapped_stores import WrappedUnit
 
 
-def dated(message: Message, instant: int, former: int = 0) -> Message:
-    """Give a message that a store claims by other instants than its own, under the same identity."""
+def dated(message: Message, instant: int) -> Message:
+    """Return a message that a store claims by another instant than its own, under the same identity."""
     copy = replace(message)
-    copy.__dict__.update(instant=instant, former_instant=former)
+    copy.__dict__.update(instant=instant)
     return copy
 
 
@@ -106,11 +106,11 @@ class DecidingRing(WrappedRings):
         self._readers = 0
 
     async def bucketing(self, ring: Ring) -> Bucketing:
-        """Give later processes other time slices, when several ask at once."""
+        """Return later processes other time slices, when several ask at once."""
         self._readers += 1
         await steps(1)
         found, asked, self._readers = await super().bucketing(ring), self._readers, 0
-        return Bucketing(2 * found.width, since=found.since) if asked > 1 else found
+        return Bucketing(2 * found.width) if asked > 1 else found
 
 
 class FirstCheckRing(WrappedRings):
@@ -197,32 +197,6 @@ class DatingRing(WrappedRings):
         now = self.now()
         asked = [message if message.instant else dated(message, now) for message in messages]
         return await super().begin(store, asked, isolated=isolated)
-
-
-class HeaderRing(WrappedRings):
-    """Claims by the instant in the header, as older versions do."""
-
-    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Date them."""
-        asked = [dated(message, read_instant(message.extension(INSTANT))) for message in messages]
-        return await super().begin(store, asked, isolated=isolated)
-
-
-class TrustingRing(WrappedRings):
-    """Claims by the instant in the header where the id contains none."""
-
-    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Date them."""
-        asked = [dated(message, message.instant or message.former_instant) for message in messages]
-        return await super().begin(store, asked, isolated=isolated)
-
-
-class UpToDateRing(WrappedRings):
-    """Knows nothing of what older versions do."""
-
-    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Look in one place only."""
-        return await super().begin(store, [dated(message, message.instant) for message in messages], isolated=isolated)
 
 
 class StrictRing(WrappedRings):
@@ -430,7 +404,7 @@ class StoppedRing(WrappedRings):
     """Reads a clock that stands."""
 
     async def now_of(self, ring: Ring) -> int:
-        """Give the same."""
+        """Return the same."""
         return RETENTION_MS
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import SetupError
 from onceonly.model.message import PARTITION_KEY, Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly_conformance.transport_suite import TransportSubject
 from tests.broken_adapters.wrapped_transports import WrappedTransports
 
 
@@ -63,6 +63,22 @@ class DelayedHeaderLosingTransport(WrappedTransports):
     def post(self, send: Send) -> Send:
         """Drop the headers of a delayed message."""
         return replace(send, message=replace(send.message, headers=())) if send.due else send
+
+
+class AttributeAddingTransport(WrappedTransports):
+    """Takes every message for a CloudEvent."""
+
+    def post(self, send: Send) -> Send:
+        """Add attributes to what another format has written."""
+        return replace(send, formatted=False)
+
+
+class DelayedAttributeAddingTransport(WrappedTransports):
+    """Stores delayed messages as CloudEvents."""
+
+    def post(self, send: Send) -> Send:
+        """Add attributes to a delayed message."""
+        return replace(send, formatted=send.formatted and not send.due)
 
 
 class ReleasedHeaderLosingTransport(WrappedTransports):

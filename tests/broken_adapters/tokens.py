@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from onceonly.conformance.documents_subject import Moment
-from onceonly.conformance.store_subject import LATER
-from onceonly.conformance.suite import ENDPOINT, OTHER
-from onceonly.conformance.token_suite import OWNER, TokenSubject
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.token import Owner, PreparedToken, Token
-from onceonly.ports.token_store import TokenStore
+from onceonly.ports.admission import TokenStore
+from onceonly_conformance.documents_subject import Moment
+from onceonly_conformance.store_subject import LATER
+from onceonly_conformance.suite import ENDPOINT, OTHER
+from onceonly_conformance.token_suite import OWNER, TokenSubject
 
 PAGE = 100
 
@@ -65,7 +65,7 @@ class WrappedTokens:
         return WrappedTokenStore(self, await self.subject.cut(moment))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.subject.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -102,7 +102,7 @@ class AgreeableTokens(WrappedTokens):
     """Every token is live."""
 
     async def live(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Give all."""
+        """Return all."""
         return frozenset(tokens)
 
 
@@ -127,7 +127,7 @@ class OneOwnerTokens(WrappedTokens):
     """Takes all tokens of a call for those of one owner."""
 
     async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
-        """Give the first one all."""
+        """Return the first one all."""
         await store.inner.prepare(dict.fromkeys(owners, next(iter(owners.values()), OWNER)))
 
 

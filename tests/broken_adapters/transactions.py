@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly.conformance.store_subject import StoreSubject, WholeStore
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message
 from onceonly.ports.store import Resources, Unit
+from onceonly_conformance.store_subject import StoreSubject, WholeStore
 from tests.broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from onceonly.conformance.documents_subject import DocumentsSubject, Moment
 from onceonly.documents.bulk import write_all
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
+from onceonly_conformance.documents_subject import DocumentsSubject, Moment
 
 _State = TypeVar("_State")
 
@@ -22,7 +22,7 @@ class WrappedDocuments:
         self._shared = {} if shared is None else shared
 
     def shared(self, name: str, empty: _State) -> _State:
-        """Give something that all clients of the place have together."""
+        """Return something that all clients of the place have together."""
         state: _State = self._shared.setdefault(name, empty)
         return state
 
@@ -43,11 +43,11 @@ class WrappedDocuments:
         return await self.inner.check()
 
     async def current(self, key: str) -> Document | None:
-        """Give a document as it is now."""
+        """Return a document as it is now."""
         return (await self.inner.load([key])).get(key)
 
     async def every_key(self) -> tuple[str, ...]:
-        """Give all keys."""
+        """Return all keys."""
         return await self.inner.keys("", limit=100_000)
 
 
@@ -72,7 +72,7 @@ class WrappedPlace:
         return self._wrapped(await self._subject.missing())
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self._subject.now()
 
     async def pass_time(self, milliseconds: int) -> None:

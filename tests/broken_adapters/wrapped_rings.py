@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from onceonly.conformance.ring_subject import RingSubject
-from onceonly.model.message import Message
-from onceonly.model.record import Effect
 from onceonly.model.ring import Bucketing
 from onceonly.ports.ring import Ring, Rotation, TimeBucket
+from onceonly_conformance.ring_subject import RingSubject
 from tests.broken_adapters.wrapped_stores import WrappedStores
 
 
@@ -53,14 +51,6 @@ class WrappedRings(WrappedStores):
     async def ring(self) -> Ring:
         """Open the ring."""
         return WrappedRing(self, await self.rings.ring())
-
-    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
-        """Pass on."""
-        await self.rings.claim_as_before(*messages, decided=decided)
-
-    async def is_claimed_as_before(self, message: Message) -> bool:
-        """Pass on."""
-        return await self.rings.is_claimed_as_before(message)
 
     async def bucketing(self, ring: Ring) -> Bucketing:
         """Read how time is cut."""

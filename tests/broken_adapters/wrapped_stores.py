@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from onceonly.conformance.store_subject import StoreSubject, WholeStore
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import BeginResult, Resources, Unit
+from onceonly_conformance.store_subject import StoreSubject, WholeStore
+from onceonly_conformance.suite import ENDPOINT
 
 
 class WrappedUnit:
@@ -82,7 +82,7 @@ class WrappedStore:
         return await self._owner.fence(self._inner, unit, identity, message)
 
     def unit_key(self, message: Message) -> str:
-        """Give the key, as the wrapper does it."""
+        """Return the key, as the wrapper does it."""
         return self._owner.unit_key(self._inner, message)
 
 
@@ -113,7 +113,7 @@ class WrappedStores:
         return await self.inner.read()
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.inner.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -133,7 +133,7 @@ class WrappedStores:
         unit.inner.abandon()
 
     def resources(self, unit: Unit) -> Resources:
-        """Give a unit's resources."""
+        """Return a unit's resources."""
         return unit.resources
 
     async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
@@ -159,7 +159,7 @@ class WrappedStores:
         return await store.fence(unit, identity, message)
 
     def unit_key(self, store: WholeStore, message: Message) -> str:
-        """Give a message's unit key."""
+        """Return a message's unit key."""
         return store.unit_key(message)
 
 
@@ -170,7 +170,7 @@ class WrappedResources:
         self.inner = inner
 
     def get(self, kind: type) -> object:
-        """Give a resource."""
+        """Return a resource."""
         return self.inner.get(kind)
 
     def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from onceonly.conformance.suite import ENDPOINT
-from onceonly.conformance.transport_suite import TransportSubject
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Traits, Transport
+from onceonly_conformance.suite import ENDPOINT
+from onceonly_conformance.transport_suite import TransportSubject
 
 
 class WrappedTransport:
@@ -32,7 +32,7 @@ class WrappedTransport:
         await self._owner.ack(self._inner, deliveries)
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give back, as the wrapper does it."""
+        """Return back, as the wrapper does it."""
         await self._owner.release(self._inner, deliveries)
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
@@ -75,7 +75,7 @@ class WrappedTransports:
         return WrappedTransport(self, await self.inner.ahead(endpoint, milliseconds))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.inner.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -95,7 +95,7 @@ class WrappedTransports:
         return send
 
     def latest(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give what was handed out last of the same messages."""
+        """Return what was handed out last of the same messages."""
         return [self.given.get(_copy(delivery), delivery) for delivery in deliveries]
 
     def subscribers(self, event: str) -> set[str]:
@@ -115,7 +115,7 @@ class WrappedTransports:
         await inner.ack(deliveries)
 
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
-        """Give back."""
+        """Return back."""
         await inner.release(deliveries)
 
     async def extend(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:

@@ -9,18 +9,20 @@ from uuid import uuid4
 import pytest
 
 from onceonly.assembly import temporary_transport
-from onceonly.cli import reaching
+from onceonly.cli import targets
 from onceonly.ports.transport import Topology
 from tests.cli.terminal import Terminal, running
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
 from tests.servers.forwarding import Door
+
+pytestmark = pytest.mark.slow
 
 WAITS, WORKS = "endpoint cannot start yet, retrying with backoff", "endpoint can start now"
 
 
 @pytest.fixture
 def broker() -> Iterator[Door]:
-    """Give a closed door before RabbitMQ, with a prefix of its own."""
+    """Return a closed door before RabbitMQ, with a prefix of its own."""
     door = Door(f"{need(RABBITMQ)}?prefix=t{uuid4().hex[:10]}.")
     yield door
     with door.opened():
@@ -76,7 +78,7 @@ def test_a_signal_ends_the_waiting(onceonly: Terminal, number: signal.Signals, o
 
 
 def wrong_setups() -> dict[str, tuple[str, str, str]]:
-    """Give wrong set-ups: the option, its URL as far as it depends on no fixture, and what is said."""
+    """Return wrong set-ups: the option, its URL as far as it depends on no fixture, and what is said."""
     broker = RABBITMQ.url
     return {
         "password": ("--transport", broker.replace("guest:guest@", "guest:wrong@"), "rejected this user or password"),
@@ -91,7 +93,7 @@ def wrong_setups() -> dict[str, tuple[str, str, str]]:
     }
 
 
-@pytest.mark.parametrize("what", list(wrong_setups()))
+@pytest.mark.parametrize("what", ["password", "vhost", "database", "tables", "scheme"])
 def test_a_wrong_set_up_ends_a_worker_at_once(onceonly: Terminal, postgresql_url: str, what: str) -> None:
     """Exit code 2, one error, nothing is waited for."""
     need(RABBITMQ)
@@ -157,7 +159,7 @@ def test_a_command_gives_a_server_up_that_does_not_answer(
     onceonly: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, option: str
 ) -> None:
     """It took the connection, and that was all."""
-    monkeypatch.setattr(reaching, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(targets, "ANSWER_SECONDS", 0.1)
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         scheme = "amqp" if option == "--transport" else "postgresql"

@@ -54,7 +54,7 @@ def test_what_is_sent_twice_is_handled_once(onceonly: Terminal) -> None:
         done = onceonly(*SEND)
         assert (done.code, done.out) == (0, "2 sent to shop\n")
     before = {"waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
-    state = {"late_buckets": 0, "janitor": {"state": "never", "age": None, "troubles": [], "chores": {}}, "processes": []}
+    state = {"late_buckets": 0, "janitor": {"state": "never", "age": None, "troubles": [], "tasks": {}}, "processes": []}
     assert onceonly("status", "shop:shop", "--json").answer == [{"endpoint": "shop"} | before | state]
     drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
     assert (drained.code, drained.out) == (0, "")
@@ -241,6 +241,27 @@ def test_an_endpoint_that_only_sends_has_a_status_and_needs_no_queue(onceonly: T
     refused = onceonly("run", "shop:web")
     assert refused.code == 2
     assert "If it only sends, run `onceonly relay` for it" in refused.err
+
+
+def test_where_events_go_is_shown(onceonly: Terminal) -> None:
+    """By `topology` and `status`: other programs receive these events, and nothing is declared for them."""
+    with (onceonly.folder / "shop.py").open("a") as program:
+        program.write(
+            "\n\nfrom onceonly import Exchange, Queue\n"
+            'rule = {"OrderPlaced": Exchange("orders", "placed"), "OrderBilled": Queue("Sales")}\n'
+            'web = Endpoint("web", store="sqlite:///shop.db", transport="amqp://localhost", events=rule)\n'
+            "web.handler(place_order)\n"
+            'app = Endpoint("app", store="sqlite:///shop.db", transport="sqlite:///queue.db", events=lambda type_: None)\n'
+        )
+    printed = onceonly("topology", "print", "shop:web", "shop:app")
+    for line in ("OrderBilled", "queue:Sales", "exchange:orders#placed", "a function decides"):
+        assert line in printed.out
+    expected = {"OrderBilled": "queue:Sales", "OrderPlaced": "exchange:orders#placed"}
+    assert onceonly("topology", "print", "shop:web", "--json").answer[0]["destinations"] == expected
+    onceonly("schema", "create", "shop:shop")
+    assert "a function decides" in onceonly("status", "shop:app").out
+    assert onceonly("status", "shop:app", "--json").answer[0]["destinations"] == {"*": "a function decides"}
+    assert "destinations" not in onceonly("status", "shop:shop", "--json").answer[0]
 
 
 def test_a_look_decides_nothing(onceonly: Terminal) -> None:

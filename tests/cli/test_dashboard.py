@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.cli.dashboard import listen
-from onceonly.model.address import Address
 from onceonly.model.errors import SetupError
+from onceonly.systems.urls import Address
+from onceonly_dashboard.command import listen
 from tests.servers.available import free_port
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 from onceonly import Endpoint
@@ -160,7 +162,9 @@ def test_a_socket_that_cannot_listen_is_closed() -> None:
     """Before the reason is raised, not when it is collected."""
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SetupError) as refused:
         listen(Address("127.0.0.1", taken.getsockname()[1]))
-    assert refused.traceback[-1].locals["listening"].fileno() == -1
+    cause = refused.value.__cause__
+    assert cause is not None
+    assert pytest.ExceptionInfo.from_exception(cause).traceback[-1].locals["sock"].fileno() == -1
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from onceonly.cli.work import dead_files
-from onceonly.formats.letter_lines import to_line
+from onceonly.cli import files
+from onceonly.cli.files import to_line
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message
@@ -80,7 +80,7 @@ def test_an_export_that_fails_leaves_no_file(onceonly: Terminal, stored: bytes, 
     async def fail(*_: object, **__: object) -> int:
         raise CommitFailed("the database is gone")
 
-    monkeypatch.setattr(dead_files, "write_lines", fail)
+    monkeypatch.setattr(files, "write_lines", fail)
     done = onceonly("dead", "export", "shop:shop", "new.jsonl")
     assert (done.code, done.out, (onceonly.folder / "new.jsonl").exists()) == (1, "", False)
     assert "the database is gone" in done.error

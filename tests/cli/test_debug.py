@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.terminal import PROGRAM, Running, Terminal
 
+pytestmark = pytest.mark.slow
+
 HASTY = Path(__file__).with_name("debug_program.py").read_text()
 PATIENT = HASTY.replace("grace=0.01", "grace=10")
 WAKE = "\n"

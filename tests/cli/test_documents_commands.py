@@ -7,6 +7,8 @@ import pytest
 
 from tests.cli.terminal import Done, Terminal
 
+pytestmark = pytest.mark.slow
+
 DEPOSIT = ("--type", "Deposit", "--id-from", "owner,amount")
 LINES = [{"owner": "ann", "amount": 2}, {"owner": "bob", "amount": 3}]
 
@@ -29,7 +31,7 @@ def send(onceonly: Terminal, endpoint: str, *options: str) -> Done:
 
 
 def status(onceonly: Terminal, endpoint: str, *options: str) -> dict[str, object]:
-    """Give an endpoint's numbers."""
+    """Return an endpoint's numbers."""
     (answer,) = onceonly("status", endpoint, "--json", *options).answer
     return dict(answer)
 

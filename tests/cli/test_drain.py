@@ -20,6 +20,8 @@ from tests.cli.terminal import Terminal
 from tests.servers.available import RABBITMQ, need
 from tests.servers.redis import own_redis
 
+pytestmark = pytest.mark.slow
+
 LATER = """
 from datetime import timedelta
 from onceonly import Context, Endpoint

@@ -12,6 +12,8 @@ import pytest
 from onceonly.cli.events import BadItem, read_items
 from tests.cli.terminal import PROGRAM, Terminal
 
+pytestmark = pytest.mark.slow
+
 SEND = ("--to", "shop", "--type", "Order", "--id-from", "id", "--transport", "sqlite:///q.db")
 BOM = b"\xef\xbb\xbf"
 

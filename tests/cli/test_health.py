@@ -95,7 +95,7 @@ def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: Terminal) -> 
         (shown,) = onceonly("status", "shop:shop", "--json").answer
         assert shown["janitor"]["state"] == "failing"
         assert "removing expired keys" in shown["janitor"]["troubles"][0]
-        assert shown["janitor"]["chores"]["recycling slots"].get("failing_since", 0) == 0
+        assert shown["janitor"]["tasks"]["recycling slots"].get("failing_since", 0) == 0
         onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
         onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
         handled(onceonly)
@@ -169,11 +169,10 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
     assert (before["janitor"]["state"], before["late_buckets"]) == ("never", 0)
     (done,) = onceonly("janitor", "shop:shop", "--json").answer
     assert (done["endpoint"], done["state"]) == ("shop", "done")
-    assert list(done["chores"]) == [
+    assert list(done["tasks"]) == [
         "sending old records",
         "recycling slots",
         "removing expired claims",
-        "grouping dead letters",
         "removing old actions",
         "removing expired keys",
         "removing ended processes",

@@ -38,14 +38,14 @@ async def place_order(order: PlaceOrder) -> None:
 
 @pytest.fixture
 def hostile() -> Iterator[Hostile]:
-    """Give a port that nobody listens on yet."""
+    """Return a port that nobody listens on yet."""
     with Hostile().listening() as port:
         yield port
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """Give the option that names a system, and the URL of an empty place in it."""
+    """Return the option that names a system, and the URL of an empty place in it."""
     system = str(request.param)
     option = "--transport" if "queue" in system or system == "RabbitMQ" else "--store"
     if system in {"PostgreSQL", "PostgreSQL queue", "psycopg"}:

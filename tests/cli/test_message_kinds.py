@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from onceonly import Endpoint, message
-from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
+from onceonly.endpoint.message_builder import MessageBuilder, Origin
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import Identity
 from onceonly.ports.transport import Topology
@@ -39,7 +39,7 @@ class Both:
 def seal(body: object, to: str) -> None:
     """Make a message, as handlers and transactions do."""
     builder = MessageBuilder("shop", max_body=1000)
-    builder.seal(body, SendOptions(to, None, None, None), Origin(Identity("shop", "1"), 0), now=1)
+    builder.build(body, to, {}, Origin(Identity("shop", "1"), 0), now=1)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class ServerOfOneNumber:
         yield self
 
     async def read(self, _opened: object) -> Values:
-        """Give how often it was read."""
+        """Return how often it was read."""
         self.reads += 1
         self.asked.set()
         if self.is_away:
@@ -248,7 +248,7 @@ async def test_events_without_a_subscriber_have_a_bounded_number_of_rows() -> No
     async def read() -> dict[str, int]:
         return counts
 
-    opened: Any = SimpleNamespace(pending=None, journals=None, ring=None, unsubscribed=SimpleNamespace(read=read))
+    opened: Any = SimpleNamespace(pending=None, journals=None, ring=None, shadow=None, unsubscribed=SimpleNamespace(read=read))
     rows = await part._read(opened)
     assert len(rows) == MOST_TYPES + 1
     assert sum(rows.values()) == sum(counts.values())

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from onceonly.cli.output import complain, say, show, show_json, show_table
+from onceonly.cli.output import print_error, say, show, show_json, show_table
 
 
 def test_control_characters_of_messages_are_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +26,7 @@ def test_hostile_characters_reach_no_output(capsys: pytest.CaptureFixture[str]) 
     """Text, tables, notices and JSON escape every one of them, and the JSON is the same document."""
     show(HOSTILE)
     say(HOSTILE)
-    complain(HOSTILE)
+    print_error(HOSTILE)
     show_table(HOSTILE, ("name",), [(HOSTILE,)])
     shown = capsys.readouterr()
     assert not {*shown.out, *shown.err} & {*HOSTILE} - {*"[2J1m"}
@@ -48,7 +48,7 @@ def test_a_cell_of_a_table_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
 def test_json_and_tables_are_answers_and_complaints_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     """Standard output can be piped into another program."""
     show_json({"é": [1]})
-    complain("  no such thing:\n  * one\n  * two\n")
+    print_error("  no such thing:\n  * one\n  * two\n")
     captured = capsys.readouterr()
     assert captured.out == '{\n  "é": [\n    1\n  ]\n}\n'
     assert captured.err == "error: no such thing:\n  * one\n  * two\n"

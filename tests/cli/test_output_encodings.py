@@ -28,9 +28,12 @@ from onceonly.model.message import Message, Send
 from tests.cli.terminal import PROGRAM, logging_restored
 from tests.cli.written_modules import forget_modules
 
+pytestmark = pytest.mark.slow
+
 ODD = "5 \N{EURO SIGN} \N{GRINNING FACE} \N{LATIN SMALL LETTER E WITH ACUTE}"
 """What neither ASCII nor Latin-1 has, what has two units in UTF-16, and what Latin-1 has."""
 SHOWN = {"ascii": r"5 \u20ac \ud83d\ude00 \u00e9", "latin-1": "5 \\u20ac \\ud83d\\ude00 \N{LATIN SMALL LETTER E WITH ACUTE}"}
+ENCODINGS = ("ascii", pytest.param("latin-1", marks=pytest.mark.slow))
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SHOP = "odd_shop:shop"
 CODE = f"""
@@ -69,6 +72,7 @@ COMMANDS = {
     "status": Call([SHOP]),
     "dashboard": Call([SHOP, "--listen", "127.0.0.1:0"], until="dashboard at"),
     "janitor": Call([SHOP]),
+    "leave": Call([SHOP], code=1),
     "plan": Call([SHOP, "--rate", "1", "--sample", "1000"]),
     "demo": Call(["--flights", "1", "--kills", "0", "--processes", "1"]),
     "verify": Call(["--list"]),
@@ -171,7 +175,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(name="shop")
 def copied(made: Shop, tmp_path: Path) -> Shop:
-    """Give a copy of it."""
+    """Return a copy of it."""
     shutil.copytree(made.folder, tmp_path, dirs_exist_ok=True)
     return made._replace(folder=tmp_path)
 
@@ -208,7 +212,7 @@ def in_one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-@pytest.mark.parametrize("encoding", SHOWN)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", [name for name, call in COMMANDS.items() if not call.until])
 def test_a_command_prints_escapes(name: str, encoding: str, shop: Shop) -> None:
     """Of what the encoding does not have, the same in all commands."""
@@ -220,7 +224,7 @@ def test_a_command_prints_escapes(name: str, encoding: str, shop: Shop) -> None:
         assert SHOWN[encoding] in in_one_line(done.out + done.error)
 
 
-@pytest.mark.parametrize("encoding", SHOWN)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(
     "name", [name for name, command in commands().items() if any("--json" in each.opts for each in command.params)]
 )
@@ -234,7 +238,7 @@ def test_json_is_json_in_every_encoding(name: str, encoding: str, shop: Shop) ->
         assert ODD in json.dumps(answer, ensure_ascii=False)
 
 
-@pytest.mark.parametrize("encoding", SHOWN)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_is_printed(name: str, encoding: str, tmp_path: Path) -> None:
     """With its frames and quotation marks."""
@@ -243,7 +247,9 @@ def test_help_is_printed(name: str, encoding: str, tmp_path: Path) -> None:
     assert "Usage: onceonly" in done.out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in {"dead list", "relay"} else [pytest.mark.slow]) for name in COMMANDS]
+)
 def test_a_command_works_where_the_locale_is_ascii(name: str, shop: Shop) -> None:
     """In a process of its own, where it also reads and writes files, until a signal where it waits for one."""
     call = COMMANDS[name]

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from onceonly.config.measured import Measurements, TableSample, estimate
+from onceonly.config.estimates import Measurements, TableSample, estimate
 from tests.cli.terminal import Terminal
 
 DAY = 86_400
@@ -124,7 +124,7 @@ def test_it_plans_with_what_the_tables_were_cut_for(onceonly: Terminal, place: s
     change(onceonly, asking_for(3))
     done = onceonly("plan", place, *SMALL, "--json")
     assert (done.answer["retention"], done.answer["bucket"]) == (7 * DAY, 7 * DAY / 12)
-    assert done.answer["tables"] == {"retention": 7 * DAY, "bucket": 7 * DAY / 12, "since": 0}
+    assert done.answer["tables"] == {"retention": 7 * DAY, "bucket": 7 * DAY / 12}
     kept = "the existing tables keep claims for 7 d, set at their first use, which cannot be changed"
     assert done.answer["advice"].startswith(kept)
     assert ("An endpoint with a retention of 3 d gets 7 d" in done.answer["advice"]) == (place == "shop:shop")
@@ -154,12 +154,13 @@ def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: Terminal) -> N
 
 
 def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: Terminal) -> None:
-    """A start refuses them, and so does the plan: the upgrade decides about the claims that are there."""
+    """A start refuses them, and so does the plan."""
     onceonly("janitor", "shop:shop")
     onceonly.change("shop.db", "UPDATE onceonly_schema SET version = 2 WHERE component = 'store'")
     planned, started = onceonly("plan", "shop:shop", *SMALL), onceonly("run", "shop:shop", "--drain")
     assert (planned.code, planned.out, planned.err) == (2, "", started.err)
-    assert "run `onceonly schema upgrade shop:shop`" in planned.err
+    assert "have version 2, which cannot be upgraded" in planned.err
+    assert "run `onceonly schema create shop:shop`" in planned.err
 
 
 IMPATIENT = """

@@ -43,7 +43,7 @@ def relaying(onceonly: Terminal, *arguments: str) -> Iterator[Running]:
 
 
 def desk(onceonly: Terminal, transport: str = "") -> Endpoint:
-    """Give the endpoint in this process, which does not run it."""
+    """Return the endpoint in this process, which does not run it."""
     store = f"sqlite:///{onceonly.folder}/desk.db"
     return Endpoint("desk", store=store, transport=transport or f"sqlite:///{onceonly.folder}/queue.db", relay_after=SOON)
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from onceonly.cli.reload import changed, stamps, until_changed
+from onceonly.cli.supervision import changed, stamps, until_changed
 
 
 def test_a_changed_a_new_and_a_removed_file_are_seen(tmp_path: Path) -> None:

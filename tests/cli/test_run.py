@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from onceonly.cli.work.run import _tell
-from onceonly.runtime.processes.collection import THRESHOLDS
+from onceonly.cli.supervision import log_event
+from onceonly.runtime.processes.child import THRESHOLDS
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
 from tests.cli.terminal import Terminal, running
 from tests.log_events import events
@@ -156,7 +156,7 @@ def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: Termi
 def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixture) -> None:
     """One outstayed the grace time, the other was killed for somebody in a hurry."""
     for kind in (ChildEventKind.KILLED, ChildEventKind.HURRIED):
-        _tell(ChildEvent(kind=kind, index=0, pid=1))
+        log_event(ChildEvent(kind=kind, index=0, pid=1))
     assert events(caplog.records) == [
         "process killed: did not stop in time",
         "process killed: second signal",

@@ -8,14 +8,14 @@ import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from onceonly.cli import plugins
+from onceonly.cli import commands
 from onceonly.cli.app import application
 from onceonly.cli.commands import COMMANDS, GROUPS, ListedCommand
 from onceonly.model.errors import SetupError
 from tests.cli.terminal import Terminal
 
-LIBRARY = ("assembly", "runtime", "endpoint", "algorithms", "adapters", "sql", "documents", "operations", "config", "demo.run")
-HEAVY = ("sqlalchemy", "aiosqlite", "onceonly_verify", *(f"onceonly.{name}" for name in LIBRARY))
+LIBRARY = ("assembly", "runtime", "endpoint", "algorithms", "adapters", "sql", "documents", "operations", "config")
+HEAVY = ("sqlalchemy", "aiosqlite", "onceonly_demo.run", "onceonly_verify", *(f"onceonly.{name}" for name in LIBRARY))
 LISTED = ("onceonly.cli.run", "onceonly.cli.status", "onceonly.cli.dead")
 """Some commands."""
 
@@ -54,13 +54,14 @@ def test_what_is_about_no_command_imports_neither_commands_nor_the_library(argum
         "dead --help",
         "dead export",
         *(f"{command} --nothing" for command in COMMANDS),
+        "demo --nothing",
         *(f"{group} nothing" for group in GROUPS),
     ],
 )
 def test_a_usage_error_imports_nothing_of_the_library_and_no_other_command(arguments: str) -> None:
-    """The options of a command are apart from what it does."""
+    """A command imports what it needs when its options are right."""
     others = tuple(each for each in LISTED if each.rpartition(".")[2] != arguments.split(maxsplit=1)[0])
-    assert imported(arguments, (*HEAVY, "onceonly.cli.work", *others)) == []
+    assert imported(arguments, (*HEAVY, *others)) == []
 
 
 def test_verify_is_loaded_when_it_is_called() -> None:
@@ -71,7 +72,7 @@ def test_verify_is_loaded_when_it_is_called() -> None:
 def test_the_list_has_each_command_with_the_text_of_its_own_help() -> None:
     """The texts stand twice in the source. They are sorted by hand: plug-ins are before the groups."""
     commands = application().commands
-    assert list(commands) == [*COMMANDS, "verify", *GROUPS]
+    assert list(commands) == [*COMMANDS, "dashboard", "demo", "verify", *GROUPS]
     for name, command in commands.items():
         assert isinstance(command, ListedCommand)
         own = command.load()
@@ -85,10 +86,10 @@ def test_a_plug_in_of_another_project_is_loaded_when_it_is_listed_or_called(
 ) -> None:
     """One that cannot be loaded does not stop other commands."""
     installed = [
-        EntryPoint("greet", "tests.cli.test_start:greet", plugins.GROUP),
-        EntryPoint("torn", "onceonly_of_nobody:torn", plugins.GROUP),
+        EntryPoint("greet", "tests.cli.test_start:greet", commands.GROUP),
+        EntryPoint("torn", "onceonly_of_nobody:torn", commands.GROUP),
     ]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: installed if group == plugins.GROUP else [])
+    monkeypatch.setattr(commands, "entry_points", lambda group: installed if group == commands.GROUP else [])
     assert onceonly("greet").out == "hello\n"
     assert onceonly("metrics", "alerts").code == 0
     torn = onceonly("torn")
@@ -106,7 +107,7 @@ def greet() -> None:
 
 def test_a_command_that_is_not_installed_names_its_distribution(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is listed all the same."""
-    monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
+    monkeypatch.setattr(commands, "entry_points", lambda **_: [])
     missing = application().commands["verify"]
     assert isinstance(missing, ListedCommand)
     command = missing.load()

@@ -12,8 +12,8 @@ from onceonly.cli.output import SETUP
 from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
 from onceonly_verify.checks.larger import DEEP
 from onceonly_verify.command import INTERRUPTED
-from onceonly_verify.explorer import Step
-from onceonly_verify.generated import replayed
+from onceonly_verify.explorer import ExploredStep
+from onceonly_verify.generated import suite
 from onceonly_verify.generated.reach import CheckReach, Reach
 from onceonly_verify.generated.suite import GeneratedFindings, ModuleFigures, Survivor
 from onceonly_verify.histories import Counterexample, TraceStep
@@ -22,7 +22,11 @@ from onceonly_verify.schedules import WalkResult
 from onceonly_verify.trie import NotDeterministic
 from tests.cli.terminal import Terminal
 
-STEPS = (Step("the world", "deliver a", "to A"), Step("worker A", "commit", "applied"), Step("worker A", "crash", "dead"))
+STEPS = (
+    ExploredStep("the world", "deliver a", "to A"),
+    ExploredStep("worker A", "commit", "applied"),
+    ExploredStep("worker A", "crash", "dead"),
+)
 WORLD = {
     "algorithm": "one message",
     "bound": "two copies",
@@ -245,7 +249,7 @@ def test_one_generated_mutant_is_shown_saved_and_replayed(onceonly: Terminal, mo
     """By its name, as one that is written by hand. Here one check reaches it."""
     lines = frozenset(("algorithms.outbox", number) for number in range(500))
     reach = Reach((CheckReach(check=SMALL, lines=lines, states=1, complete=True),))
-    monkeypatch.setattr(replayed, "reach_of", lambda _plan, **_: reach)
+    monkeypatch.setattr(suite, "reach_of", lambda _plan, **_: reach)
     name = "generated: algorithms.outbox.finish: drop _forget_and_ack #1"
     shown = onceonly("verify", "--mutant", name, "--save", "found.json")
     assert shown.code == 0, shown.error
@@ -370,10 +374,10 @@ def test_everything_has_a_name(onceonly: Terminal) -> None:
     (dropped,) = [each for each in answer["mutants"] if each["name"] == "no tombstone"]
     assert dropped == {
         "name": "no tombstone",
-        "does": "drops the call to `attempts.bury` in `look`",
+        "does": "drops the call to `attempts.bury` in `check_transaction`",
         "checks": ["a control message"],
     }
-    assert "* no tombstone: drops the call to `attempts.bury` in `look` (a control message)\n" in listed
+    assert "* no tombstone: drops the call to `attempts.bury` in `check_transaction` (a control message)\n" in listed
 
 
 def test_random_schedules_alone_run_nothing_else(onceonly: Terminal) -> None:

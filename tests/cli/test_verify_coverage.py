@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onceonly_verify import CHECKS, Check, command
-from onceonly_verify.coverage import measuring, suite
+from onceonly_verify.coverage import measurement, suite
 from onceonly_verify.generated.generator import generated_modules
 from tests.cli.terminal import Terminal
 
@@ -43,7 +43,7 @@ def test_a_hole_in_the_list_fails_the_command(onceonly: Terminal, monkeypatch: p
     assert "no check has one" in fine.out
 
     hole, *rest = missing
-    reached = "algorithms.delivery.give_up: await ports.dead_letters.add(letter.letter)"
+    reached = "algorithms.settlement.give_up: await ports.dead_letters.add(letter.letter)"
     listing(monkeypatch, *rest, reached, "algorithms.delivery.nothing: return")
     bad = onceonly("verify", "--coverage", "--json", "--jobs", "1")
     assert bad.code == 1
@@ -92,7 +92,7 @@ def test_without_the_library_nothing_runs(onceonly: Terminal, monkeypatch: pytes
     def gone(_name: str) -> Any:
         raise ModuleNotFoundError
 
-    monkeypatch.setattr(measuring.importlib, "import_module", gone)
+    monkeypatch.setattr(measurement.importlib, "import_module", gone)
     done = onceonly("verify", "--coverage")
     assert done.code == 2
     assert "pip install 'onceonly-verify[coverage]'" in done.error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import RenderableType
 
-from onceonly.cli.watch import watch_as_json, watch_on_screen
+from onceonly.cli.status import watch_as_json, watch_on_screen
 from onceonly.model.errors import CommitFailed, SetupError
 
 
@@ -17,7 +17,7 @@ class Looks:
         self._found: Iterator[int | Exception] = iter(found)
 
     async def __call__(self) -> dict[str, int]:
-        """Give the next one, or raise it."""
+        """Return the next one, or raise it."""
         found = next(self._found)
         if isinstance(found, Exception):
             raise found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.cli.loading import load
+from onceonly.cli.targets import load
 
 PROGRAM = """
 from onceonly import Endpoint

@@ -26,7 +26,7 @@ class Elsewhere(AsyncEngine):
 
     @property
     def url(self) -> URL:
-        """Give the URL."""
+        """Return the URL."""
         return self._url
 
 

@@ -11,7 +11,7 @@ from onceonly.config.deduplication import Deduplication
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler, TransactionMisused
-from onceonly.model.durations import in_words, parse_duration
+from onceonly.model.wording import in_words, parse_duration
 
 MINUTES_16 = timedelta(minutes=16, seconds=22)
 """How long the delays of `Retry()` take at most: 1.2 x (2 + 8 + 32 + 128 + 512) + 0.2 x 3.6 s."""
@@ -23,7 +23,7 @@ def settings(**changes: Any) -> Settings:
 
 
 def told(**changes: Any) -> str:
-    """Give what is said against settings, in one line."""
+    """Return what is said against settings, in one line."""
     with pytest.raises(SetupError) as caught:
         settings(**changes)
     _, problem = str(caught.value).split("\n  * ")

@@ -14,15 +14,14 @@ import pytest
 
 from onceonly import DedupStore, Endpoint, SetupError, Tokens
 from onceonly.cli.hints import pasteable
-from onceonly.cli.places import CommandTarget, UrlOverrides
+from onceonly.cli.targets import CommandTarget, UrlOverrides
 from onceonly.config.location import locate, read_url
-from onceonly.dashboard.access import read_users
-from onceonly.dashboard.gate import FormTokens
-from onceonly.model.address import parse_address
-from onceonly.model.peer import Peer
+from onceonly.model.remote import Peer
 from onceonly.sql.urls import read_url as read_sql_url
 from onceonly.systems import systems
-from onceonly.systems.urls import split_url
+from onceonly.systems.urls import parse_address, split_url
+from onceonly_dashboard.access import read_users
+from onceonly_dashboard.gate import FormTokens
 from tests.fuzzing import Inputs, inputs
 
 URLS = {
@@ -58,7 +57,7 @@ pytestmark = pytest.mark.timeout(3600 if inputs() > 10_000 else 120)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error, its causes and its contexts, also those that a traceback leaves out."""
+    """Return an error, its causes and its contexts, also those that a traceback leaves out."""
     if error is not None:
         yield error
         yield from chain(error.__cause__)
@@ -140,17 +139,17 @@ LETTERS = "@:/?#[]%&=;+,. \t\n\r\\'\"0aZ\u2100\udc80\x00"
 NAMES = ("prefix", "lease", "timeout", "endpoint", "max_body", "x")
 
 
-def any_text(chance: Inputs) -> str:
+def any_text(inputs: Inputs) -> str:
     """Return a short text, half of its letters with a meaning in URLs."""
-    letters = LETTERS if chance.random() < 0.5 else "".join(chr(chance.randrange(0x3000)) for _ in range(8))
-    return chance.word(letters, 8)
+    letters = LETTERS if inputs.random() < 0.5 else "".join(chr(inputs.randrange(0x3000)) for _ in range(8))
+    return inputs.word(letters, 8)
 
 
-def any_options(chance: Inputs) -> str:
+def any_options(inputs: Inputs) -> str:
     """Return options of a URL."""
     return "&".join(
-        f"{chance.choice(NAMES) if chance.random() < 0.7 else any_text(chance)}={any_text(chance)}"
-        for _ in range(chance.randrange(4))
+        f"{inputs.choice(NAMES) if inputs.random() < 0.7 else any_text(inputs)}={any_text(inputs)}"
+        for _ in range(inputs.randrange(4))
     )
 
 
@@ -165,12 +164,12 @@ def test_a_login_that_was_once_shown_is_hidden(scheme: str, login: str, place: s
 
 def test_fuzz_urls() -> None:
     """They are a location or a SetupError; nothing of the password is shown."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        first, second, third, last = (any_text(chance) for _ in range(4))
-        options = any_options(chance)
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        first, second, third, last = (any_text(inputs) for _ in range(4))
+        options = any_options(inputs)
         login = f"{first}{second}{FIRST}{third}{SECOND}{last}"
-        hides_its_login(chance.choice(SCHEMES), f"{login}{chance.choice(PLACES)}{'?' if options else ''}{options}")
+        hides_its_login(inputs.choice(SCHEMES), f"{login}{inputs.choice(PLACES)}{'?' if options else ''}{options}")
 
 
 def hides_its_login(scheme: str, rest: str) -> None:
@@ -198,10 +197,10 @@ def test_a_url_that_once_raised_something_else_is_refused(scheme: str, rest: str
 
 def test_fuzz_texts_as_urls() -> None:
     """They are a location or a SetupError."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        rest = chance.choice((any_text(chance), f"//{any_text(chance)}/{any_text(chance)}?{any_options(chance)}"))
-        is_location_or_refused(chance.choice(SCHEMES) if chance.random() < 0.8 else any_text(chance), rest)
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        rest = inputs.choice((any_text(inputs), f"//{any_text(inputs)}/{any_text(inputs)}?{any_options(inputs)}"))
+        is_location_or_refused(inputs.choice(SCHEMES) if inputs.random() < 0.8 else any_text(inputs), rest)
 
 
 def is_location_or_refused(scheme: str, rest: str) -> None:
@@ -211,14 +210,14 @@ def is_location_or_refused(scheme: str, rest: str) -> None:
     shown_by(Peer, f"http:{rest}")
 
 
-def any_variable(chance: Inputs) -> str:
+def any_variable(inputs: Inputs) -> str:
     """Return the value of an environment variable, perhaps a connection string of Azure."""
-    if chance.random() < 0.5:
-        return chance.word(LETTERS, 60)
-    place = chance.choice(("AccountName", "TableEndpoint", "BlobEndpoint"))
-    secret = chance.choice(("AccountKey", "SharedAccessSignature", "BlobEndpoint"))
-    account = chance.choice(("account", any_text(chance)))
-    return f"{place}={account};{secret}={any_text(chance)};EndpointSuffix={any_text(chance)}"
+    if inputs.random() < 0.5:
+        return inputs.word(LETTERS, 60)
+    place = inputs.choice(("AccountName", "TableEndpoint", "BlobEndpoint"))
+    secret = inputs.choice(("AccountKey", "SharedAccessSignature", "BlobEndpoint"))
+    account = inputs.choice(("account", any_text(inputs)))
+    return f"{place}={account};{secret}={any_text(inputs)};EndpointSuffix={any_text(inputs)}"
 
 
 @pytest.mark.parametrize(
@@ -231,9 +230,9 @@ def test_a_variable_that_was_once_shown_is_hidden(value: str) -> None:
 
 def test_fuzz_environment_variables() -> None:
     """Each is read or refused by a SetupError, and a secret is not shown."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        hides_its_variable(any_variable(chance))
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        hides_its_variable(any_variable(inputs))
 
 
 def hides_its_variable(value: str) -> None:

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import NamedTuple, Self
 from uuid import uuid4
 
-from onceonly.conformance.documents_subject import Moment
 from onceonly.ports.documents import Documents
+from onceonly_conformance.documents_subject import Moment
 from tests.servers.cutting_http import Request, cutting_http
 
 KEYS = "test:test@"
@@ -57,7 +57,7 @@ class AwsSubject:
         return await self._stack.enter_async_context(self._service.open(self._service.url(f"{self._name}-no", self._endpoint)))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return time.time_ns() // 1_000_000
 
     async def pass_time(self, milliseconds: int) -> None:

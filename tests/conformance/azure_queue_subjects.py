@@ -6,14 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Self
 from uuid import uuid4
 
-from onceonly.adapters.azure.queue_address import read_queue
-from onceonly.adapters.azure.queue_client import LeaseLost, QueueLink, QueueNotFound
-from onceonly.adapters.azure.queue_names import QueueNames
-from onceonly.adapters.azure.queue_transport import AzureQueueTransport
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT
+from onceonly.adapters.azure.queue.address import QueueNames, read_queue
+from onceonly.adapters.azure.queue.client import LeaseLost, QueueLink, QueueNotFound
+from onceonly.adapters.azure.queue.transport import AzureQueueTransport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT
 from tests.servers.azurite import Azurite
 
 QUEUES = (ENDPOINT, "billing", "audit", "idle", *(f"e{number}" for number in range(10)))
@@ -83,7 +82,7 @@ class AzureQueueSubject:
         return await self._open(endpoint, self._clocks[-1])
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from msgspec import structs
 
-from onceonly.adapters.azure import blob as azure_blob
-from onceonly.adapters.azure import table as azure_table
-from onceonly.adapters.azure.blob_artifacts import open_artifacts
-from onceonly.conformance.documents_subject import Moment
+from onceonly.adapters.azure.blob import documents as azure_blob
+from onceonly.adapters.azure.blob.artifacts import open_artifacts
+from onceonly.adapters.azure.table import documents as azure_table
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import ArtifactStore
 from onceonly.runtime.environment import SystemClock
+from onceonly_conformance.documents_subject import Moment
 from tests.servers.azurite import Azurite
 from tests.servers.cutting_http import Request, cutting_http
 
@@ -45,7 +45,7 @@ class AzurePlace:
             yield subject
 
     def url(self, through: str = "") -> str:
-        """Give its URL, through a proxy or directly."""
+        """Return its URL, through a proxy or directly."""
         return self._emulator.url(self._service, self.path, through=through)
 
     async def documents(self) -> Documents:
@@ -66,7 +66,7 @@ class AzurePlace:
         return await self._open(self._emulator.url(self._service, f"missing{uuid4().hex[:12]}"))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return SystemClock().now()
 
     async def pass_time(self, milliseconds: int) -> None:

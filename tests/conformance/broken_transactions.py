@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore, attempt_name
 from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.formats.documents import ClientKey, EntityDocument
@@ -17,6 +16,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.documents import Version
+from onceonly_conformance.suite import ENDPOINT
 
 
 class Sound(DocumentTransactions):
@@ -31,7 +31,7 @@ class Sound(DocumentTransactions):
 
 
 def spoiling(spoils: type[DocumentTransaction]) -> type[Sound]:
-    """Give transactions whose open ones are of this class."""
+    """Return transactions whose open ones are of this class."""
     return type(spoils.__name__, (Sound,), {"spoils": spoils})
 
 
@@ -222,6 +222,15 @@ class Forgotten(Sound):
     async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Find nothing."""
         return None
+
+
+class Unfinished(Sound):
+    """Returns a committed key without the record that is still to be dispatched."""
+
+    async def entry(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
+        """Leave it to somebody else."""
+        found = await super().entry(key, endpoint)
+        return None if found is None else replace(found, records=())
 
 
 class Patient(Sound):

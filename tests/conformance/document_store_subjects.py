@@ -9,7 +9,6 @@ from typing import Self, cast
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.documents import MemoryDocuments
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore
 from onceonly.model.entities import Entities
 from onceonly.model.identity import Identity
@@ -19,6 +18,7 @@ from onceonly.ports.documents import DocumentLimits, Documents
 from onceonly.ports.store import BeginResult, Resources, Unit
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlDocuments
+from onceonly_conformance.suite import ENDPOINT
 from tests.conformance.memory_subjects import Timed
 
 ENTITY = "everything"

@@ -54,7 +54,7 @@ class ServiceSubject:
         return await self._open.enter_async_context(self._opens(self._missing, clock=self._clock))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self._clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:

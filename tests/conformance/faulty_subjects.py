@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from onceonly.adapters.nats.transport import NatsTransport
 from onceonly.adapters.redis.transport import RedisTransport
-from onceonly.conformance.suite import ENDPOINT
+from onceonly_conformance.suite import ENDPOINT
 from tests.conformance.nats_subjects import NatsSubject
 from tests.conformance.redis_subjects import LEASE_SECONDS, SMALL, RedisSubject
 from tests.servers.nats import OwnNats, own_nats

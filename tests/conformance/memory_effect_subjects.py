@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
-from onceonly.adapters.memory.dedup import MemoryMarkStore
-from onceonly.adapters.memory.tokens import MemoryTokens
 from onceonly.adapters.memory.world import Live, PortOperation, WorldDriver
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_subject import Moment
 from onceonly.model.errors import OutcomeUnknown
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_subject import Moment
+from onceonly_verify.memory_ports.dedup import MemoryMarkStore
+from onceonly_verify.memory_ports.tokens import MemoryTokens
 
 READS = {"dedup-contains", "token-live", "token-prepared"}
 
@@ -36,7 +36,7 @@ class CutOnce:
         return self._inner.at_once(operation)
 
     def token(self) -> Any:
-        """Give a name."""
+        """Return a name."""
         return self._inner.token()
 
 
@@ -48,7 +48,7 @@ class InMemory:
         self.driver = Live()
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -56,7 +56,7 @@ class InMemory:
         self.clock.advance(milliseconds)
 
     def cutting(self, moment: Moment) -> WorldDriver:
-        """Give a driver that is cut off once."""
+        """Return a driver that is cut off once."""
         return CutOnce(self.driver, moment)
 
 
@@ -72,7 +72,7 @@ class MemoryDedup(InMemory):
         return MemoryMarkStore(self.cutting(moment))
 
     def retention(self) -> int:
-        """Give some retention."""
+        """Return some retention."""
         return timedelta(days=7) // timedelta(milliseconds=1)
 
 

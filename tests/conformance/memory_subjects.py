@@ -4,21 +4,18 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from onceonly.adapters.memory.documents import MemoryDocuments
-from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore, RingSettings, RingWorld, look
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import MemoryTransport
-from onceonly.adapters.memory.world import Live, PortOperation, Step
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_subject import Moment
-from onceonly.conformance.ring_subject import RETENTION_MS
-from onceonly.conformance.suite import ENDPOINT
+from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.model.message import Message
-from onceonly.model.record import Effect
 from onceonly.model.ring import bucketing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
-from onceonly_verify.clock import claimed_before
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_subject import Moment
+from onceonly_conformance.ring_subject import RETENTION_MS
+from onceonly_conformance.suite import ENDPOINT
+from onceonly_verify.memory_ports.ring import MemoryRing, MemoryRingStore
 
 LEASE = 30.0
 
@@ -31,7 +28,7 @@ class Timed:
         self.driver = Live()
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -83,22 +80,6 @@ class MemoryRings(MemoryStores):
     async def ring(self) -> MemoryRing:
         """Open the ring of the endpoint."""
         return MemoryRing(self.driver, await self.store())
-
-    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
-        """Put the claims into their buckets."""
-        store, pending = await self.store(), {message.identity: decided for message in messages}
-
-        def before(world: RingWorld, dial: RingSettings) -> Step:
-            return claimed_before(look(world, dial)[0], messages, pending, dial), None
-
-        await self.driver.perform(PortOperation("before", store.place, before, (store.dial(),)))
-
-    async def is_claimed_as_before(self, message: Message) -> bool:
-        """Look into the bucket."""
-        store = await self.store()
-        world: RingWorld = await self.driver.perform(PortOperation("look", store.place, lambda world: (world, world), ()))
-        held = world.buckets[store.dial().bucketing.bucket(message.former_instant)]
-        return (message.identity, message.fingerprint) in held.claims
 
 
 class MemoryTransports(Timed):

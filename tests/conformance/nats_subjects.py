@@ -8,14 +8,14 @@ from uuid import uuid4
 
 from onceonly.adapters.nats import topology
 from onceonly.adapters.nats.address import read_address
-from onceonly.adapters.nats.link import Link
-from onceonly.adapters.nats.names import CONSUMER, TopologyNames
+from onceonly.adapters.nats.link import NatsLink
+from onceonly.adapters.nats.names import CONSUMER, NatsNames
 from onceonly.adapters.nats.transport import NatsTransport
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemRandomSource
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT, OTHER
 from tests.servers.available import NATS, need
 
 QUEUES = (ENDPOINT, OTHER, "audit", "idle")
@@ -32,12 +32,12 @@ class NatsSubject:
     def __init__(self, *, server: str = "", lease: float = 3600.0, runs: bool = False) -> None:
         self.clock = ManualClock()
         self._prefix = f"t{uuid4().hex[:10]}."
-        self.names = TopologyNames(self._prefix)
+        self.names = NatsNames(self._prefix)
         self.url = f"{server or need(NATS)}?prefix={self._prefix}&lease={lease:g}&timeout=10"
         self._lease = lease
         self._runs = runs
         self._clocks = [self.clock]
-        self._links: list[Link] = []
+        self._links: list[NatsLink] = []
         self._transports: list[NatsTransport] = []
 
     @classmethod
@@ -82,7 +82,7 @@ class NatsSubject:
         await (await self._admin()).api(f"STREAM.DELETE.{self.names.queue(endpoint)}")
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -111,10 +111,10 @@ class NatsSubject:
         return self._opened(self.url, endpoint, clock)
 
     def _opened(self, url: str, endpoint: str, clock: ManualClock) -> NatsTransport:
-        self._links.append(Link(read_address(url), SystemRandomSource()))
+        self._links.append(NatsLink(read_address(url), SystemRandomSource()))
         self._transports.append(NatsTransport(self._links[-1], endpoint, clock=clock))
         return self._transports[-1]
 
-    async def _admin(self) -> Link:
-        self._links.append(Link(read_address(self.url), SystemRandomSource()))
+    async def _admin(self) -> NatsLink:
+        self._links.append(NatsLink(read_address(self.url), SystemRandomSource()))
         return self._links[-1]

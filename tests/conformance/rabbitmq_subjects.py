@@ -9,14 +9,14 @@ from uuid import uuid4
 from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import read_address
-from onceonly.adapters.rabbitmq.link import Channel, Link
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.link import Channel, RabbitMQLink
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.adapters.rabbitmq.topology import declare_shared
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import OnceOnlyError
 from onceonly.runtime.environment import SystemRandomSource
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT
 from tests.servers.available import RABBITMQ, need
 
 SMALL = 4096
@@ -41,7 +41,7 @@ class Declared(NamedTuple):
                     self.transient.add(name)
 
 
-class RecordingLink(Link):
+class RecordingLink(RabbitMQLink):
     """A link that notes what it declares."""
 
     def __init__(self, url: str, declared: Declared) -> None:
@@ -94,10 +94,10 @@ class RabbitMQSubject:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.names = TopologyNames(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
+        self.names = RabbitMQNames(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
         self.url = f"{need(RABBITMQ)}?max_body={SMALL}&timeout=10"
         self._declared = Declared(set(), set(), set())
-        self._links: list[Link] = []
+        self._links: list[RabbitMQLink] = []
         self._transports: list[RabbitMQTransport] = []
 
     @classmethod
@@ -131,7 +131,7 @@ class RabbitMQSubject:
         link = BreakingLink(self.url, self._declared, request, arrives=arrives)
         return self._opened(ENDPOINT, self.clock, link), lambda: link.has_broken
 
-    def _opened(self, endpoint: str, clock: ManualClock, link: Link | None = None) -> RabbitMQTransport:
+    def _opened(self, endpoint: str, clock: ManualClock, link: RabbitMQLink | None = None) -> RabbitMQTransport:
         self._links.append(link or RecordingLink(self.url, self._declared))
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=clock, names=self.names, linger=0.1))
         return self._transports[-1]
@@ -148,18 +148,18 @@ class RabbitMQSubject:
 
     async def limit(self, endpoint: str, most: int) -> None:
         """Declare a classic queue, whose limit is exact, and what all endpoints share."""
-        async with self._administering() as link, link.errand() as channel:
+        async with self._administering() as link, link.temporary_channel() as channel:
             await declare_shared(link, self.names)
             limited = {"x-max-length": most, "x-overflow": "reject-publish"}
             await channel.queue_declare(self.names.queue(endpoint), durable=True, arguments=limited)
 
     async def delete(self, endpoint: str) -> None:
         """Delete the queue with its messages."""
-        async with self._administering() as link, link.errand() as channel:
+        async with self._administering() as link, link.temporary_channel() as channel:
             await channel.queue_delete(self.names.queue(endpoint))
 
     @asynccontextmanager
-    async def _administering(self) -> AsyncIterator[Link]:
+    async def _administering(self) -> AsyncIterator[RabbitMQLink]:
         """Open a connection that no transport uses."""
         link = RecordingLink(self.url, self._declared)
         try:
@@ -168,14 +168,14 @@ class RabbitMQSubject:
             await link.close()
 
     async def _remove(self, names: set[str]) -> None:
-        async with self._administering() as link, link.errand() as channel:
+        async with self._administering() as link, link.temporary_channel() as channel:
             for queue in self._declared.queues & names:
                 await channel.queue_delete(queue)
             for exchange in self._declared.exchanges & names:
                 await channel.exchange_delete(exchange)
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -186,4 +186,4 @@ class RabbitMQSubject:
     async def lapse(self) -> None:
         """Cut every connection."""
         for link in self._links:
-            await link.drop()
+            await link._reconnection.drop()

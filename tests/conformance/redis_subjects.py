@@ -7,13 +7,12 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from onceonly.adapters.redis.address import read_address
-from onceonly.adapters.redis.keys import GROUP, Keys
-from onceonly.adapters.redis.link import Link
+from onceonly.adapters.redis.address import GROUP, Keys, read_address
+from onceonly.adapters.redis.link import RedisLink
 from onceonly.adapters.redis.transport import RedisTransport
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.errors import OnceOnlyError
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT
 from tests.servers.available import REDIS, need
 
 DATABASE = 11
@@ -29,7 +28,7 @@ class RedisSubject:
         self.client: Any = client
         self.url = url
         self.keys = Keys(read_address(url).prefix)
-        self._links: list[Link] = []
+        self._links: list[RedisLink] = []
         self._transports: list[RedisTransport] = []
 
     @classmethod
@@ -60,8 +59,8 @@ class RedisSubject:
         return self._opened(self.url, endpoint)
 
     def _opened(self, url: str, endpoint: str) -> RedisTransport:
-        self._links.append(Link(read_address(url)))
-        self._transports.append(RedisTransport(self._links[-1], endpoint, clock=self.clock))
+        self._links.append(RedisLink(read_address(url)))
+        self._transports.append(RedisTransport(self._links[-1], endpoint, clock=self.clock, server_time=False))
         return self._transports[-1]
 
     async def ahead(self, endpoint: str, milliseconds: int) -> RedisTransport:
@@ -69,7 +68,7 @@ class RedisSubject:
         return await self.transport(endpoint)
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:

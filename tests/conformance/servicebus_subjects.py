@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from onceonly.adapters.azure.servicebus import ServiceBusTransport
-from onceonly.adapters.azure.servicebus_address import read_servicebus
-from onceonly.adapters.azure.servicebus_link import Link
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT
+from onceonly.adapters.azure.servicebus.address import read_servicebus
+from onceonly.adapters.azure.servicebus.link import ServiceBusLink
+from onceonly.adapters.azure.servicebus.transport import ServiceBusTransport
 from onceonly.ports.transport import Topology
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT
 from tests.servers.servicebus.standin import StandIn, standin
 
 
@@ -21,7 +21,7 @@ class ServiceBusSubject:
         self.server = server
         self.clock = clock
         self.url = server.url + options
-        self._links: list[Link] = []
+        self._links: list[ServiceBusLink] = []
         self._transports: list[ServiceBusTransport] = []
 
     @classmethod
@@ -39,7 +39,7 @@ class ServiceBusSubject:
 
     async def transport(self, endpoint: str = ENDPOINT) -> ServiceBusTransport:
         """Open a transport on connections of its own."""
-        self._links.append(Link(read_servicebus(self.url)))
+        self._links.append(ServiceBusLink(read_servicebus(self.url)))
         self._transports.append(ServiceBusTransport(self._links[-1], endpoint))
         return self._transports[-1]
 
@@ -48,7 +48,7 @@ class ServiceBusSubject:
         return await self.transport(endpoint)
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:

@@ -8,13 +8,13 @@ from typing import Self
 from sqlalchemy import Connection
 
 from onceonly.adapters.sqlite.dialect import SQLite
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_subject import Moment
 from onceonly.ports.documents import Documents
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_subject import Moment
 from tests.servers.cutting_commits import Cutter, cutting
 from tests.servers.proxy import Inspector
 from tests.sql.emptying import empty
@@ -70,7 +70,7 @@ class SqlPlace:
         return SqlDocuments(await self.database(prefix="nobodys_"))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:

@@ -8,12 +8,12 @@ from typing import ClassVar, Self, cast
 from sqlalchemy import Column, ForeignKey, MetaData, String, Table, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly.conformance import on_sql
-from onceonly.conformance.on_sql import TRACES
 from onceonly.ports.store import Resources
 from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA as STORE_SCHEMA
+from onceonly_conformance import on_sql
+from onceonly_conformance.on_sql import TRACES
 from tests.sql.emptying import empty
 
 METADATA = MetaData()

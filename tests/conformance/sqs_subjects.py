@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager, suppress
 from typing import Self
 from uuid import uuid4
 
-from onceonly.adapters.aws import sqs_topology as topology
-from onceonly.adapters.aws.sqs_address import read_sqs
-from onceonly.adapters.aws.sqs_batches import on_deliveries
-from onceonly.adapters.aws.sqs_client import Link
-from onceonly.adapters.aws.sqs_inbox import SqsReceipt
-from onceonly.adapters.aws.sqs_transport import SqsTransport
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.suite import ENDPOINT, OTHER
+from onceonly.adapters.aws.sqs import topology
+from onceonly.adapters.aws.sqs.address import read_sqs
+from onceonly.adapters.aws.sqs.batches import on_deliveries
+from onceonly.adapters.aws.sqs.client import SqsLink
+from onceonly.adapters.aws.sqs.inbox import SqsReceipt
+from onceonly.adapters.aws.sqs.transport import SqsTransport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Topology
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.suite import ENDPOINT, OTHER
 from tests.conformance.aws_subjects import KEYS
 
 QUEUES = (ENDPOINT, OTHER, "audit", "idle")
@@ -27,7 +27,7 @@ QUEUES = (ENDPOINT, OTHER, "audit", "idle")
 class NotedTransport(SqsTransport):
     """A transport that notes the handles of all deliveries, also of those that it has acknowledged."""
 
-    def __init__(self, link: Link, endpoint: str, *, clock: Clock) -> None:
+    def __init__(self, link: SqsLink, endpoint: str, *, clock: Clock) -> None:
         super().__init__(link, endpoint, clock=clock)
         self.handles: list[str] = []
 
@@ -51,7 +51,7 @@ class SqsSubject:
         self.url = f"sqs://{KEYS}eu-central-1?prefix=t{uuid4().hex[:10]}-&lease={lease}&endpoint={endpoint}{fifo_option}"
         self._lease = lease
         self._clocks = [self.clock]
-        self._links: list[Link] = []
+        self._links: list[SqsLink] = []
         self._transports: list[NotedTransport] = []
 
     @classmethod
@@ -87,7 +87,7 @@ class SqsSubject:
         await topology.delete_queue(link, link.names.queue(endpoint))
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.clock.now()
 
     async def pass_time(self, milliseconds: int) -> None:
@@ -103,7 +103,7 @@ class SqsSubject:
         for transport in self._transports:
             link, url = transport._link, await transport._link.url(transport._name)
 
-            async def request(entries: list[dict[str, str]], link: Link = link, url: str | None = url) -> object:
+            async def request(entries: list[dict[str, str]], link: SqsLink = link, url: str | None = url) -> object:
                 changed = [{**entry, "VisibilityTimeout": 0} for entry in entries]
                 return await link.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changed)
 
@@ -114,6 +114,6 @@ class SqsSubject:
         self._transports.append(NotedTransport(await self._link(), endpoint, clock=clock))
         return self._transports[-1]
 
-    async def _link(self) -> Link:
-        self._links.append(await Link.open(read_sqs(self.url)))
+    async def _link(self) -> SqsLink:
+        self._links.append(await SqsLink.open(read_sqs(self.url)))
         return self._links[-1]

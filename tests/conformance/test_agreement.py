@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.memory.transport import BrokerRules
-from onceonly.conformance.samples import effects, message
-from onceonly.conformance.store_subject import LATER, WholeStore
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
+from onceonly_conformance.samples import effects, message
+from onceonly_conformance.store_subject import LATER, WholeStore
 from tests.conformance.memory_subjects import LEASE, MemoryStores, MemoryTransports
 from tests.conformance.sql_subjects import SqlSubject, make_tables
 
@@ -45,7 +45,7 @@ class Worlds:
     """Two transports side by side. What is known here about leases serves to leave out what brokers may do differently."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a history that can be repeated
+        self.rng = random.Random(seed)  # noqa: S311 - a history that can be repeated
         self.transports: list[dict[str, Transport]] = []
         self.subjects: list[Any] = []
         self.held: dict[tuple[str, str], tuple[Any, ...]] = {}
@@ -63,30 +63,28 @@ class Worlds:
 
     @property
     def now(self) -> int:
-        """Give the time, the same in both."""
+        """Return the time, the same in both."""
         first, second = (subject.now() for subject in self.subjects)
         assert first == second
         return int(first)
 
     async def send(self) -> None:
         """Send some of everything."""
-        sends = [self._send() for _ in range(self.chance.randint(1, 4))]
+        sends = [self._send() for _ in range(self.rng.randint(1, 4))]
         first, second = [await world["shop"].send(sends) for world in self.transports]
         assert first == second
 
     def _send(self) -> Send:
         self.sent += 1
-        due = self.chance.choice((0, 0, 0, self.now - 5, self.now + 1, self.now + 9_000))
-        size = self.chance.choice((0, 1, 1, SMALL, SMALL + 1))
-        kind = self.chance.choice(("both", "one", "none"))
+        due = self.rng.choice((0, 0, 0, self.now - 5, self.now + 1, self.now + 9_000))
+        size = self.rng.choice((0, 1, 1, SMALL, SMALL + 1))
+        kind = self.rng.choice(("both", "one", "none"))
         body = Message(id=f"m{self.sent}", source="s", type=kind, body=bytes(size))
-        return Send(
-            message=body, to=self.chance.choice(("", *ENDPOINTS, "nobody")), due=due, attempts=self.chance.randint(0, 2)
-        )
+        return Send(message=body, to=self.rng.choice(("", *ENDPOINTS, "nobody")), due=due, attempts=self.rng.randint(0, 2))
 
     async def receive(self) -> None:
         """Take all there is."""
-        endpoint = self.chance.choice(ENDPOINTS)
+        endpoint = self.rng.choice(ENDPOINTS)
         both = []
         for world in self.transports:
             got = await world[endpoint].receive(1000, 0)
@@ -101,10 +99,10 @@ class Worlds:
 
     async def settle(self) -> None:
         """Ack, release or extend some of what is held, and some of what another holds by now."""
-        call = self.chance.choice(("ack", "release", "extend"))
-        endpoint = self.chance.choice(ENDPOINTS)
-        mine = [key for key, end in self.until.items() if key[0] == endpoint and end > self.now and self.chance.random() < 0.5]
-        late = [pair for of, pair in self.old if of == endpoint and self.chance.random() < 0.3]
+        call = self.rng.choice(("ack", "release", "extend"))
+        endpoint = self.rng.choice(ENDPOINTS)
+        mine = [key for key, end in self.until.items() if key[0] == endpoint and end > self.now and self.rng.random() < 0.5]
+        late = [pair for of, pair in self.old if of == endpoint and self.rng.random() < 0.3]
         pairs = [*(self.held[key] for key in mine), *late]
         for number, world in enumerate(self.transports):
             await getattr(world[endpoint], call)([pair[number] for pair in pairs])
@@ -113,7 +111,7 @@ class Worlds:
 
     async def wait(self) -> None:
         """Let time pass."""
-        step = self.chance.choice((1, 1_000, 8_999, 15_000, 30_000))
+        step = self.rng.choice((1, 1_000, 8_999, 15_000, 30_000))
         for subject in self.subjects:
             await subject.pass_time(step)
 
@@ -125,7 +123,7 @@ class Worlds:
 
 
 def seen(delivery: Any) -> tuple[Any, ...]:
-    """Give what a receiver sees of a delivery, but for its receipt."""
+    """Return what a receiver sees of a delivery, but for its receipt."""
     return delivery.suspect, delivery.attempts, delivery.queue, delivery.headers, delivery.body
 
 
@@ -136,9 +134,7 @@ async def test_the_queues_do_the_same(tmp_path: Path, seed: int) -> None:
     async with sql(tmp_path) as subject:
         await worlds.open(Brokers(), subject)
         for _ in range(STEPS):
-            await worlds.chance.choice(
-                (worlds.send, worlds.receive, worlds.receive, worlds.settle, worlds.settle, worlds.wait)
-            )()
+            await worlds.rng.choice((worlds.send, worlds.receive, worlds.receive, worlds.settle, worlds.settle, worlds.wait))()
             await worlds.count()
     assert worlds.sent > 10
     assert worlds.old or worlds.held
@@ -147,17 +143,17 @@ async def test_the_queues_do_the_same(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_the_stores_do_the_same(tmp_path: Path, seed: int) -> None:
     """Units that handle, leave out, clash, fail and forget, one after another."""
-    chance = random.Random(seed)  # noqa: S311 - a history that can be repeated
+    rng = random.Random(seed)  # noqa: S311 - a history that can be repeated
     memory = MemoryStores(blocking=True)
     async with sql(tmp_path) as subject:
         stores = {endpoint: (await memory.store(endpoint), await subject.store(endpoint)) for endpoint in ENDPOINTS}
         kinds = set()
         for _ in range(STEPS):
-            pair = stores[chance.choice(ENDPOINTS)]
-            names = chance.sample(range(12), chance.randint(1, 6))
-            asked = [message(f"m{name}", body=b"1" if chance.random() < 0.9 else b"2") for name in names]
-            plan = chance.choice(("commit", "commit", "abandon", "forget"))
-            decided = {each.identity: effects()[: chance.randint(0, 2)] for each in asked if chance.random() < 0.8}
+            pair = stores[rng.choice(ENDPOINTS)]
+            names = rng.sample(range(12), rng.randint(1, 6))
+            asked = [message(f"m{name}", body=b"1" if rng.random() < 0.9 else b"2") for name in names]
+            plan = rng.choice(("commit", "commit", "abandon", "forget"))
+            decided = {each.identity: effects()[: rng.randint(0, 2)] for each in asked if rng.random() < 0.8}
             first, second = [await act(store, plan, asked, decided) for store in pair]
             assert first == second
             kinds |= {kind for kind, found in zip(("new", "pending", "done", "mismatched"), first[0], strict=False) if found}
@@ -184,5 +180,5 @@ async def act(store: WholeStore, plan: str, asked: list[Message], decided: dict[
 
 
 def identity(record: Record) -> Any:
-    """Give what records are sorted by."""
+    """Return what records are sorted by."""
     return record.identity

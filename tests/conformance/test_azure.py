@@ -6,11 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.artifact_suite import ArtifactStoreSuite
-from onceonly.conformance.dedup_suite import DedupSubject, DedupSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
-from onceonly.conformance.token_suite import TokenSubject, TokenSuite
+from onceonly_conformance.artifact_suite import ArtifactStoreSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from tests.conformance.azure_subjects import AzureArtifacts, AzurePlace
 from tests.servers.azurite import Azurite
 
@@ -20,12 +18,10 @@ def _emulator(request: pytest.FixtureRequest, azurite_storage: Azurite) -> None:
     request.instance.emulator = azurite_storage
 
 
-class TestAzureTableDocuments(DocumentsSuite):
+class InAzureTable:
     """A table of its own for each rule."""
 
-    rounds: ClassVar[int] = 6
-    many: ClassVar[int] = 130  # a transaction holds 100 at most
-    lapse: ClassVar[int] = 250  # nothing expires here
+    service: ClassVar[str] = "azure-table"
 
     emulator: Azurite
 
@@ -36,12 +32,10 @@ class TestAzureTableDocuments(DocumentsSuite):
             yield subject
 
 
-class TestAzureBlobDocuments(DocumentsSuite):
+class InAzureBlob:
     """A container of its own for each rule, and a folder in it."""
 
-    rounds: ClassVar[int] = 6
-    many: ClassVar[int] = 100  # a request holds one
-    lapse: ClassVar[int] = 250  # nothing expires here
+    service: ClassVar[str] = "azure-blob"
 
     emulator: Azurite
 
@@ -50,6 +44,46 @@ class TestAzureBlobDocuments(DocumentsSuite):
         """Make a container."""
         async with AzurePlace.open(self.emulator, "blob") as subject:
             yield subject
+
+
+class TestAzureTableDocuments(InAzureTable, DocumentsSuite):
+    """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 130  # a transaction holds 100 at most
+    lapse: ClassVar[int] = 250  # nothing expires here
+
+
+class TestAzureBlobDocuments(InAzureBlob, DocumentsSuite):
+    """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # nothing expires here
+
+
+class TestDedupInAzureTable(InAzureTable, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInAzureTable(InAzureTable, DocumentTokenSuite):
+    """The tokens for every service, here."""
+
+
+class TestTransactionsInAzureTable(InAzureTable, DocumentTransactionSuite):
+    """The transactions for every service, here."""
+
+
+class TestDedupInAzureBlob(InAzureBlob, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInAzureBlob(InAzureBlob, DocumentTokenSuite):
+    """The tokens for every service, here."""
+
+
+class TestTransactionsInAzureBlob(InAzureBlob, DocumentTransactionSuite):
+    """The transactions for every service, here."""
 
 
 class TestAzureBlobArtifacts(ArtifactStoreSuite):
@@ -61,82 +95,4 @@ class TestAzureBlobArtifacts(ArtifactStoreSuite):
     async def open_artifacts(self) -> AsyncIterator[AzureArtifacts]:
         """Make a container."""
         async with AzureArtifacts.open(self.emulator, "blob") as subject:
-            yield subject
-
-
-@pytest.mark.slow
-class TestDedupInAzureTable(DedupSuite):
-    """The dedup store for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "table") as subject:
-            yield dedup_and_token_subjects(subject).dedup
-
-
-@pytest.mark.slow
-class TestTokensInAzureTable(TokenSuite):
-    """The tokens for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "table") as subject:
-            yield dedup_and_token_subjects(subject).tokens
-
-
-@pytest.mark.slow
-class TestDedupInAzureBlob(DedupSuite):
-    """The dedup store for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "blob") as subject:
-            yield dedup_and_token_subjects(subject).dedup
-
-
-@pytest.mark.slow
-class TestTokensInAzureBlob(TokenSuite):
-    """The tokens for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "blob") as subject:
-            yield dedup_and_token_subjects(subject).tokens
-
-
-@pytest.mark.slow
-class TestTransactionsInAzureTable(DocumentTransactionSuite):
-    """The transactions for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_documents(self) -> AsyncIterator[AzurePlace]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "table") as subject:
-            yield subject
-
-
-@pytest.mark.slow
-class TestTransactionsInAzureBlob(DocumentTransactionSuite):
-    """The transactions for every service, here."""
-
-    emulator: Azurite
-
-    @asynccontextmanager
-    async def open_documents(self) -> AsyncIterator[AzurePlace]:
-        """Make a place."""
-        async with AzurePlace.open(self.emulator, "blob") as subject:
             yield subject

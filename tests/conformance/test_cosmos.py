@@ -17,13 +17,13 @@ from onceonly.adapters.cosmos import documents as adapter
 from onceonly.adapters.cosmos.address import read_address
 from onceonly.adapters.cosmos.client import _SentOnce, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
-from onceonly.conformance.suite import raises
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
 from tests.servers.cosmos import KEY, secured
@@ -42,6 +42,8 @@ async def url(cosmos_account: str) -> str:
 
 class InCosmos:
     """A container of the emulator."""
+
+    service: ClassVar[str] = "cosmos"
 
     @pytest.fixture(autouse=True)
     def _use(self, url: str) -> None:
@@ -68,12 +70,10 @@ class TestCosmos(InCosmos, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing
 
 
-@pytest.mark.slow
 class TestDedupInCosmos(InCosmos, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
-@pytest.mark.slow
 class TestTokensInCosmos(InCosmos, DocumentTokenSuite):
     """The tokens for every service, here."""
 
@@ -124,8 +124,8 @@ def test_a_container_of_another_form_is_refused() -> None:
     """Partitioned by something else than the id, or with unique keys of its own; without expiry it is warned of."""
     good: dict[str, Any] = {"partitionKey": {"paths": ["/id"]}, "defaultTtl": -1}
     adapter._refuse_container(good, "c")
-    assert adapter._stay(good) == ()
-    assert len(adapter._stay({"partitionKey": {"paths": ["/id"]}})) == 1
+    assert adapter._expiry_warnings(good) == ()
+    assert len(adapter._expiry_warnings({"partitionKey": {"paths": ["/id"]}})) == 1
     for bad in (
         {"partitionKey": {"paths": ["/key"]}},
         {"uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/a"]}]}},

@@ -5,14 +5,15 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
-from onceonly.conformance.artifact_suite import ArtifactStoreSuite
-from onceonly.conformance.dedup_suite import DedupSubject, DedupSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.conformance.token_suite import TokenSubject, TokenSuite
+from onceonly_conformance.artifact_suite import ArtifactStoreSuite
+from onceonly_conformance.dedup_suite import DedupSubject, DedupSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.token_suite import TokenSubject, TokenSuite
 from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from tests.conformance.memory_subjects import MemoryPlace
 from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
@@ -38,6 +39,8 @@ class TestMemoryTokens(TokenSuite):
 
 class InMemory:
     """Documents in memory."""
+
+    service: ClassVar[str] = "memory"
 
     @asynccontextmanager
     async def open_documents(self) -> AsyncIterator[MemoryPlace]:
@@ -67,6 +70,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class InSqlite:
     """Documents in a SQLite file of their own."""
+
+    service: ClassVar[str] = "sqlite"
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path, empty: Path) -> None:
@@ -102,6 +107,8 @@ def postgresql_place(postgresql_url: str) -> str:
 class InPostgresql:
     """Documents in PostgreSQL."""
 
+    service: ClassVar[str] = "postgresql"
+
     @pytest.fixture(autouse=True)
     def _place(self, postgresql_place: str) -> None:
         self.url = postgresql_place
@@ -132,6 +139,8 @@ def mariadb_place(mariadb_url: str) -> str:
 
 class InMariadb:
     """Documents in MariaDB."""
+
+    service: ClassVar[str] = "mariadb"
 
     @pytest.fixture(autouse=True)
     def _place(self, mariadb_place: str) -> None:

@@ -10,15 +10,15 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.dead_letter_suite import DeadLetterSuite
-from onceonly.conformance.documents_subject import DocumentsSubject
-from onceonly.conformance.samples import rich_message
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, DocumentLimits, Documents
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.dead_letter_suite import DeadLetterSuite
+from onceonly_conformance.documents_subject import DocumentsSubject
+from onceonly_conformance.samples import rich_message
 from tests.conformance.memory_subjects import MemoryPlace
 from tests.conformance.sql_documents_subjects import SqlitePlace, make_documents_table
 
@@ -36,7 +36,7 @@ class OnDocuments(NamedTuple):
         return DocumentDeadLetters(await self.place.documents(), clock=self.place, page=self.page)
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.place.now()
 
 

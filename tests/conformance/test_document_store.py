@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
-from onceonly.conformance.samples import message
-from onceonly.conformance.store_suite import StoreSuite
+from onceonly_conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly_conformance.samples import message
+from onceonly_conformance.store_suite import StoreSuite
 from tests.conformance.document_store_subjects import WEEK, DocumentStores, SqlDocumentStores
 from tests.conformance.sql_documents_subjects import make_documents_table
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.adapters.aws.dynamodb import create, open_documents
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly.adapters.aws.dynamodb.documents import create, open_documents
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 
@@ -27,6 +27,8 @@ DYNAMODB = Service(
 
 class InDynamoDB:
     """A table for each test."""
+
+    service: ClassVar[str] = "dynamodb"
 
     @pytest.fixture(autouse=True)
     def _emulator(self, ministack_endpoint: str) -> None:
@@ -47,16 +49,13 @@ class TestDynamoDB(InDynamoDB, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
-@pytest.mark.slow
 class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
-@pytest.mark.slow
 class TestTokensInDynamoDB(InDynamoDB, DocumentTokenSuite):
     """The tokens for every service, here."""
 
 
-@pytest.mark.slow
 class TestTransactionsInDynamoDB(InDynamoDB, DocumentTransactionSuite):
     """The transactions for every service, here."""

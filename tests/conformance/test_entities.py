@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from onceonly.conformance.entity_suite import EntityStoreSuite
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore
+from onceonly_conformance.entity_suite import EntityStoreSuite
+from onceonly_conformance.suite import ENDPOINT
 from tests.conformance.document_store_subjects import WEEK, DocumentStores
 
 

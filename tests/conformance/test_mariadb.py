@@ -10,26 +10,26 @@ from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
 
-from onceonly.conformance.dead_letter_suite import DeadLetterSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.entity_suite import EntityStoreSuite
-from onceonly.conformance.forgetful_suite import ForgetfulStoreSuite
-from onceonly.conformance.on_sql import SqlTransactionSubject
-from onceonly.conformance.pending_suite import PendingRecordsSuite
-from onceonly.conformance.register_suite import RegisterSuite
-from onceonly.conformance.ring_suite import RingSuite
-from onceonly.conformance.sql_guard_suite import SqlGuardSuite
-from onceonly.conformance.sql_lock_suite import SqlLockSuite
-from onceonly.conformance.store_suite import StoreSuite
-from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
-from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.ports.store import Resources
 from onceonly.sql.queue import NAMES_AT_ONCE
 from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA as STORE_SCHEMA
 from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
-from onceonly.sql.store.portions import KEYS_AT_ONCE
+from onceonly.sql.store.statements import KEYS_AT_ONCE
+from onceonly_conformance.dead_letter_suite import DeadLetterSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.entity_suite import EntityStoreSuite
+from onceonly_conformance.forgetful_suite import ForgetfulStoreSuite
+from onceonly_conformance.on_sql import SqlTransactionSubject
+from onceonly_conformance.pending_suite import PendingRecordsSuite
+from onceonly_conformance.register_suite import RegisterSuite
+from onceonly_conformance.ring_suite import RingSuite
+from onceonly_conformance.sql_guard_suite import SqlGuardSuite
+from onceonly_conformance.sql_lock_suite import SqlLockSuite
+from onceonly_conformance.store_suite import StoreSuite
+from onceonly_conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import TRACES, ForgettingSubject, ImpatientSubject, SqlRings, SqlSubject
 from tests.conformance.transaction_subjects import SqlTransacting
@@ -90,6 +90,7 @@ class OnServer:
             yield subject
 
 
+@pytest.mark.slow
 class TestMariaDBStore(OnServer, StoreSuite, PendingRecordsSuite, EntityStoreSuite, SqlGuardSuite):
     """Business data, claims and records in MariaDB."""
 
@@ -116,6 +117,7 @@ class ForgettingMariaDBSubject(ForgettingSubject, MariaDBSubject):
     """A store that another system remembers for."""
 
 
+@pytest.mark.slow
 class TestMariaDBForgettingStore(OnServer, ForgetfulStoreSuite):
     """A store that another system remembers for; on SQLite it is put through the rules of other stores as well."""
 
@@ -127,6 +129,7 @@ class MariaDBRings(SqlRings, MariaDBSubject):
     """A store that forgets soon."""
 
 
+@pytest.mark.slow
 class TestMariaDBRing(OnServer, RingSuite):
     """Claims that are forgotten in time, in MariaDB."""
 
@@ -144,6 +147,7 @@ class TestMariaDBRegister(OnServer, RegisterSuite):
     open_register = OnServer.opened
 
 
+@pytest.mark.slow
 class TestMariaDBQueue(OnServer, TransportSuite):
     """The queue inside MariaDB."""
 
@@ -153,6 +157,7 @@ class TestMariaDBQueue(OnServer, TransportSuite):
     open_transport = OnServer.opened
 
 
+@pytest.mark.slow
 class TestMariaDBDeadLetters(OnServer, DeadLetterSuite):
     """Dead letters in MariaDB."""
 

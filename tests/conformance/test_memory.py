@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from onceonly.conformance.dead_letter_suite import DeadLetterSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.pending_suite import PendingRecordsSuite
-from onceonly.conformance.ring_suite import RingSuite
-from onceonly.conformance.store_suite import StoreSuite
-from onceonly.conformance.transport_suite import TransportSuite
+from onceonly_conformance.dead_letter_suite import DeadLetterSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.pending_suite import PendingRecordsSuite
+from onceonly_conformance.ring_suite import RingSuite
+from onceonly_conformance.store_suite import StoreSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
 
 

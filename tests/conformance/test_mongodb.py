@@ -23,12 +23,12 @@ from onceonly.adapters.mongodb import documents as adapter
 from onceonly.adapters.mongodb.address import read_address
 from onceonly.adapters.mongodb.client import translated
 from onceonly.adapters.mongodb.documents import MongoDBDocuments, create, open_documents
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
-from onceonly.conformance.suite import raises
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
 
@@ -46,6 +46,8 @@ async def url(mongodb_server: str) -> str:
 
 class InMongoDB:
     """A collection of the emulator."""
+
+    service: ClassVar[str] = "mongodb"
 
     @pytest.fixture(autouse=True)
     def _use(self, url: str) -> None:
@@ -70,12 +72,10 @@ class TestMongoDB(InMongoDB, DocumentsSuite):
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
-@pytest.mark.slow
 class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
-@pytest.mark.slow
 class TestTokensInMongoDB(InMongoDB, DocumentTokenSuite):
     """The tokens for every service, here."""
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from onceonly.conformance.broker_suite import BrokerSuite
-from onceonly.conformance.fault_suite import FaultSuite
-from onceonly.conformance.transport_suite import TransportSuite
+from onceonly_conformance.broker_suite import BrokerSuite
+from onceonly_conformance.fault_suite import FaultSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.faulty_subjects import FaultyNats
 from tests.conformance.nats_subjects import NatsSubject
 

@@ -13,12 +13,12 @@ from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, R
 from onceonly.adapters.redis import documents as adapter
 from onceonly.adapters.redis.client import translated
 from onceonly.adapters.redis.documents import RedisDocuments, create, open_documents
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.conformance.suite import raises
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import REDIS, free_port, need
 from tests.servers.redis import own_redis
@@ -29,7 +29,7 @@ SCRIPT = sha1(adapter._SAVE.encode(), usedforsecurity=False).hexdigest().encode(
 
 @asynccontextmanager
 async def place() -> AsyncIterator[str]:
-    """Give the URL of a prefix of one's own, and remove what is there at the end."""
+    """Return the URL of a prefix of one's own, and remove what is there at the end."""
     url = f"{need(REDIS).rstrip('/')}/{DATABASE}"
     prefix = f"t{uuid4().hex[:12]}:"
     client = Redis.from_url(url)
@@ -44,6 +44,8 @@ async def place() -> AsyncIterator[str]:
 
 class InRedis:
     """A prefix on a running server."""
+
+    service: ClassVar[str] = "redis"
 
     @asynccontextmanager
     async def open_documents(self) -> AsyncIterator[ServiceSubject]:
@@ -66,17 +68,14 @@ class TestRedis(InRedis, DocumentsSuite):
     lapse: ClassVar[int] = 2_500  # Redis removes to the millisecond
 
 
-@pytest.mark.slow
 class TestDedupInRedis(InRedis, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
-@pytest.mark.slow
 class TestTokensInRedis(InRedis, DocumentTokenSuite):
     """The tokens for every service, here."""
 
 
-@pytest.mark.slow
 class TestTransactionsInRedis(InRedis, DocumentTransactionSuite):
     """The transactions for every service, here."""
 
@@ -154,7 +153,7 @@ async def test_weak_durability_is_told(settings: tuple[str, ...], words: list[st
         async with open_documents(url, clock=ManualClock()) as documents:
             warnings = await documents.check()
     assert [word in warning for word, warning in zip(words, warnings, strict=True)] == [True] * len(words)
-    assert "failover" in " ".join(adapter._failover({"connected_slaves": 1}))
+    assert "failover" in " ".join(adapter.failover({"connected_slaves": 1}, loss="x"))
 
 
 @pytest.mark.parametrize(
@@ -220,5 +219,5 @@ async def test_a_wrong_url_is_a_setup_error(url: str) -> None:
 
 
 async def members(documents: RedisDocuments) -> set[bytes]:
-    """Give what is in the list of keys."""
+    """Return what is in the list of keys."""
     return set(await documents._client.zrange(documents._index, 0, -1))

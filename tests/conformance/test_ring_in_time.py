@@ -17,8 +17,6 @@ from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.conformance.ring_subject import WIDTH_MS, RingSubject, at, begun, rotate_all, rotated
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
@@ -30,6 +28,8 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
+from onceonly_conformance.ring_subject import WIDTH_MS, RingSubject, at, begun, rotate_all, rotated
+from onceonly_conformance.suite import ENDPOINT
 from tests.broken_adapters import rings
 from tests.broken_adapters.wrapped_rings import WrappedRings
 from tests.conformance.memory_subjects import MemoryRings
@@ -129,9 +129,9 @@ class SimulatedEndpoint(OneByOne):
         await self.subject.write(resources, f"{message.id}/{self._runs}", "")
         return Decision((Send(message=Message(id=message.id, source=ENDPOINT, type="done", body=b"{}"), to=OUT),))
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the subject's time."""
-        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.subject.now(), chance=0.0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.subject.now(), fraction=0.0)
 
     async def play(self, events: Sequence[Event]) -> None:
         """Let these happen, and bring everything to rest; last come two very late copies of each message."""

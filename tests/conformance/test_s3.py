@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 
 from onceonly.adapters.aws.address import read_s3
-from onceonly.adapters.aws.s3 import create, open_documents
-from onceonly.adapters.aws.s3_artifacts import open_artifacts
-from onceonly.adapters.aws.s3_client import opened
-from onceonly.conformance.artifact_suite import ArtifactStoreSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.adapters.aws.s3.artifacts import open_artifacts
+from onceonly.adapters.aws.s3.client import opened
+from onceonly.adapters.aws.s3.documents import create, open_documents
 from onceonly.model.artifact import Artifact
 from onceonly.ports.effects import ArtifactStore
+from onceonly_conformance.artifact_suite import ArtifactStoreSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 
@@ -32,6 +32,8 @@ S3 = Service(
 
 class InS3:
     """A bucket for each test."""
+
+    service: ClassVar[str] = "s3"
 
     @pytest.fixture(autouse=True)
     def _emulator(self, ministack_endpoint: str) -> None:
@@ -52,12 +54,10 @@ class TestS3(InS3, DocumentsSuite):
     lapse: ClassVar[int] = 250  # nothing expires here
 
 
-@pytest.mark.slow
 class TestDedupInS3(InS3, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
 
-@pytest.mark.slow
 class TestTokensInS3(InS3, DocumentTokenSuite):
     """The tokens for every service, here."""
 

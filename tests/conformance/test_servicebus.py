@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from onceonly.conformance.broker_suite import BrokerSuite
-from onceonly.conformance.transport_suite import TransportSuite
+import pytest
+
+from onceonly_conformance.broker_suite import BrokerSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.servicebus_subjects import ServiceBusSubject
 
 COUNTED_AS_WAITING = "Service Bus counts what receivers hold with what waits"
@@ -41,6 +43,8 @@ class TestServiceBusAsABroker(BrokerSuite):
             yield subject
 
 
+@pytest.mark.slow  # the same transport, with one option
+@pytest.mark.slow
 class TestServiceBusWithSessions(TransportSuite):
     """Queues with sessions. A session that nobody takes from is closed after half a second."""
 
@@ -57,6 +61,7 @@ class TestServiceBusWithSessions(TransportSuite):
             yield subject
 
 
+@pytest.mark.slow
 class TestServiceBusWithSessionsAsABroker(BrokerSuite):
     """Queues with sessions and limits, and such queues that are deleted."""
 

@@ -9,21 +9,21 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.dead_letter_suite import DeadLetterSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.entity_suite import EntityStoreSuite
-from onceonly.conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulRecordsSuite, ForgetfulStoreSuite
-from onceonly.conformance.on_sql import SqlTransactionSubject
-from onceonly.conformance.pending_suite import PendingRecordsSuite
-from onceonly.conformance.register_suite import RegisterSuite
-from onceonly.conformance.ring_suite import RingSuite
-from onceonly.conformance.sql_guard_suite import SqlGuardSuite
-from onceonly.conformance.sql_lock_suite import SqlLockSuite
-from onceonly.conformance.store_suite import StoreSuite
-from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.sql.queue import NAMES_AT_ONCE
 from onceonly.sql.store.documents import KEYS_AT_ONCE as DOCUMENTS_AT_ONCE
-from onceonly.sql.store.portions import KEYS_AT_ONCE
+from onceonly.sql.store.statements import KEYS_AT_ONCE
+from onceonly_conformance.dead_letter_suite import DeadLetterSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.entity_suite import EntityStoreSuite
+from onceonly_conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulRecordsSuite, ForgetfulStoreSuite
+from onceonly_conformance.on_sql import SqlTransactionSubject
+from onceonly_conformance.pending_suite import PendingRecordsSuite
+from onceonly_conformance.register_suite import RegisterSuite
+from onceonly_conformance.ring_suite import RingSuite
+from onceonly_conformance.sql_guard_suite import SqlGuardSuite
+from onceonly_conformance.sql_lock_suite import SqlLockSuite
+from onceonly_conformance.store_suite import StoreSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import ForgettingSubject, ImpatientSubject, SqlRings, SqlSubject, make_tables
 

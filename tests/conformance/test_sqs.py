@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.broker_suite import BrokerSuite
-from onceonly.conformance.transport_suite import TransportSuite
+from onceonly_conformance.broker_suite import BrokerSuite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.sqs_subjects import SqsSubject
 
 FULL = {

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.broker_suite import BrokerSuite
-from onceonly.conformance.fault_suite import FaultSuite
-from onceonly.conformance.suite import Suite, broken, rules
+from onceonly_conformance.broker_suite import BrokerSuite
+from onceonly_conformance.fault_suite import FaultSuite
+from onceonly_conformance.suite import Suite, broken, rules
 from tests.broken_adapters import brokers
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from onceonly.conformance.entity_suite import EntityStoreSuite
-from onceonly.conformance.suite import broken, rules
+from onceonly_conformance.entity_suite import EntityStoreSuite
+from onceonly_conformance.suite import broken, rules
 from tests.broken_adapters import entities
 from tests.conformance.sql_subjects import SqlSubject, make_tables
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.register_suite import RegisterSuite
-from onceonly.conformance.suite import broken, rules
+from onceonly_conformance.register_suite import RegisterSuite
+from onceonly_conformance.suite import broken, rules
 from tests.broken_adapters import registers
 from tests.conformance.sql_subjects import SqlSubject, make_tables
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceonly.conformance.sql_guard_suite import SqlGuardSuite
-from onceonly.conformance.suite import broken, rules
+from onceonly_conformance.sql_guard_suite import SqlGuardSuite
+from onceonly_conformance.suite import broken, rules
 from tests.broken_adapters import transactions
 from tests.broken_adapters.wrapped_stores import WrappedStores
 from tests.conformance.sql_subjects import SqlSubject, make_tables

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from onceonly.conformance.on_sql import SqlTransactionSubject
-from onceonly.conformance.sql_lock_suite import SqlLockSuite
-from onceonly.conformance.suite import ENDPOINT, broken, rules
 from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -18,6 +15,9 @@ from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.sql.store import SqlStore, SqlTransactions
 from onceonly.sql.store.transactions import SqlTransaction
 from onceonly.sql.store.unit import SqlUnit
+from onceonly_conformance.on_sql import SqlTransactionSubject
+from onceonly_conformance.sql_lock_suite import SqlLockSuite
+from onceonly_conformance.suite import ENDPOINT, broken, rules
 from tests.conformance.sql_subjects import ImpatientSubject, make_tables
 
 

@@ -6,17 +6,19 @@ from typing import Any, ClassVar
 
 import pytest
 
-from onceonly.conformance.dead_letter_suite import DeadLetterSuite
-from onceonly.conformance.documents_suite import DocumentsSuite
-from onceonly.conformance.pending_suite import PendingRecordsSuite
-from onceonly.conformance.store_suite import StoreSuite
-from onceonly.conformance.suite import Suite, broken, rules
-from onceonly.conformance.transport_suite import TransportSuite
+from onceonly_conformance.dead_letter_suite import DeadLetterSuite
+from onceonly_conformance.destination_suite import DestinationSuite
+from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.pending_suite import PendingRecordsSuite
+from onceonly_conformance.store_suite import StoreSuite
+from onceonly_conformance.suite import Suite, broken, rules
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.broken_adapters import (
     claims,
     commits,
     dead_letters,
     declaring,
+    destinations,
     document_contents,
     document_writes,
     receiving,
@@ -25,6 +27,7 @@ from tests.broken_adapters import (
     wrapped_documents,
 )
 from tests.broken_adapters.dead_letters import WrappedLetters
+from tests.broken_adapters.destinations import CarefulDestinations
 from tests.broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments, WrappedPlace
 from tests.broken_adapters.wrapped_stores import WrappedStores
 from tests.broken_adapters.wrapped_transports import WrappedTransports
@@ -134,6 +137,8 @@ TRANSPORTS = {
     sending.FussyTransport: ["sending_nothing_answers_nothing"],
     receiving.GrudgingTransport: ["releasing_a_suspect_clears_it"],
     sending.ExpiringTransport: ["an_expired_message_arrives"],
+    sending.AttributeAddingTransport: ["a_message_of_another_format_arrives_as_it_was_written"],
+    sending.DelayedAttributeAddingTransport: ["a_delayed_message_of_another_format_arrives_as_it_was_written"],
     sending.DelayedHeaderLosingTransport: ["a_delayed_message_arrives_as_it_was_sent"],
     sending.HeaderLosingTransport: ["a_message_arrives_as_it_was_sent"],
     sending.HeaderMergingTransport: ["a_header_that_is_repeated_arrives_as_often"],
@@ -327,16 +332,37 @@ DOCUMENTS = {
     document_contents.WildcardDocuments: ["keys_are_listed_by_prefix"],
 }
 
+DESTINATIONS = {
+    destinations.UndeclaredDestinations: ["the_kinds_and_names_that_are_declared_are_those_that_there_are"],
+    destinations.PrefixingDestinations: ["a_message_arrives_exactly_as_it_was_sent"],
+    destinations.HeaderLosingDestinations: ["a_message_arrives_exactly_as_it_was_sent"],
+    destinations.RenamingDestinations: ["a_message_that_is_sent_twice_arrives_twice_with_one_id"],
+    destinations.DeduplicatingDestinations: ["a_message_that_is_sent_twice_arrives_twice_with_one_id"],
+    destinations.CreatingDestinations: ["a_missing_destination_is_refused_and_not_created"],
+    destinations.SwallowingDestinations: [
+        "a_missing_destination_is_refused_and_not_created",
+        "a_destination_that_was_deleted_is_refused",
+    ],
+    destinations.SharedChannelDestinations: ["a_missing_destination_does_not_affect_other_messages"],
+    destinations.RememberingDestinations: ["a_destination_that_was_deleted_is_refused"],
+    destinations.TolerantDestinations: ["another_kind_is_refused"],
+    destinations.PromptDestinations: ["a_delay_is_kept_or_refused"],
+    destinations.LiteralDestinations: ["a_message_due_in_the_past_arrives_at_once"],
+    destinations.GreedyDestinations: ["a_body_over_the_greatest_size_is_refused"],
+}
+
 TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
     (StoreSuite, (claims, commits), WrappedStores, STORES),
     (PendingRecordsSuite, (records,), WrappedStores, PENDING),
     (TransportSuite, (declaring, receiving, sending), WrappedTransports, TRANSPORTS),
+    (DestinationSuite, (destinations,), CarefulDestinations, DESTINATIONS),
     (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
     (DocumentsSuite, (document_contents, document_writes, wrapped_documents), WrappedDocuments, DOCUMENTS),
 )
 PASSING = {
     WrappedStores,
     WrappedTransports,
+    CarefulDestinations,
     WrappedLetters,
     WrappedDocuments,
     OneByOneDocuments,
@@ -371,6 +397,11 @@ class Bent(Suite):
     @asynccontextmanager
     async def open_transport(self) -> AsyncIterator[Any]:
         """Wrap the memory transport."""
+        yield self.wrapper(MemoryTransports())
+
+    @asynccontextmanager
+    async def open_destinations(self) -> AsyncIterator[Any]:
+        """Wrap the memory transport, and add another program."""
         yield self.wrapper(MemoryTransports())
 
     @asynccontextmanager
@@ -417,6 +448,7 @@ PLAIN = [
         (PendingRecordsSuite, WrappedStores),
         (PendingRecordsSuite, claims.RenamingStores),
         (TransportSuite, WrappedTransports),
+        (DestinationSuite, CarefulDestinations),
         (DeadLetterSuite, WrappedLetters),
         (DocumentsSuite, WrappedDocuments),
         (DocumentsSuite, OneByOneDocuments),

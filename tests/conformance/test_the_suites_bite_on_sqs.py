@@ -8,15 +8,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from onceonly.adapters.aws import sqs_batches, sqs_inbox, sqs_topology
-from onceonly.adapters.aws.sqs_delays import DelayedMessages
-from onceonly.adapters.aws.sqs_inbox import Inbox, SqsReceipt
-from onceonly.adapters.aws.sqs_transport import SqsTransport
-from onceonly.adapters.aws.sqs_wire import Arrival, Content
-from onceonly.conformance.suite import broken
-from onceonly.conformance.transport_suite import TransportSuite
+from onceonly.adapters.aws.sqs import batches as sqs_batches
+from onceonly.adapters.aws.sqs import client as sqs_client
+from onceonly.adapters.aws.sqs import topology as sqs_topology
+from onceonly.adapters.aws.sqs.inbox import SqsInbox, SqsReceipt
+from onceonly.adapters.aws.sqs.transport import SqsTransport
+from onceonly.adapters.aws.sqs.wire import SqsArrival, SqsContent
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
+from onceonly.queues.deliveries import DueMover
+from onceonly_conformance.suite import broken
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.sqs_subjects import SqsSubject
 
 pytestmark = pytest.mark.slow
@@ -26,17 +28,17 @@ Patch = pytest.MonkeyPatch
 def a_release_is_no_copy(patch: Patch) -> None:
     """The message becomes visible, and its count grows."""
 
-    async def visible(self: SqsTransport, contents: dict[str, Content]) -> None:
+    async def visible(self: SqsTransport, contents: dict[str, SqsContent]) -> None:
         if contents:
             await self._change_leases(tuple(contents), 0)
-            self._inbox.settled(contents)
+            self._inbox.leases.settle(contents)
 
     patch.setattr(SqsTransport, "_copy", visible)
 
 
 def nothing_is_deleted(patch: Patch) -> None:
     """Neither by an acknowledgement nor by a release."""
-    patch.setattr("onceonly.adapters.aws.sqs_transport.delete", _deletes_nothing)
+    patch.setattr("onceonly.adapters.aws.sqs.transport.delete", _deletes_nothing)
 
 
 async def _deletes_nothing(*_: object) -> OnceOnlyError | None:
@@ -45,7 +47,7 @@ async def _deletes_nothing(*_: object) -> OnceOnlyError | None:
 
 def what_came_without_a_receiver_is_kept(patch: Patch) -> None:
     """Until the lease ends."""
-    patch.setattr(Inbox, "_return", lambda *_: None)
+    patch.setattr(SqsInbox, "_return", lambda *_: None)
 
 
 def what_is_early_is_delivered(patch: Patch) -> None:
@@ -64,28 +66,28 @@ def every_delivery_is_a_suspect(patch: Patch) -> None:
 
 
 def _read_as(patch: Patch, **changes: int) -> None:
-    usual = sqs_inbox.read
+    usual = sqs_client.read
 
-    def read(message: Any) -> Arrival:
+    def read(message: Any) -> SqsArrival:
         return replace(usual(message), **changes)
 
-    patch.setattr(sqs_inbox, "read", read)
+    patch.setattr(sqs_client, "read", read)
 
 
 def leases_never_end(patch: Patch) -> None:
     """A late release sends a copy of what another receiver holds."""
 
-    def holds(_: Inbox, receipt: object) -> str:
+    def holds(_: SqsInbox, receipt: object) -> str:
         return receipt.handle if isinstance(receipt, SqsReceipt) else ""
 
-    patch.setattr(Inbox, "holds", holds)
+    patch.setattr(SqsInbox, "holds", holds)
 
 
 def leases_are_not_renewed(patch: Patch) -> None:
     """Though the receiver believes it."""
 
     async def extend(self: SqsTransport, deliveries: Sequence[Delivery]) -> None:
-        self._inbox.extended(self._held(deliveries))
+        self._inbox.leases.hold(self._held(deliveries))
 
     patch.setattr(SqsTransport, "extend", extend)
 
@@ -97,7 +99,7 @@ def every_message_has_one_deduplication_id(patch: Patch) -> None:
 
 def delayed_messages_are_not_moved(patch: Patch) -> None:
     """They stay in the queue for delays."""
-    patch.setattr(DelayedMessages, "begin", lambda _: None)
+    patch.setattr(DueMover, "begin", lambda _: None)
 
 
 def unsubscribing_does_nothing(patch: Patch) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from onceonly.conformance.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
-from onceonly.conformance.suite import ENDPOINT, broken, rules
 from onceonly.documents.store import DocumentStore
+from onceonly_conformance.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
+from onceonly_conformance.suite import ENDPOINT, broken, rules
 from tests.conformance.broken_transactions import (
     Abandoning,
     Blindfolded,
@@ -48,6 +48,7 @@ from tests.conformance.broken_transactions import (
     Undeleting,
     Undertaker,
     Unfenced,
+    Unfinished,
     Versioned,
     WithoutAnswer,
     WithoutData,
@@ -74,6 +75,7 @@ BROKEN: dict[type, list[str]] = {
     spoiling(Undeleting): ["an_entity_is_there_for_the_next_transaction"],
     spoiling(Cutting): ["an_entity_with_a_key_too_long_is_refused"],
     spoiling(Unburied): ["what_is_buried_cannot_be_committed"],
+    Unfinished: ["a_known_key_has_the_record_until_it_is_forgotten"],
     Forgotten: ["a_key_that_is_committed_is_known", "of_many_attempts_with_one_key_one_is_committed"],
     Patient: ["who_has_a_key_is_waited_for_no_longer_than_asked"],
     Grasping: ["a_cancelled_opening_holds_nobody_back"],
@@ -97,6 +99,7 @@ BROKEN: dict[type, list[str]] = {
 }
 ALSO: dict[str, list[str]] = {
     "WithoutRecord": [
+        "a_known_key_has_the_record_until_it_is_forgotten",
         "a_fence_may_be_repeated",
         "a_fence_gives_the_record_of_what_is_committed",
         "an_attempt_has_a_record_once_it_is_committed",
@@ -153,6 +156,7 @@ ALSO: dict[str, list[str]] = {
         "a_dispatched_record_is_forgotten",
         "a_key_may_be_kept_without_an_answer",
         "a_key_that_is_committed_is_known",
+        "a_known_key_has_the_record_until_it_is_forgotten",
         "of_many_attempts_with_one_key_one_is_committed",
     ],
     "Deaf": [
@@ -165,7 +169,7 @@ ALSO: dict[str, list[str]] = {
     "Silent": ["a_tombstone_outlives_the_deadline", "what_is_committed_cannot_be_buried"],
     "Blindfolded": ["a_fence_may_be_repeated"],
     "Unfenced": ["an_attempt_is_fenced_before_it_has_loaded_anything"],
-    "Careless": ["an_attempt_has_a_record_once_it_is_committed"],
+    "Careless": ["a_known_key_has_the_record_until_it_is_forgotten", "an_attempt_has_a_record_once_it_is_committed"],
 }
 """Further rules that an adapter breaks, because they depend on the one that it is named for."""
 ENDLESS = {"Overwriting", "Forgotten", "Reserving"}

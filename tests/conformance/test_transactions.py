@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly_conformance.transaction_suite import EntitySuite, TransactionSuite
 from tests.conformance.sql_subjects import make_tables
 from tests.conformance.transaction_subjects import MemoryTransacting, SqlTransacting
 

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from onceonly.adapters.memory.transactions import MemoryTransactions
-from onceonly.conformance.on_sql import SqlTransactionSubject, found_in
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.model.record import Record
 from onceonly.ports.transactions import OpenTransaction
+from onceonly_conformance.on_sql import SqlTransactionSubject, found_in
+from onceonly_conformance.suite import ENDPOINT
 from tests.conformance.memory_subjects import MemoryStores
 from tests.conformance.sql_subjects import SqlSubject
 

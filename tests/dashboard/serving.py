@@ -11,11 +11,11 @@ import uvicorn
 
 from onceonly import Context, Endpoint
 from onceonly.assembly import open_dead_letters, open_store
-from onceonly.dashboard.app import Dashboard
 from onceonly.model.conversation import JournalEntry
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Record
+from onceonly_dashboard.app import Dashboard
 from tests.servers.available import free_port
 
 NOW = 1_795_000_000_000
@@ -107,6 +107,6 @@ async def served(app: Any) -> AsyncIterator[str]:
 async def sampled(app: Any, rounds: int = 1) -> None:
     """Wait until every probe of a dashboard has read something."""
     assert isinstance(app, Dashboard)
-    for watched in app.watched.values():
-        for probe in watched.probes:
+    for probes in app.services.endpoints.values():
+        for probe in probes.all_probes:
             await probe.wait_for(rounds)

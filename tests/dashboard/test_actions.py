@@ -18,28 +18,27 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from onceonly import Endpoint
 from onceonly.assembly import open_transport
-from onceonly.cli.operating import opened_parts
-from onceonly.cli.places import UrlOverrides, place_of
-from onceonly.cli.work import dead
-from onceonly.dashboard import application, dashboard
-from onceonly.dashboard.access import ROLES
-from onceonly.dashboard.acting import open_parts
-from onceonly.dashboard.app import Dashboard
-from onceonly.dashboard.auditing import LINES, USER_ROWS, Allowance, Auditor
-from onceonly.dashboard.bodies import diff
-from onceonly.dashboard.gate import Refused
-from onceonly.model.action import Action, ActionKind, ActionState
+from onceonly.cli.dead import run_actions
+from onceonly.cli.operator_ports import open_operator_ports
+from onceonly.cli.targets import target_of
+from onceonly.model.action import Action, ActionKind, ActionScope, ActionState
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message
-from onceonly.operations import actions as operations
-from onceonly.operations.actions import Operator, confirm
-from onceonly.operations.letters import LetterSelection
-from onceonly.ports.dead_letters import Filter
+from onceonly.operations import action_runner
+from onceonly.operations.action_runner import ActionRunner
+from onceonly.operations.actions import Operator, confirm, new_action
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.store import SqlDeadLetters
+from onceonly_dashboard import application, dashboard
+from onceonly_dashboard.access import ROLES
+from onceonly_dashboard.action_worker import open_parts
+from onceonly_dashboard.app import Dashboard
+from onceonly_dashboard.auditor import LINES, USER_ROWS, Allowance, RequestAuditor
+from onceonly_dashboard.gate import Refusal
+from onceonly_dashboard.views.edit import diff
 from tests.dashboard.serving import PlaceOrder, letter, store
-from tests.dashboard.test_gate import SAME, asking, named
+from tests.dashboard.test_gate import SAME, named, open_client
 
 JSON = {"accept": "application/json"}
 
@@ -68,7 +67,7 @@ class Shop:
     async def send(self, path: str, fields: dict[str, str]) -> httpx.Response:
         """Send a form and wait until the action has ended."""
         response = await self.client.post(path, data=fields)
-        await self.app.acting.settled()
+        await self.app.services.action_worker.settled()
         return response
 
     async def states(self) -> list[str]:
@@ -101,7 +100,7 @@ async def opened(folder: Path, *letters: DeadLetter, **options: Any) -> AsyncIte
         await transport.declare([Topology(endpoint="shop")])
     app = dashboard(shop, **{"auth": application(named), "roles": {"ana": list(ROLES)}, **options})
     assert isinstance(app, Dashboard)
-    async with asking(app, headers={"x-user": "ana", **SAME}) as client:
+    async with open_client(app, headers={"x-user": "ana", **SAME}) as client:
         yield Shop(app, client, url)
 
 
@@ -133,7 +132,7 @@ async def test_a_form_is_used_once(tmp_path: Path) -> None:
     async with opened(tmp_path, letter()) as shop:
         fields = await shop.form(f"/act/delete?endpoint=shop&key={letter().key}")
         assert (await shop.send("/act/delete", fields)).status_code == 303
-        await store(next(iter(shop.app.watched.values())).endpoint, [letter()])
+        await store(next(iter(shop.app.services.endpoints.values())).endpoint, [letter()])
         assert (await shop.send("/act/delete", fields)).status_code == 409
         assert await shop.states() == ["refused", "done"]
 
@@ -145,7 +144,7 @@ async def test_a_form_is_used_once_by_all_processes(tmp_path: Path) -> None:
         path = f"/act/delete?endpoint=shop&key={letter().key}"
         fields, fresh = await one.form(path), await one.form(path)
         assert (await other.send("/act/delete", fields)).status_code == 303
-        await store(next(iter(one.app.watched.values())).endpoint, [letter()])
+        await store(next(iter(one.app.services.endpoints.values())).endpoint, [letter()])
         refused = await one.send("/act/delete", fields)
         assert (refused.status_code, "sent before" in refused.text) == (409, True)
         assert (await one.send("/act/delete", fresh)).status_code == 303
@@ -155,7 +154,7 @@ async def test_a_confirmation_is_of_what_was_shown(tmp_path: Path) -> None:
     """A letter that came meanwhile is not part of it: the form is refused, and nothing happens."""
     async with opened(tmp_path, letter()) as shop:
         fields = await shop.form("/act/retry?endpoint=shop&group=all")
-        await store(next(iter(shop.app.watched.values())).endpoint, [letter(number=2)])
+        await store(next(iter(shop.app.services.endpoints.values())).endpoint, [letter(number=2)])
         response = await shop.send("/act/retry", fields)
         assert response.status_code == 409
         assert "2 dead letters now" in response.text
@@ -228,7 +227,7 @@ def rich(**changes: Any) -> DeadLetter:
     """Make a letter with headers, of which one is a secret and one cannot be written on a line."""
     headers = (("tenant", "blue"), ("authorization", "Bearer hunter2"), ("odd", " a "), ("tenant", "red"))
     values = {"body": b'{"order_id": "A-1"}', "subject": "orders/A-1", "headers": headers, **changes}
-    message = Message(id="A-1", source="web", type="PlaceOrdr", extensions=(("onceonlytime", "7"),), **values)
+    message = Message(id="A-1", source="web", type="PlaceOrdr", extensions=(("onceonlyclass", "7"),), **values)
     return letter(message=message, body=message.body, headers=headers)
 
 
@@ -258,7 +257,7 @@ async def test_an_edit_changes_attributes_and_headers(tmp_path: Path) -> None:
         headers, body = await delivered(shop)
         assert body == b'{"order_id": "A-1"}'
         named = dict(headers)
-        assert (named["ce-id"], named["ce-source"], named["ce-type"], named["ce-onceonlytime"]) == (
+        assert (named["ce-id"], named["ce-source"], named["ce-type"], named["ce-onceonlyclass"]) == (
             "A-1",
             "web",
             "PlaceOrder",
@@ -279,7 +278,7 @@ async def test_an_edit_changes_attributes_and_headers(tmp_path: Path) -> None:
         ({"headers": "tenant"}, "not a header"),
         ({"headers": "ce-id: A-2"}, "reserved"),
         ({"headers": "ce_source: B"}, "reserved"),
-        ({"headers": "onceonlytime: 8"}, "reserved"),
+        ({"headers": "onceonlyclass: 8"}, "reserved"),
         ({"headers": "Authorization: none"}, "hidden"),
         ({"headers": "tenant: " + "x" * 9000}, "limit is 8,192"),
         ({"headers": "tenant: a\x00b"}, "control characters"),
@@ -359,7 +358,7 @@ async def test_a_body_that_a_form_cannot_keep_is_not_edited(tmp_path: Path, body
     """It says why."""
     async with opened(tmp_path, letter(body=body)) as shop:
         found = await shop.page(f"/act/edit?endpoint=shop&key={letter(body=body).key}")
-        assert "import it from a file" in found["why_not"]
+        assert "onceonly dead edit" in found["why_not"]
 
 
 async def test_a_letter_of_another_endpoint_is_not_touched(tmp_path: Path) -> None:
@@ -373,19 +372,32 @@ async def test_a_letter_of_another_endpoint_is_not_touched(tmp_path: Path) -> No
 async def test_actions_that_another_process_left_are_continued(tmp_path: Path) -> None:
     """Its lease is over, so this process leads."""
     async with opened(tmp_path, letter()) as shop:
-        watched = shop.app.watched["shop"]
-        async with open_parts(watched) as parts:
-            chosen = LetterSelection(filter=Filter(endpoint="shop"))
-            await confirm(parts, Operator("bob", "cli"), ActionKind.DELETE, chosen)
-        await shop.app.acting.resume(watched)
-        await shop.app.acting.settled()
+        probes = shop.app.services.endpoints["shop"]
+        async with open_parts(probes) as parts:
+            await confirm(parts, new_action(Operator("bob", "cli"), ActionKind.DELETE, "shop"))
+        await shop.app.services.action_worker.resume(probes)
+        await shop.app.services.action_worker.settled()
         assert (await shop.page("/actions/shop/1"))["action"]["state"] == "done"
+
+
+async def test_an_action_is_stopped_by_its_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says who stopped it. Its letters stay."""
+    caplog.set_level(logging.INFO, "onceonly.audit")
+    async with opened(tmp_path, letter()) as shop:
+        async with open_parts(shop.app.services.endpoints["shop"]) as parts:
+            await confirm(parts, new_action(Operator("bob", "cli"), ActionKind.DELETE, "shop"))
+        fields = await shop.form("/actions/shop/1")
+        assert (await shop.send("/actions/shop/1/stop", fields)).status_code == 303
+        assert await shop.states() == ["stopped"]
+        (line,) = [record for record in caplog.records if "operator action stopped" in record.message]
+        assert vars(line)["actor"] == "ana"
+        assert (await shop.page("/dead"))["endpoints"][0]["total"] == 1
 
 
 @pytest.mark.parametrize("scope", ["by key", "all"])
 async def test_an_action_of_a_command_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
     """The command named the database by its URL, and its process ended. Each endpoint's dashboard continues its own."""
-    monkeypatch.setattr(operations, "LEASE_MS", 50)
+    monkeypatch.setattr(action_runner, "LEASE_MS", 50)
     reached, remove, mine = asyncio.Event(), SqlDeadLetters.remove, letter(number=2).key
 
     async def ends_here(self: SqlDeadLetters, keys: Sequence[str]) -> int:
@@ -395,17 +407,19 @@ async def test_an_action_of_a_command_is_continued(tmp_path: Path, monkeypatch: 
         return await remove(self, keys)
 
     async with opened(tmp_path, letter("another"), letter(number=2)) as shop, AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(opened_parts(place_of(shop.url, UrlOverrides())))
-        chosen = LetterSelection(keys=(mine,) if scope == "by key" else ())
+        parts = await stack.enter_async_context(open_operator_ports(target_of(shop.url)))
+        action = new_action(
+            Operator("bob", "cli"), ActionKind.DELETE, scope=ActionScope(keys=(mine,) if scope == "by key" else ())
+        )
         monkeypatch.setattr(SqlDeadLetters, "remove", ends_here)
-        command = asyncio.create_task(dead._act(parts, chosen, dead.ActionOptions(ActionKind.DELETE)))
+        command = asyncio.create_task(run_actions(ActionRunner(parts), action))
         await reached.wait()
         monkeypatch.setattr(SqlDeadLetters, "remove", remove)
-        watched = shop.app.watched["shop"]
+        probes = shop.app.services.endpoints["shop"]
         async with asyncio.timeout(60):
             while (await shop.page("/dead"))["endpoints"][0]["total"]:
-                await shop.app.acting.resume(watched)
-                await shop.app.acting.settled()
+                await shop.app.services.action_worker.resume(probes)
+                await shop.app.services.action_worker.settled()
         rows = (await shop.page("/actions"))["actions"]
         assert [(row["endpoint"], row["state"], row["done"]) for row in rows] == [("shop", "done", 1)]
         command.cancel()
@@ -495,9 +509,9 @@ def test_actions_are_counted_in_the_global_meter_provider(monkeypatch: pytest.Mo
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
     monkeypatch.setattr(metrics, "get_meter", lambda name, **_: provider.get_meter(name))
-    auditor = Auditor("basic", LIVE.clock)
+    auditor = RequestAuditor("basic", LIVE.clock)
     for _ in range(2):
-        auditor.refused("ana", "/act/delete", Refused(HTTPStatus.FORBIDDEN, "no"))
+        auditor.refused("ana", "/act/delete", Refusal(HTTPStatus.FORBIDDEN, "no"))
     auditor.ended(Action(actor="ana", method="basic", action=ActionKind.EDIT, state=ActionState.DONE))
     auditor.ended(Action(actor="ana", method="basic", action=ActionKind.EDIT))
     data: Any = reader.get_metrics_data()

@@ -13,8 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly import Context, Endpoint, Journal, SetupError
-from onceonly.dashboard import dashboard, loopback_only
-from onceonly.dashboard.views.conversation import tree_of
 from onceonly.model.conversation import (
     DEAD_LETTER,
     DUPLICATE,
@@ -29,8 +27,10 @@ from onceonly.model.conversation import (
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
+from onceonly_dashboard import dashboard, loopback_only
+from onceonly_dashboard.views.messages import tree_of
 from tests.dashboard.serving import NOW, endpoint, letter, store, tell
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 
 JSON = {"accept": "application/json"}
 
@@ -72,7 +72,7 @@ async def a_story(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient, Identi
     await handled.wait()
     stop.set()  # what is in progress is committed first
     await running
-    async with asking(dashboard(shop, endpoint("other"), auth=loopback_only())) as client:
+    async with open_client(dashboard(shop, endpoint("other"), auth=loopback_only())) as client:
         yield client, seen[0]
 
 
@@ -146,7 +146,7 @@ async def test_a_dead_letter_and_its_conversation_lead_to_each_other(tmp_path: P
     await store(shop, [dead])
     assert dead.message is not None
     path = f"/c/{conversation_key(dead.message).hex()}"
-    async with asking(dashboard(shop, auth=loopback_only(), redact=without_body)) as client:
+    async with open_client(dashboard(shop, auth=loopback_only(), redact=without_body)) as client:
         (told,) = (await client.get(path, headers=JSON)).json()["messages"]
         assert [(each["outcome"], each["attempt"], each["error"], each["duration"]) for each in told["events"]] == [
             (RETRIED, 1, "ValueError", 1500),
@@ -175,7 +175,7 @@ async def test_a_dead_letter_that_is_gone_has_no_link(tmp_path: Path) -> None:
     await store(shop, [foreign])
     assert dead.message is not None
     assert foreign.message is not None
-    async with asking(dashboard(shop, auth=loopback_only())) as client:
+    async with open_client(dashboard(shop, auth=loopback_only())) as client:
         for each in (dead.message, foreign.message):
             page = (await client.get(f"/c/{conversation_key(each).hex()}")).text
             assert "The dead letter is gone." in page
@@ -190,10 +190,10 @@ async def test_a_dead_letter_without_events_leads_to_its_conversation(tmp_path: 
     await store(shop, [dead])
     assert dead.message is not None
     path = f"/c/{conversation_key(dead.message).hex()}"
-    async with asking(dashboard(shop, auth=loopback_only())) as client:
+    async with open_client(dashboard(shop, auth=loopback_only())) as client:
         assert path in (await client.get("/find", params={"source": "web", "id": "A-1"})).text
     other = endpoint()
-    async with other.opened(), asking(dashboard(other, auth=loopback_only())) as client:
+    async with other.opened(), open_client(dashboard(other, auth=loopback_only())) as client:
         await store(other, [dead])
         page = (await client.get(f"/dead/{dead.key}")).text
         assert ("/c/" in page, "/find?source=web&amp;id=A-1" in page) == (False, True)
@@ -205,7 +205,7 @@ async def test_names_that_no_sender_should_choose_are_shown(tmp_path: Path) -> N
     text = "\x00<b>\u202e" + "x" * 3000
     odd = Message(id=text, source=text, type=text, body=b"")
     await tell(shop, JournalEntry(message=odd, outcome=RETRIED, at=NOW, attempt=1, error=text))
-    async with asking(dashboard(shop, auth=loopback_only())) as client:
+    async with open_client(dashboard(shop, auth=loopback_only())) as client:
         page = await client.get(f"/c/{conversation_key(odd).hex()}")
         assert (page.status_code, "<b>" in page.text, "&lt;b&gt;" in page.text) == (200, False, True)
 
@@ -246,7 +246,7 @@ def test_limits_of_the_setting_are_checked(values: dict[str, object]) -> None:
 
 async def test_other_keys_are_not_found() -> None:
     """A key that is no key gets 404, in HTML as well."""
-    async with asking(dashboard(endpoint(), auth=loopback_only())) as client:
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
         for key in ("x", "00", "zz" * 16):
             assert (await client.get(f"/c/{key}")).status_code == 404
         page = await client.get(f"/c/{'00' * 16}")

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -18,20 +17,20 @@ import pytest
 
 from onceonly import Context, Endpoint, Off, Retry, Tokens
 from onceonly.assembly import open_transport
-from onceonly.assembly.token_issuer import open_token_issuer, with_token
-from onceonly.dashboard import acting, application, dashboard
-from onceonly.dashboard.access import ROLES
-from onceonly.dashboard.app import Dashboard
+from onceonly.assembly.deduplication import open_token_issuer, with_token
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.token import Token
-from onceonly.operations import actions, letters
+from onceonly.operations import action_runner, actions
 from onceonly.operations.actions import ActionParts
 from onceonly.ports.transport import Topology
 from onceonly.sql.store import SqlDeadLetters
+from onceonly_dashboard import action_worker, application, dashboard
+from onceonly_dashboard.access import ROLES
+from onceonly_dashboard.app import Dashboard
 from tests.dashboard.serving import letter, store
 from tests.dashboard.test_actions import JSON, Shop
-from tests.dashboard.test_gate import SAME, asking, named
+from tests.dashboard.test_gate import SAME, named, open_client
 
 T = TypeVar("T")
 
@@ -96,8 +95,8 @@ async def until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool]) ->
 @pytest.fixture
 def opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Open a dashboard of a running endpoint. Retried messages wait for 0.3 s, and no time passes while they are sent."""
-    monkeypatch.setattr(acting, "ActionParts", partial(ActionParts, head_start=0.3))
-    monkeypatch.setattr(letters, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(action_worker, "ActionParts", partial(ActionParts, head_start=0.3))
+    monkeypatch.setattr(actions, "monotonic", lambda: 0.0)
 
     @asynccontextmanager
     async def opened(**settings: Any) -> AsyncIterator[Running]:
@@ -126,7 +125,7 @@ def opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
                     context.send(Bill(order.order_id), to="billing")
 
             await stack.enter_async_context(shop.running())
-            client = await stack.enter_async_context(asking(app, headers={"x-user": "ana", **SAME}))
+            client = await stack.enter_async_context(open_client(app, headers={"x-user": "ana", **SAME}))
             running = Running(app, client, transport)
             running.totals, running.handled, running.endpoint = [], Counter(), shop
             yield running
@@ -182,33 +181,6 @@ async def test_a_letter_with_a_wrong_type_is_handled_once(opening: Any) -> None:
         await shop.order("A-2", 1)
         await until(lambda: asyncio.sleep(0, shop.handled["A-2"]), bool)
         assert shop.handled == {"A-1": 1, "A-2": 1}
-
-
-async def test_imports_in_two_tabs_have_one_effect(opening: Any) -> None:
-    """Of a body that is not UTF-8, with two files. One of them is handled; a late copy of the old body is a mismatch."""
-    async with opening() as shop:
-        old = Message(id="A-1", source="web", type="PlaceOrder", body=b'{"order_id": "\xff", "total": 1}')
-        async with open_transport(shop.url, "shop") as transport:
-            await transport.send([Send(message=old, to="shop")])
-            (letter,) = await shop.letters(1)
-            path = f"/act/import?endpoint=shop&key={letter['key']}"
-            bodies = [b'{"order_id": "A-1", "total": %d}' % total for total in (7, 8)]
-            tabs = [await shop.form(path) | {"step": "send", "sha256": sha256(body).hexdigest()} for body in bodies]
-            calls = [
-                shop.client.post("/act/import", data=fields, files={"file": ("body", body)})
-                for fields, body in zip(tabs, bodies, strict=True)
-            ]
-            responses = await asyncio.gather(*calls)
-            sent = [int(each.headers["location"].rpartition("/")[2]) for each in responses if each.status_code == 303]
-            assert sent
-            outcomes = [outcome for position in sent for outcome in await shop.outcomes(position)]
-            assert outcomes.count("handled") == 1
-            assert shop.handled == {"A-1": 1}
-            await transport.send([Send(message=old, to="shop")])
-        path = f"/dead/{letter['key']}"
-        await until(partial(shop.client.get, path), lambda response: response.status_code == 200)
-        assert (await shop.page(path))["claim"].endswith("A retry is a payload mismatch.")
-        assert shop.handled == {"A-1": 1}
 
 
 async def test_an_unchanged_save_keeps_the_fingerprint(opening: Any) -> None:
@@ -267,7 +239,7 @@ async def test_a_process_that_ends_between_sending_and_deleting_has_one_effect(
     opening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another dashboard continues after the lease, and repeats what was planned. There is one item for the letter."""
-    monkeypatch.setattr(actions, "LEASE_MS", 50)
+    monkeypatch.setattr(action_runner, "LEASE_MS", 50)
     reached = asyncio.Event()
     remove = SqlDeadLetters.remove
 
@@ -284,15 +256,15 @@ async def test_a_process_that_ends_between_sending_and_deleting_has_one_effect(
         monkeypatch.setattr(SqlDeadLetters, "remove", ends_here)
         assert (await shop.client.post("/act/retry", data=fields)).status_code == 303
         await reached.wait()
-        await shop.app.acting.stop()
+        await shop.app.services.action_worker.stop()
         monkeypatch.setattr(SqlDeadLetters, "remove", remove)
         other = dashboard(shop.endpoint, auth=application(named), roles={"ana": list(ROLES)})
         assert isinstance(other, Dashboard)
-        watched = other.watched["shop"]
+        probes = other.services.endpoints["shop"]
 
         async def state() -> str:
-            await other.acting.resume(watched)
-            await other.acting.settled()
+            await other.services.action_worker.resume(probes)
+            await other.services.action_worker.settled()
             return str((await shop.page("/actions/shop/1"))["action"]["state"])
 
         await until(state, lambda found: found != "running")
@@ -321,8 +293,8 @@ async def test_finish_only_sends_messages_and_runs_no_handler(opening: Any) -> N
 
 async def test_a_probe_with_a_failing_handler_sends_three(opening: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than 10; the page proposes it. The others stay."""
-    monkeypatch.setattr(acting, "ActionParts", ActionParts)  # these fail again, so they have to wait as long as usual
-    monkeypatch.setattr(letters, "monotonic", monotonic)
+    monkeypatch.setattr(action_worker, "ActionParts", ActionParts)  # these fail again, so they have to wait as long as usual
+    monkeypatch.setattr(actions, "monotonic", monotonic)
     async with opening() as shop:
         for number in range(12):
             await shop.order(f"A-{number}", -1)
@@ -331,7 +303,7 @@ async def test_a_probe_with_a_failing_handler_sends_three(opening: Any, monkeypa
         fields = await shop.form("/act/retry?endpoint=shop&group=all")
         response = await shop.client.post("/act/retry", data=fields | {"probe": "3", "rate": "0"})
         assert response.status_code == 303
-        await shop.app.acting.settled()
+        await shop.app.services.action_worker.settled()
         action = (await shop.page("/actions/shop/1"))["action"]
         assert (action["state"], action["done"], action["total"]) == ("stopped", 3, 12)
         after = {each["key"]: each["at"] for each in await shop.letters(12)}
@@ -382,7 +354,7 @@ async def test_a_payload_mismatch_is_sent_as_new_on_its_page(opening: Any) -> No
         (letter,) = await shop.letters(1)
         permitted = dashboard(shop.endpoint, auth=application(named), roles={"ana": list(ROLES)}, send_as_new=True)
         assert isinstance(permitted, Dashboard)
-        async with asking(permitted, headers={"x-user": "ana", **SAME}) as client:
+        async with open_client(permitted, headers={"x-user": "ana", **SAME}) as client:
             both = Running(permitted, client, shop.url)
             assert "Send as new" in (await client.get(f"/dead/{letter['key']}")).text
             fields = await both.form(f"/act/new?endpoint=shop&key={letter['key']}")

@@ -14,12 +14,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from jinja2 import Environment, nodes
+from starlette.authentication import AuthCredentials, SimpleUser
 
 from onceonly import DedupStore, SetupError
-from onceonly.dashboard import User, application, basic, bearer, dashboard, hash_password, loopback_only
-from onceonly.dashboard.access import FORCE, FREE_FAILURES, ROLES, VIEW, Guesses, TooManyGuesses
-from onceonly.dashboard.app import Dashboard, routes
-from onceonly.dashboard.gate import CONTENT_SECURITY_POLICY, MOST_FIELDS, MOST_FORM_BYTES
+from onceonly_dashboard import User, application, basic, bearer, dashboard, hash_password, loopback_only
+from onceonly_dashboard.access import FORCE, FREE_FAILURES, ROLES, VIEW, Guesses, TooManyGuesses
+from onceonly_dashboard.app import Dashboard, routes
+from onceonly_dashboard.gate import CONTENT_SECURITY_POLICY, MOST_FIELDS, MOST_FORM_BYTES
 from tests import ROOT
 from tests.dashboard.serving import endpoint
 from tests.servers.available import free_port
@@ -37,7 +38,7 @@ class SettableTimer:
         self.now = 0.0
 
     def seconds(self) -> float:
-        """Give them."""
+        """Return them."""
         return self.now
 
 
@@ -48,7 +49,7 @@ def named(scope: Mapping[str, Any]) -> User | None:
 
 
 @asynccontextmanager
-async def asking(app: Any, base: str = "http://localhost", **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def open_client(app: Any, base: str = "http://localhost", **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """Open a client of an application, and stop the dashboard's sampler at the end."""
     transport = httpx.ASGITransport(app=app, client=options.pop("client", ("127.0.0.1", 1)))
     async with httpx.AsyncClient(transport=transport, base_url=base, **options) as client:
@@ -81,7 +82,7 @@ async def test_a_route_is_served_to_its_role_alone(role: str) -> None:
     app = dashboard(
         endpoint(), auth=application(named), roles={"ana": [] if role == "none" else [role]}, secret=SECRET, send_as_new=True
     )
-    async with asking(app, headers={"x-user": "ana"}) as client:
+    async with open_client(app, headers={"x-user": "ana"}) as client:
         for route in routes():
             path = path_of(route)
             data = {"token": app.tokens.issue("ana", path), "theme": "dark", "back": "/"}  # type: ignore[attr-defined]
@@ -93,7 +94,7 @@ async def test_a_route_is_served_to_its_role_alone(role: str) -> None:
 
 async def test_nobody_is_served_without_a_login() -> None:
     """Also not what does not exist, and no style sheet."""
-    async with asking(dashboard(endpoint(), auth=basic({"ana": HASH}))) as client:
+    async with open_client(dashboard(endpoint(), auth=basic({"ana": HASH}))) as client:
         for path in ("/", "/e/shop", "/static/dashboard.css", "/nothing"):
             response = await client.get(path)
             assert (response.status_code, response.headers["www-authenticate"][:5]) == (401, "Basic")
@@ -114,6 +115,7 @@ def test_a_dashboard_needs_a_way_to_log_in() -> None:
         ({"hosts": []}, "hosts is empty"),
         ({"hosts": ["https://ops.example.com"]}, "not a host name"),
         ({"hosts": ["ops.example.com:80"]}, "not a host name"),
+        ({"hosts": ["*.example.com"]}, "not a host name"),
         ({"secret": "short"}, "secret is shorter"),
         ({"auth": "basic"}, "auth must be"),
     ],
@@ -135,7 +137,7 @@ def test_endpoints_are_named_once() -> None:
 @pytest.mark.parametrize("host", ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test", "user@localhost", "", "[::1"])
 async def test_a_host_that_is_not_listed_is_refused(host: str) -> None:
     """DNS rebinding: the name of the attacker's page resolves to this machine."""
-    async with asking(dashboard(endpoint(), auth=loopback_only())) as client:
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
         response = await client.get("/", headers={"host": host})
         assert response.status_code == 421
         assert "shop" not in response.text
@@ -144,16 +146,16 @@ async def test_a_host_that_is_not_listed_is_refused(host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "localhost:8090", "LOCALHOST", "127.0.0.1:1", "[::1]:8090"])
 async def test_local_hosts_are_listed_by_default(host: str) -> None:
     """With any port."""
-    async with asking(dashboard(endpoint(), auth=loopback_only())) as client:
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
         assert (await client.get("/", headers={"host": host})).status_code == 200
 
 
 async def test_loopback_only_looks_at_the_address_that_is_listened_at() -> None:
     """A proxy on the same machine makes each client local."""
     app = dashboard(endpoint(), auth=loopback_only(), hosts=["10.0.0.5", "localhost"])
-    async with asking(app, "http://10.0.0.5", client=("127.0.0.1", 5)) as client:
+    async with open_client(app, "http://10.0.0.5", client=("127.0.0.1", 5)) as client:
         assert (await client.get("/")).status_code == 403
-    async with asking(app) as client:
+    async with open_client(app) as client:
         assert (await client.get("/")).status_code == 200
 
 
@@ -174,7 +176,7 @@ async def test_loopback_only_looks_at_the_address_that_is_listened_at() -> None:
 async def test_a_form_of_another_origin_is_refused(headers: dict[str, str], status: int) -> None:
     """Even with a valid token and the browser's own credentials."""
     app = dashboard(endpoint(), auth=basic({"ana": HASH}), secret=SECRET)
-    async with asking(app, headers=login("ana", PASSWORD)) as client:
+    async with open_client(app, headers=login("ana", PASSWORD)) as client:
         valid = app.tokens.issue("ana", "/theme")  # type: ignore[attr-defined]
         response = await client.post("/theme", data={"token": valid, "theme": "dark", "back": "/"}, headers=headers)
         assert response.status_code == status
@@ -185,7 +187,7 @@ async def test_a_token_is_for_one_user_one_action_and_eight_hours() -> None:
     app = dashboard(endpoint(), auth=application(named), secret=SECRET)
     tokens = dashboard(endpoint(), auth=application(named), secret=SECRET).tokens  # type: ignore[attr-defined]
     other = dashboard(endpoint(), auth=application(named)).tokens  # type: ignore[attr-defined]
-    async with asking(app, headers={"x-user": "ana", **SAME}) as client:
+    async with open_client(app, headers={"x-user": "ana", **SAME}) as client:
 
         async def status(value: str) -> int:
             return (await client.post("/theme", data={"token": value, "theme": "dark", "back": "/"})).status_code
@@ -206,7 +208,7 @@ async def test_guessing_is_slowed_down() -> None:
     """After 5 failures 1 s, twice as long each time, up to 60 s; another user and the right password are not delayed."""
     timer = SettableTimer()
     app = dashboard(endpoint(), auth=basic({"ana": HASH, "bob": HASH}, seconds=timer.seconds))
-    async with asking(app) as client:
+    async with open_client(app) as client:
         for _ in range(FREE_FAILURES):
             assert (await client.get("/", headers=login("ana", "wrong"))).status_code == 401
         waits = []
@@ -256,7 +258,7 @@ def test_waits_double_up_to_a_minute() -> None:
 async def test_bearer_tokens_are_hashed_too() -> None:
     """The name that belongs to the token is the user's."""
     app = dashboard(endpoint(), auth=bearer({"ci": HASH}), roles={"ci": [VIEW]})
-    async with asking(app) as client:
+    async with open_client(app) as client:
         good = await client.get("/", headers={"authorization": f"Bearer {PASSWORD}", "accept": "application/json"})
         assert good.json()["endpoints"][0]["name"] == "shop"
         assert (await client.get("/", headers={"authorization": "Bearer no"})).status_code == 401
@@ -268,7 +270,7 @@ async def test_bearer_tokens_are_hashed_too() -> None:
 )
 async def test_credentials_that_cannot_be_read_are_refused(header: str) -> None:
     """And fail nothing."""
-    async with asking(dashboard(endpoint(), auth=basic({"ana": HASH}))) as client:
+    async with open_client(dashboard(endpoint(), auth=basic({"ana": HASH}))) as client:
         assert (await client.get("/", headers={"authorization": header})).status_code == 401
 
 
@@ -294,14 +296,14 @@ def test_a_hash_is_of_its_password_and_salted() -> None:
 async def test_a_file_of_users_is_read(tmp_path: Path) -> None:
     """With comments and empty lines."""
     (tmp_path / "users").write_text(f"# people\n\nana:{HASH}\n")
-    async with asking(dashboard(endpoint(), auth=basic(tmp_path / "users"))) as client:
+    async with open_client(dashboard(endpoint(), auth=basic(tmp_path / "users"))) as client:
         assert (await client.get("/", headers=login("ana", PASSWORD))).status_code == 200
 
 
 async def test_each_response_has_the_headers() -> None:
     """Pages, files, redirects, refusals and failures."""
     app = dashboard(endpoint(), auth=application(named), secret=SECRET)
-    async with asking(app, headers={"x-user": "ana"}) as client:
+    async with open_client(app, headers={"x-user": "ana"}) as client:
         paths = [
             "/",
             "/e/shop",
@@ -354,14 +356,14 @@ async def test_a_read_only_dashboard_has_no_route_that_writes() -> None:
 )
 async def test_a_form_that_is_too_large_is_refused(content: bytes, status: int) -> None:
     """Before anything is done with it."""
-    async with asking(dashboard(endpoint(), auth=loopback_only())) as client:
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
         headers = {"content-type": "application/x-www-form-urlencoded", **SAME}
         assert (await client.post("/theme", content=content, headers=headers)).status_code == status
 
 
 async def test_other_kinds_of_forms_and_long_addresses_are_refused() -> None:
-    """JSON is what scripts of other origins cannot send without asking; it is refused all the same."""
-    async with asking(dashboard(endpoint(), auth=loopback_only())) as client:
+    """JSON is what scripts of other origins cannot send without open_client; it is refused all the same."""
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
         assert (await client.post("/theme", json={"theme": "dark"}, headers=SAME)).status_code == 415
         assert (await client.get("/", params={"a": "x" * 9000})).status_code == 414
         assert (await client.get("/?" + "a=1&" * 60)).status_code == 400
@@ -373,7 +375,7 @@ async def test_other_kinds_of_forms_and_long_addresses_are_refused() -> None:
 async def test_no_form_leads_to_another_site(back: str) -> None:
     """An open redirect helps those who want a password."""
     app = dashboard(endpoint(), auth=loopback_only(), secret=SECRET)
-    async with asking(app) as client:
+    async with open_client(app) as client:
         value = app.tokens.issue("local", "/theme")  # type: ignore[attr-defined]
         response = await client.post("/theme", data={"token": value, "theme": "dark", "back": back}, headers=SAME)
         assert response.headers["location"] == "/"
@@ -386,7 +388,7 @@ async def test_it_is_mounted_under_any_prefix() -> None:
     """Links and forms contain the prefix. It starts to read at the first request."""
     app, inner = FastAPI(), dashboard(endpoint(), auth=loopback_only())
     app.mount("/ops/deep", inner)
-    async with asking(app, follow_redirects=True) as client:
+    async with open_client(app, follow_redirects=True) as client:
         page = (await client.get("/ops/deep")).text
         assert 'href="/ops/deep/e/shop"' in page
         assert 'action="/ops/deep/theme"' in page
@@ -395,9 +397,45 @@ async def test_it_is_mounted_under_any_prefix() -> None:
     await inner.sampler.stop()  # type: ignore[attr-defined]
 
 
+async def test_the_user_of_the_application_around_it_stays_there() -> None:
+    """Before its own user is known, pages show none, and afterwards the application has its own again."""
+    seen: list[Any] = []
+    inner = dashboard(endpoint(), auth=basic({"ana": HASH}))
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        scope["user"], scope["auth"] = SimpleUser("host"), AuthCredentials(list(ROLES))
+        await inner(scope, receive, send)
+        seen.append(scope["user"].display_name)
+
+    async with open_client(outer) as client:
+        assert "Signed in" not in (await client.get("/")).text
+        assert "Signed in as ana" in (await client.get("/", headers=login("ana", PASSWORD))).text
+    assert seen == ["host", "host"]
+    await inner.sampler.stop()  # type: ignore[attr-defined]
+
+
+async def test_the_methods_of_a_page_are_named() -> None:
+    """All of them, also where one address has two. HEAD is answered as GET."""
+    async with open_client(dashboard(endpoint(), auth=loopback_only())) as client:
+        refused = await client.delete("/act/retry")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+        assert (await client.head("/settings")).status_code == 200
+
+
+async def test_other_connections_than_http_are_closed() -> None:
+    """Before anything is read."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    await dashboard(endpoint(), auth=loopback_only())({"type": "websocket", "path": "/", "headers": []}, send, send)
+    assert sent == ["websocket.close"]
+
+
 def test_no_template_marks_text_as_safe() -> None:
     """In the syntax trees of the templates: no filter `safe`, no switch of autoescape, nothing inside a script element."""
-    templates = sorted((ROOT / "src/onceonly/dashboard/templates").glob("*.html"))
+    templates = sorted((ROOT / "packages/onceonly-dashboard/src/onceonly_dashboard/templates").glob("*.html"))
     assert templates
     for path in templates:
         text = path.read_text(encoding="utf-8")
@@ -410,7 +448,7 @@ def test_no_template_marks_text_as_safe() -> None:
 
 def test_the_style_sheet_and_the_script_are_small() -> None:
     """16 kB and 8 kB."""
-    static = ROOT / "src/onceonly/dashboard/static"
+    static = ROOT / "packages/onceonly-dashboard/src/onceonly_dashboard/static"
     assert (static / "dashboard.css").stat().st_size <= 16_000
     assert (static / "dashboard.js").stat().st_size <= 8_000
 
@@ -427,8 +465,8 @@ async def test_no_password_of_a_place_is_shown_or_logged(caplog: pytest.LogCaptu
         deduplication=DedupStore(f"redis://:s3cretpw@127.0.0.1:{port}/0", retention=timedelta(days=1)),
     )
     app = dashboard(away, auth=loopback_only(), roles={"*": list(ROLES)}, send_as_new=True)
-    async with asking(app) as client:
-        for probe in app.watched["away"].probes:  # type: ignore[attr-defined]
+    async with open_client(app) as client:
+        for probe in app.services.endpoints["away"].all_probes:  # type: ignore[attr-defined]
             await asyncio.gather(client.get("/"), probe.wait_for())
         paths = [path_of(route).replace("shop", "away") for route in routes() if route.method == "GET"]
         paths += [f"{path}?endpoint=away&key={'0' * 32}&source=a&id=b" for path in paths]

@@ -11,12 +11,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onceonly.assembly import open_database
-from onceonly.dashboard import dashboard, loopback_only, watching
-from onceonly.dashboard.app import Dashboard
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlDeadLetters
+from onceonly.sql.store.tables import tables
 from onceonly.sql.urls import read_url
+from onceonly_dashboard import dashboard, endpoint_probes, loopback_only
+from onceonly_dashboard.app import Dashboard
 from tests.dashboard.serving import endpoint
+from tests.sql.emptying import empty
 
 SLOW = {
     "mariadb": "SELECT BENCHMARK(2000000000, SHA2('given_up_1', 512))",  # SLEEP would notice that its connection is closed
@@ -79,7 +81,7 @@ def slow_until(seen: asyncio.Event, kind: str, monkeypatch: pytest.MonkeyPatch) 
         return await measure(self, endpoint, limit)
 
     monkeypatch.setattr(SqlDeadLetters, "measure_letters", slow)
-    monkeypatch.setattr(watching, "LETTERS_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint_probes, "LETTERS_SECONDS", 0.01)
 
 
 def shown(store: Any) -> Dashboard:
@@ -97,11 +99,12 @@ async def test_a_read_that_is_given_up_ends_in_the_server(
     """Also on the connections of the application's own engine. Then the page recovers."""
     async with open_database(url) as database:
         await create(database, SCHEMA)
+        await empty(database, [tables(database.prefix, database.schema).dead_letters])  # other tests use the database
     seen = asyncio.Event()
     slow_until(seen, kind, monkeypatch)
     async with engine_of(url) as looking, engine_of(url) as own:
         server, app = Server(looking, kind), shown(own if whose == "engine" else url)
-        probe = app.watched["shop"].letters
+        probe = app.services.endpoints["shop"].letters
         try:
             async with asyncio.timeout(120), app.sampler.running(app.environment.clock.now()):
                 while not await server.running():  # noqa: ASYNC110 - a server has no event
@@ -122,7 +125,7 @@ async def test_a_read_that_is_given_up_ends_in_the_file(monkeypatch: pytest.Monk
         await create(database, SCHEMA)
     slow_until(seen, "sqlite", monkeypatch)
     app = shown(url)
-    probe = app.watched["shop"].letters
+    probe = app.services.endpoints["shop"].letters
     async with asyncio.timeout(120), app.sampler.running(app.environment.clock.now()):
         await probe.wait_for(1)
         assert probe.outage is not None

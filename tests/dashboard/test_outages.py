@@ -11,16 +11,16 @@ import pytest
 
 from onceonly import Endpoint
 from onceonly.assembly import open_database
-from onceonly.conformance.clock import ManualClock
-from onceonly.dashboard import loopback_only
-from onceonly.dashboard.access import EVERYONE, ROLES
-from onceonly.dashboard.app import Access, Dashboard
-from onceonly.dashboard.gate import FormTokens
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
+from onceonly_conformance.clock import ManualClock
+from onceonly_dashboard import loopback_only
+from onceonly_dashboard.access import EVERYONE, ROLES
+from onceonly_dashboard.app import Dashboard
+from onceonly_dashboard.gate import AccessSettings, FormTokens
 from tests.dashboard.serving import NOW, endpoint, letter, sampled, store
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 from tests.dashboard.test_reading import SteppedTimer
 from tests.servers.forwarding import Door
 
@@ -34,15 +34,15 @@ class Times:
 
     def __init__(self, *endpoints: Endpoint) -> None:
         self.clock, self.timer = ManualClock(NOW), SteppedTimer()
-        access = Access(loopback_only(), {EVERYONE: frozenset(ROLES)}, frozenset({"localhost"}), read_only=False)
-        environment = Environment(self.clock, LIVE.chance, LIVE.ids, self.timer)
+        access = AccessSettings(loopback_only(), {EVERYONE: frozenset(ROLES)}, frozenset({"localhost"}), read_only=False)
+        environment = Environment(self.clock, LIVE.random, LIVE.ids, self.timer)
         self.app = Dashboard(endpoints, access, FormTokens(None), environment=environment)
 
     async def read_again(self) -> None:
         """Let every probe read once more."""
-        probes = [probe for watched in self.app.watched.values() for probe in watched.probes]
+        probes = [probe for each in self.app.services.endpoints.values() for probe in each.all_probes]
         before = [probe.rounds for probe in probes]
-        for _ in range(len(probes) + len(self.app.watched)):
+        for _ in range(len(probes) + len(self.app.services.endpoints)):
             self.timer.allow()
         for probe, rounds in zip(probes, before, strict=True):
             await probe.wait_for(rounds + 1)
@@ -87,7 +87,7 @@ def version(file: Path, number: int) -> Iterator[None]:
     change(own)
 
 
-@pytest.mark.parametrize(("number", "words"), [(1, "onceonly schema upgrade"), (99, "version 99")])
+@pytest.mark.parametrize(("number", "words"), [(1, "version 1, which cannot be upgraded"), (99, "version 99")])
 async def test_tables_of_another_version_are_named(tmp_path: Path, number: int, words: str) -> None:
     """Too old or too new: of this endpoint only, with what to do. Once they are right, the next read shows it."""
     files = {name: tmp_path / f"{name}.db" for name in ("shop", "billing")}
@@ -95,7 +95,7 @@ async def test_tables_of_another_version_are_named(tmp_path: Path, number: int, 
     for each in (shop, billing):
         await store(each, [letter(each.settings.name)])
     times = Times(shop, billing)
-    async with asking(times.app) as client:
+    async with open_client(times.app) as client:
         with version(files["shop"], number):
             await client.get("/")
             await sampled(times.app)
@@ -122,7 +122,7 @@ async def test_a_database_that_is_away_keeps_its_numbers(postgresql_url: str, tm
     await store(billing, [letter("billing")])
     shop = endpoint("shop", store=door.url)
     times = Times(shop, billing)
-    async with asking(times.app) as client:
+    async with open_client(times.app) as client:
         with door.opened():
             async with open_database(door.url) as database:
                 await create(database, SCHEMA)

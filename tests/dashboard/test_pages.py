@@ -14,9 +14,6 @@ from msgspec.structs import replace
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from onceonly import Endpoint, History, Journal
-from onceonly.assembly import open_transport
-from onceonly.cli.letter_lines import from_line
-from onceonly.dashboard import dashboard, loopback_only
 from onceonly.model.conversation import (
     DEAD_LETTER,
     DUPLICATE,
@@ -30,7 +27,7 @@ from onceonly.model.conversation import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.transport import Topology
+from onceonly_dashboard import dashboard, loopback_only
 from tests.dashboard.axe import violations
 from tests.dashboard.hostile import LARGE, MARK, PAYLOADS, hostile
 from tests.dashboard.serving import NOW, endpoint, letter, sampled, served, store, tell
@@ -53,8 +50,6 @@ PAGES = [
     "/actions",
     "/act/retry?endpoint=shop&group=all",
     "/act/edit?endpoint=shop&key=KEY",
-    "/act/import?endpoint=shop&key=KEY",
-    "/act/export?endpoint=shop&group=all",
 ]
 ON_VIOLATION = """
 window.__reports = [];
@@ -262,7 +257,7 @@ async def test_a_page_refreshes_and_keeps_focus(browser: Browser) -> None:
         link = watched.page.locator("tbody").get_by_role("link", name="shop")
         await link.focus()
         await store(shop, [letter()])
-        probe = app.watched["shop"].letters
+        probe = app.services.endpoints["shop"].letters
         probe.value = 1  # what the next read finds
         await watched.page.clock.run_for(6000)
         await expect(watched.page.get_by_role("cell", name="1 message given up")).to_be_visible()
@@ -341,33 +336,4 @@ async def test_a_letter_is_fixed_by_edit_without_script_and_by_keyboard(browser:
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Edit and retry")
         await expect(page.get_by_text("1 done, 0 kept, 0 left, of 1.")).to_be_visible()
-        await app.acting.settled()
-
-
-async def test_a_body_is_exported_and_imported_in_a_browser(browser: Browser, tmp_path: Path) -> None:
-    """Without script. The file that was downloaded and changed is what is sent, byte by byte."""
-    url, changed = f"sqlite:///{tmp_path}/shop.db", tmp_path / "changed"
-    changed.write_bytes(b'{"order_id": "A-1\xc2\x85",\r\n "total": 30}\r')
-    shop = endpoint("shop", store=url, transport=url)
-    await store(shop, [letter()])
-    async with open_transport(url, "shop") as transport:
-        await transport.declare([Topology(endpoint="shop")])
-        async with shown(shop) as (_, base), opened(browser, java_script_enabled=False) as watched:
-            page = watched.page
-            await page.goto(f"{base}/dead/{letter().key}")
-            await page.get_by_role("link", name="Export").click()
-            async with page.expect_download() as downloading:
-                await page.get_by_role("button", name="Export 1").click()
-            exported = await (await downloading.value).path()
-            assert from_line(exported.read_bytes(), 1) == letter()
-            await page.goto(f"{base}/act/edit?endpoint=shop&key={letter().key}")
-            await page.get_by_role("link", name="come from a file").click()
-            await page.get_by_label("Reason").fill("the total was negative")
-            await page.get_by_label("File with the new body").set_input_files(changed)
-            await page.get_by_role("button", name="Review").click()
-            await expect(page.get_by_role("heading", name="Changes")).to_be_visible()
-            await page.get_by_label("The same file again").set_input_files(changed)
-            await page.get_by_role("button", name="Send").click()
-            await expect(page.get_by_text("1 done, 0 kept, 0 left, of 1.")).to_be_visible()
-        (delivery,) = await transport.receive(10, 30.0)
-    assert delivery.body == changed.read_bytes()
+        await app.services.action_worker.settled()

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from onceonly.dashboard import dashboard, loopback_only
-from onceonly.dashboard.state import Level, findings_of, level_of
-from onceonly.dashboard.watching import HandledRate, QueueState, StoreState, WatchedEndpoint
-from onceonly.model.presence import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.model.health import STALE_SECONDS, ProcessReport, ProcessState
 from onceonly.ports.transport import Depth
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlPresence
 from onceonly.sql.store.tables import tables
+from onceonly_dashboard import dashboard, loopback_only
+from onceonly_dashboard.endpoint_probes import EndpointProbes, HandledRate, QueueState, StoreState
+from onceonly_dashboard.state import EndpointLevel, findings_of, level_of
 from tests.dashboard.serving import NOW, endpoint, sampled
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 
 JSON = {"accept": "application/json"}
 
@@ -53,21 +53,21 @@ def test_a_process_that_is_gone_or_silent_has_no_rate() -> None:
 @pytest.mark.parametrize(
     ("processes", "waiting", "level", "words"),
     [
-        (None, 5, Level.HEALTHY, ""),
-        ((), 0, Level.HEALTHY, ""),
-        ((), 5, Level.DEGRADED, "no process reports that it runs"),
-        ((process("a"),), 5, Level.HEALTHY, ""),
-        ((process("a"), process("killed", age=60)), 0, Level.HEALTHY, ""),
-        ((process("killed", age=60), process("killed before", age=600)), 0, Level.DEGRADED, "the last one 1 min ago"),
-        ((process("a", trouble="cannot receive"),), 0, Level.DEGRADED, "cannot receive"),
-        ((process("a"), process("killed", age=60, trouble="cannot receive")), 0, Level.HEALTHY, ""),
+        (None, 5, EndpointLevel.HEALTHY, ""),
+        ((), 0, EndpointLevel.HEALTHY, ""),
+        ((), 5, EndpointLevel.DEGRADED, "no process reports that it runs"),
+        ((process("a"),), 5, EndpointLevel.HEALTHY, ""),
+        ((process("a"), process("killed", age=60)), 0, EndpointLevel.HEALTHY, ""),
+        ((process("killed", age=60), process("killed before", age=600)), 0, EndpointLevel.DEGRADED, "the last one 1 min ago"),
+        ((process("a", trouble="cannot receive"),), 0, EndpointLevel.DEGRADED, "cannot receive"),
+        ((process("a"), process("killed", age=60, trouble="cannot receive")), 0, EndpointLevel.HEALTHY, ""),
     ],
 )
 def test_the_state_follows_from_the_processes(
-    processes: tuple[ProcessState, ...] | None, waiting: int, level: Level, words: str
+    processes: tuple[ProcessState, ...] | None, waiting: int, level: EndpointLevel, words: str
 ) -> None:
     """A process that was killed is no finding as long as another one runs."""
-    found = WatchedEndpoint(endpoint("shop"), LIVE)
+    found = EndpointProbes(endpoint("shop"), LIVE)
     found.queue.value = QueueState(Depth(waiting=waiting, held=0, delayed=0))
     found.store.value, found.letters.value = StoreState(pending=0, processes=processes), 0
     findings = findings_of(found, NOW)
@@ -87,7 +87,7 @@ async def test_the_pages_show_the_processes_and_the_rate(tmp_path: Path) -> None
     async with database.writing() as connection:
         await connection.execute(update(own).where(own.c.process == "web:8").values(seen=own.c.seen - 120_000))
     app = dashboard(endpoint("shop", store=url, transport=url), auth=loopback_only())
-    async with asking(app) as client:
+    async with open_client(app) as client:
         await client.get("/")
         await sampled(app)
         (row,) = (await client.get("/", headers=JSON)).json()["endpoints"]
@@ -115,7 +115,7 @@ async def test_a_rate_that_is_unknown_has_a_reason(presence: bool, why: str, tmp
     async with shop.opened():
         """Make the tables."""
     app = dashboard(shop, auth=loopback_only())
-    async with asking(app) as client:
+    async with open_client(app) as client:
         await client.get("/")
         await sampled(app)
         (row,) = (await client.get("/", headers=JSON)).json()["endpoints"]

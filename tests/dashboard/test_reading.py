@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from onceonly import CommitFailed, Endpoint, History, Off, SetupError, Tokens
-from onceonly.dashboard.charts import chart
-from onceonly.dashboard.probes import ANSWER_SECONDS, LONGEST_PERIOD, SAMPLES, Outage, Probe, Sample, Sampler
-from onceonly.dashboard.risks import risks_of, settings_of
-from onceonly.dashboard.state import Level, findings_of, level_of
-from onceonly.dashboard.text import age, duration, instant, number, size, visible
-from onceonly.dashboard.watching import QueueState, StoreState, WatchedEndpoint
-from onceonly.model.journal import Journal, TaskRun
+from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
 from onceonly.ports.transport import Depth
 from onceonly.runtime.environment import LIVE, Environment
+from onceonly_dashboard.charts import chart
+from onceonly_dashboard.endpoint_probes import EndpointProbes, QueueState, StoreState
+from onceonly_dashboard.pages import age, duration, instant, number, size, visible
+from onceonly_dashboard.probes import ANSWER_SECONDS, LONGEST_PERIOD, SAMPLES, Outage, Probe, Sample, Sampler
+from onceonly_dashboard.state import EndpointLevel, findings_of, level_of
+from onceonly_dashboard.views.settings import risks_of, settings_of
 from tests.dashboard.serving import NOW, endpoint
 
 
@@ -31,7 +31,7 @@ class SteppedTimer:
         self._allowed = asyncio.Semaphore(0)
 
     def seconds(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
@@ -69,7 +69,7 @@ class Place:
 
 def probe_of(place: Place) -> Probe[Place, int]:
     """Read the place every 5 seconds."""
-    environment = Environment(LIVE.clock, LIVE.chance, LIVE.ids, place.timer)
+    environment = Environment(LIVE.clock, LIVE.random, LIVE.ids, place.timer)
     return Probe(place.open, Place.read, numbers=lambda value: {"n": value}, period=5.0, environment=environment)
 
 
@@ -118,9 +118,9 @@ async def test_an_outage_keeps_the_last_value_and_opens_again() -> None:
 
 async def test_a_place_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """As an outage, not as an error of the dashboard."""
-    monkeypatch.setattr("onceonly.dashboard.probes.ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("onceonly_dashboard.probes.ANSWER_SECONDS", 0.01)
     place = Place(SteppedTimer())
-    environment = Environment(LIVE.clock, LIVE.chance, LIVE.ids, place.timer)
+    environment = Environment(LIVE.clock, LIVE.random, LIVE.ids, place.timer)
 
     async def never(_place: Place) -> int:
         await asyncio.Event().wait()
@@ -147,9 +147,9 @@ async def test_samples_are_bounded_and_there_is_one_reader() -> None:
     assert probe.samples.maxlen == SAMPLES == 720
 
 
-def watched(**settings: object) -> WatchedEndpoint:
+def probes(**settings: object) -> EndpointProbes:
     """Watch an endpoint whose places were all read."""
-    found = WatchedEndpoint(endpoint("shop", **settings), LIVE)
+    found = EndpointProbes(endpoint("shop", **settings), LIVE)
     found.queue.value = QueueState(Depth(waiting=1, held=2, delayed=3))
     found.store.value = StoreState(pending=0)
     found.letters.value = 0
@@ -158,41 +158,45 @@ def watched(**settings: object) -> WatchedEndpoint:
 
 def test_an_endpoint_without_findings_is_healthy() -> None:
     """And unknown before everything was read."""
-    found = watched()
-    assert level_of(found, findings_of(found, NOW)) is Level.HEALTHY
+    found = probes()
+    assert level_of(found, findings_of(found, NOW)) is EndpointLevel.HEALTHY
     found.letters.value = None
-    assert level_of(found, findings_of(found, NOW)) is Level.UNKNOWN
+    assert level_of(found, findings_of(found, NOW)) is EndpointLevel.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("state", "level", "words"),
     [
-        (StoreState(pending=3, oldest=61), Level.DEGRADED, "3 records with unsent messages, the oldest for 1 min 1 s"),
-        (StoreState(pending=1001, oldest=90), Level.DEGRADED, "more than 1,000 records"),
-        (StoreState(pending=3, oldest=59), Level.HEALTHY, ""),
-        (StoreState(pending=0, has_janitor=True), Level.DEGRADED, "it never ran"),
-        (StoreState(pending=0, unsubscribed={"Gone": 2}), Level.DEGRADED, "2 events of type Gone had no subscriber"),
-        (StoreState(pending=0, has_janitor=True, journal=Journal(at=NOW, interval=60_000)), Level.HEALTHY, ""),
+        (StoreState(pending=3, oldest=61), EndpointLevel.DEGRADED, "3 records with unsent messages, the oldest for 1 min 1 s"),
+        (StoreState(pending=1001, oldest=90), EndpointLevel.DEGRADED, "more than 1,000 records"),
+        (StoreState(pending=3, oldest=59), EndpointLevel.HEALTHY, ""),
+        (StoreState(pending=0, has_janitor=True), EndpointLevel.DEGRADED, "it never ran"),
+        (StoreState(pending=0, unsubscribed={"Gone": 2}), EndpointLevel.DEGRADED, "2 events of type Gone had no subscriber"),
         (
-            StoreState(pending=0, has_janitor=True, journal=Journal(at=NOW - 600_000, interval=60_000)),
-            Level.DEGRADED,
+            StoreState(pending=0, has_janitor=True, journal=MaintenanceJournal(at=NOW, interval=60_000)),
+            EndpointLevel.HEALTHY,
+            "",
+        ),
+        (
+            StoreState(pending=0, has_janitor=True, journal=MaintenanceJournal(at=NOW - 600_000, interval=60_000)),
+            EndpointLevel.DEGRADED,
             "no process ran the janitor",
         ),
         (
             StoreState(
                 pending=0,
-                journal=Journal(
-                    at=NOW, interval=60_000, chores={"x": TaskRun(at=NOW, failing_since=NOW - 5000, reason="disk full")}
+                journal=MaintenanceJournal(
+                    at=NOW, interval=60_000, tasks={"x": TaskRun(at=NOW, failing_since=NOW - 5000, reason="disk full")}
                 ),
             ),
-            Level.DEGRADED,
+            EndpointLevel.DEGRADED,
             "x: disk full",
         ),
     ],
 )
-def test_the_state_follows_from_what_the_store_tells(state: StoreState, level: Level, words: str) -> None:
+def test_the_state_follows_from_what_the_store_tells(state: StoreState, level: EndpointLevel, words: str) -> None:
     """With the reason, and what to do."""
-    found = watched()
+    found = probes()
     found.store.value = state
     findings = findings_of(found, NOW)
     assert level_of(found, findings) is level
@@ -202,7 +206,7 @@ def test_the_state_follows_from_what_the_store_tells(state: StoreState, level: L
 
 def test_dead_letters_and_a_missing_queue_need_attention() -> None:
     """An endpoint that only sends needs no queue."""
-    found = watched()
+    found = probes()
     found.letters.value = 2
     found.queue.value = QueueState(None)
     assert [finding.part for finding in findings_of(found, NOW)] == ["transport", "dead letters"]
@@ -210,11 +214,11 @@ def test_dead_letters_and_a_missing_queue_need_attention() -> None:
 
 def test_an_outage_of_the_store_is_told_once() -> None:
     """The dead letters are in the same database."""
-    found = watched()
+    found = probes()
     for probe in (found.store, found.letters):
         probe.outage = Outage("refused", NOW - 1000)
     (finding,) = findings_of(found, NOW)
-    assert (finding.part, finding.level) == ("store", Level.FAILING)
+    assert (finding.part, finding.level) == ("store", EndpointLevel.FAILING)
 
 
 def test_a_chart_has_gaps_a_sentence_and_rows() -> None:
@@ -303,7 +307,7 @@ def test_numbers_are_short_and_exact() -> None:
 async def test_looking_creates_no_file(tmp_path: Path) -> None:
     """A SQLite database that is not there stays away, and the page says what creates it."""
     url = f"sqlite:///{tmp_path}/shop.db"
-    found = WatchedEndpoint(Endpoint("shop", store=url, transport=url), LIVE)
+    found = EndpointProbes(Endpoint("shop", store=url, transport=url), LIVE)
     for open_ in (found.open_store, found.open_letters, found.open_transport):
         with pytest.raises(SetupError, match="does not exist"):
             async with open_():

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -13,16 +12,16 @@ from sqlalchemy import text
 
 from benchmarks.scale import ENDPOINT, OTHER, SOURCE, Scale, fill
 from onceonly import Endpoint
-from onceonly.dashboard import dashboard, loopback_only, watching
-from onceonly.dashboard.views import letters as letters_view
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import drop
 from onceonly.sql.store import SCHEMA as STORE
 from onceonly.sql.store import dead_letters as letters_module
+from onceonly_dashboard import dashboard, endpoint_probes, loopback_only
+from onceonly_dashboard.views import letters as letters_view
 from tests.dashboard.serving import endpoint, sampled
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 from tests.sql.statement_work import Sent, sent_statements, work_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -98,8 +97,7 @@ async def visited(client: httpx.AsyncClient) -> dict[str, Any]:
     letter = (await get(group))["letters"][0]
     await get(f"/dead/{letter['key']}")
     await get(f"/find?source={SOURCE}&id={letter['id']}")
-    recently = datetime.fromtimestamp(LIVE.clock.now() / 1000 - 3600, UTC)
-    await get(f"/find?source={SOURCE}&id=A-0&at={recently:%Y-%m-%dT%H:%M}")
+    await get(f"/find?source={SOURCE}&id=A-0")
     for path in (
         "/",
         f"/e/{ENDPOINT}",
@@ -118,7 +116,7 @@ async def statements_of(place: Place) -> list[Sent]:
     """Return the statements on tables that all pages and all probes send, each once. Some may have been given up after 2 s."""
     with sent_statements() as sent:
         app: Any = dashboard(*place.endpoints(), auth=loopback_only())
-        async with asking(app) as client:
+        async with open_client(app) as client:
             await client.get("/")
             await sampled(app)
             await visited(client)
@@ -149,7 +147,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letters_module, "COUNTED", LIMIT)
     monkeypatch.setattr(letters_view, "SEARCHED", LIMIT)
     monkeypatch.setattr(letters_view, "MOST", LIMIT)
-    monkeypatch.setattr(watching, "MOST", LIMIT)
+    monkeypatch.setattr(endpoint_probes, "MOST", LIMIT)
 
 
 async def test_every_statement_is_limited(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,11 +159,11 @@ async def test_every_statement_is_limited(place: Place, monkeypatch: pytest.Monk
 async def test_counts_beyond_a_limit_are_shown_as_such(place: Place) -> None:
     """Also in the data: the page does not claim that the limit is the number."""
     app: Any = dashboard(*place.endpoints(), auth=loopback_only())
-    async with asking(app) as client:
+    async with open_client(app) as client:
         await client.get("/")
         await sampled(app)
         page = (await client.get("/")).text
-        assert [probe.outage for watched in app.watched.values() for probe in watched.probes] == [None] * 6
+        assert [probe.outage for probes in app.services.endpoints.values() for probe in probes.all_probes] == [None] * 6
         found = await visited(client)
     assert "&gt; 100,000" in page
     assert "&gt; 1,000" in page

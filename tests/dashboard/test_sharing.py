@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from onceonly import CommitFailed, Endpoint
-from onceonly.conformance.clock import ManualClock
-from onceonly.dashboard import loopback_only
-from onceonly.dashboard.access import EVERYONE, ROLES
-from onceonly.dashboard.app import REFRESH, Access, Dashboard
-from onceonly.dashboard.gate import FormTokens
-from onceonly.dashboard.probes import SAMPLES, Probe, Sampler
-from onceonly.dashboard.reading import RESULTS, KeptOpen, SharedResults
 from onceonly.runtime.environment import LIVE, Environment
+from onceonly_conformance.clock import ManualClock
+from onceonly_dashboard import loopback_only
+from onceonly_dashboard.access import EVERYONE, ROLES
+from onceonly_dashboard.app import Dashboard
+from onceonly_dashboard.cache import RESULTS, KeptOpen, SharedResults
+from onceonly_dashboard.gate import AccessSettings, FormTokens
+from onceonly_dashboard.page_request import REFRESH
+from onceonly_dashboard.probes import SAMPLES, Probe, Sampler
 from tests.dashboard.serving import NOW, endpoint, letter, sampled, store
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 from tests.dashboard.test_reading import Place, SteppedTimer
 from tests.servers.available import MEASURED
 from tests.sql.statement_work import sent_statements
@@ -65,7 +66,7 @@ async def test_requests_share_what_is_open() -> None:
 
 async def test_an_unused_place_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute, here at once."""
-    monkeypatch.setattr("onceonly.dashboard.reading.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("onceonly_dashboard.cache.IDLE_SECONDS", 0.0)
     door = Door()
     kept = KeptOpen(door.open)
     async with kept.reading():
@@ -187,16 +188,16 @@ async def test_the_number_of_results_is_bounded() -> None:
 
 async def test_a_place_that_does_not_answer_is_asked_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read that is given up doubles the period, up to a minute: a server that is too slow is not slowed down more."""
-    monkeypatch.setattr("onceonly.dashboard.probes.ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("onceonly_dashboard.probes.ANSWER_SECONDS", 0.01)
     place = Place(SteppedTimer())
 
     async def never(_place: Place) -> int:
         await asyncio.Event().wait()
         raise AssertionError
 
-    environment = Environment(LIVE.clock, LIVE.chance, LIVE.ids, place.timer)
+    environment = Environment(LIVE.clock, LIVE.random, LIVE.ids, place.timer)
     probe: Probe[Place, int] = Probe(place.open, never, numbers=lambda _: {}, period=5.0, environment=environment)
-    monkeypatch.setattr("onceonly.dashboard.probes.SLOW_SECONDS", 0.001)
+    monkeypatch.setattr("onceonly_dashboard.probes.SLOW_SECONDS", 0.001)
     async with Sampler([probe]).running(NOW):
         for rounds in range(1, 6):
             await probe.wait_for(rounds)
@@ -211,12 +212,12 @@ async def test_the_page_keeps_the_last_value_with_its_age(monkeypatch: pytest.Mo
     shop = endpoint()
     async with shop.opened():
         await store(shop, [letter(number=number) for number in range(3)])
-        app = dashboard_of(shop, Environment(clock, LIVE.chance, LIVE.ids, timer))
-        async with asking(app) as client:
+        app = dashboard_of(shop, Environment(clock, LIVE.random, LIVE.ids, timer))
+        async with open_client(app) as client:
             await client.get("/")
             await sampled(app)
-            monkeypatch.setattr("onceonly.dashboard.probes.ANSWER_SECONDS", 0.01)
-            probe = app.watched["shop"].letters
+            monkeypatch.setattr("onceonly_dashboard.probes.ANSWER_SECONDS", 0.01)
+            probe = app.services.endpoints["shop"].letters
             monkeypatch.setattr(probe, "_read", lambda _: asyncio.Event().wait())
             clock.advance(42_000)
             while probe.rounds < 2:
@@ -231,7 +232,7 @@ async def test_the_page_keeps_the_last_value_with_its_age(monkeypatch: pytest.Mo
 
 def dashboard_of(shop: Endpoint, environment: Environment) -> Dashboard:
     """Make a dashboard whose time a test moves."""
-    access = Access(loopback_only(), {EVERYONE: frozenset(ROLES)}, frozenset({"localhost"}), read_only=False)
+    access = AccessSettings(loopback_only(), {EVERYONE: frozenset(ROLES)}, frozenset({"localhost"}), read_only=False)
     return Dashboard([shop], access, FormTokens(None), environment=environment)
 
 
@@ -245,7 +246,7 @@ class SimulatedTimer:
         self._changed = asyncio.Event()
 
     def seconds(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
@@ -341,8 +342,8 @@ async def opened_tabs(**places: str) -> AsyncIterator[Tabs]:
     """Open a dashboard of an endpoint with some dead letters."""
     clock, timer = ManualClock(NOW), SimulatedTimer()
     shop = endpoint(**places)
-    app = dashboard_of(shop, Environment(clock, LIVE.chance, LIVE.ids, timer))
-    async with shop.opened(), asking(app) as client:
+    app = dashboard_of(shop, Environment(clock, LIVE.random, LIVE.ids, timer))
+    async with shop.opened(), open_client(app) as client:
         await store(shop, [letter(number=number) for number in range(200)])
         await client.get("/")
         await timer.asleep(4)  # three probes, and what continues actions

@@ -10,11 +10,11 @@ import pytest
 from onceonly import DedupStore, History, Off, Tokens
 from onceonly.assembly import open_database
 from onceonly.assembly.documents import create as create_documents
-from onceonly.dashboard import dashboard, loopback_only
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SCHEMA
+from onceonly_dashboard import dashboard, loopback_only
 from tests.dashboard.serving import endpoint, letter, sampled, store
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 
 JSON = {"accept": "application/json"}
 DATABASES = ("sqlite", "postgresql", "mariadb")
@@ -94,10 +94,10 @@ def pending_unknown(kind: str, name: str) -> str:
 
 def answer_for_unknown_id(kind: str, name: str) -> str:
     """Return what is known about a message that the store does not have. Never that it was not handled."""
-    if name == "DedupStore":
+    if name == "DedupStore" or (name == "History" and kind not in {"memory", *DOCUMENTS}):
         return "no claim within the retention"
     if name == "History" and kind != "memory":
-        return "not determined, enter when it was sent"
+        return "not determined: an entity may have handled it"
     return NOT_STORED
 
 
@@ -130,7 +130,7 @@ async def test_every_page_opens(kind: str, url: str, name: str, tmp_path: Path) 
             await stack.enter_async_context(shop.opened())
         await store(shop, [letter()])
         app: Any = dashboard(shop, auth=loopback_only())
-        client = await stack.enter_async_context(asking(app))
+        client = await stack.enter_async_context(open_client(app))
         await client.get("/")
         await sampled(app)
         found: dict[str, Any] = {}

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from onceonly import SetupError
-from onceonly.conformance.clock import ManualClock
-from onceonly.dashboard import dashboard, loopback_only
-from onceonly.dashboard import workers as workers_module
-from onceonly.dashboard.probes import Sampler
-from onceonly.dashboard.state import Level, findings_of
-from onceonly.dashboard.watching import WatchedEndpoint
-from onceonly.dashboard.workers import WorkerAddress, check_workers
-from onceonly.model.address import Address
 from onceonly.model.errors import DriverMissing
 from onceonly.model.health import EndpointHealth, HealthAssessment, ProcessHealth, Pulse, Trouble
 from onceonly.model.health import Level as Health
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.observe.http import HealthReply, TextBody, serving
+from onceonly.systems.urls import Address
+from onceonly_conformance.clock import ManualClock
+from onceonly_dashboard import dashboard, loopback_only
+from onceonly_dashboard import workers as workers_module
+from onceonly_dashboard.endpoint_probes import EndpointProbes
+from onceonly_dashboard.probes import Sampler
+from onceonly_dashboard.state import EndpointLevel, findings_of
+from onceonly_dashboard.workers import WorkerAddress, check_workers
 from tests.dashboard.serving import NOW, endpoint, sampled
-from tests.dashboard.test_gate import asking
+from tests.dashboard.test_gate import open_client
 from tests.dashboard.test_reading import SteppedTimer
 from tests.servers.available import free_port
 
@@ -63,10 +63,10 @@ async def test_the_pages_show_the_processes_that_an_address_reports(status: HTTP
     async with answering(READY, status) as url:
         shop = endpoint("shop")
         app = dashboard(shop, auth=loopback_only(), workers=[url])
-        async with shop.opened(), asking(app) as client:
+        async with shop.opened(), open_client(app) as client:
             await client.get("/")
             await sampled(app)
-            (address,) = app.watched["shop"].workers  # type: ignore[attr-defined]
+            (address,) = app.services.endpoints["shop"].workers  # type: ignore[attr-defined]
             await address.probe.wait_for(1)
             shown = (await client.get("/e/shop", headers=JSON)).json()
             page = (await client.get("/e/shop")).text
@@ -103,25 +103,25 @@ async def test_an_address_that_does_not_answer_is_named_and_recovers() -> None:
     """The finding says which, and since when. Then the processes are shown again."""
     port = free_port()
     timer = SteppedTimer()
-    address = WorkerAddress(f"http://127.0.0.1:{port}", Environment(ManualClock(NOW), LIVE.chance, LIVE.ids, timer))
-    watched = WatchedEndpoint(endpoint("shop"), LIVE, [address])
-    async with watched.endpoint.opened(), Sampler([*watched.probes, address.probe]).running(NOW):
-        await watched.store.wait_for(1)
+    address = WorkerAddress(f"http://127.0.0.1:{port}", Environment(ManualClock(NOW), LIVE.random, LIVE.ids, timer))
+    probes = EndpointProbes(endpoint("shop"), LIVE, [address])
+    async with probes.endpoint.opened(), Sampler([*probes.all_probes, address.probe]).running(NOW):
+        await probes.store.wait_for(1)
         await address.probe.wait_for(1)
-        (finding,) = [each for each in findings_of(watched, NOW) if each.part == "processes"]
-        assert finding.level is Level.DEGRADED
+        (finding,) = [each for each in findings_of(probes, NOW) if each.part == "processes"]
+        assert finding.level is EndpointLevel.DEGRADED
         assert f"http://127.0.0.1:{port} does not answer" in finding.reason
-        assert (finding.since, watched.processes) == (NOW, None)
+        assert (finding.since, probes.processes) == (NOW, None)
         async with answering(READY, port=port):
             timer.allow()
             await address.probe.wait_for(2)
         assert address.probe.outage is None
-        assert [process.report.pid for process in watched.processes or ()] == [11, 12, 13, 14]
+        assert [process.report.pid for process in probes.processes or ()] == [11, 12, 13, 14]
 
 
 async def read_once(url: str) -> WorkerAddress:
     """Read an address once."""
-    address = WorkerAddress(url, Environment(ManualClock(NOW), LIVE.chance, LIVE.ids, SteppedTimer()))
+    address = WorkerAddress(url, Environment(ManualClock(NOW), LIVE.random, LIVE.ids, SteppedTimer()))
     async with Sampler([address.probe]).running(NOW):
         await address.probe.wait_for(1)
     return address
@@ -158,5 +158,5 @@ def test_the_client_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the error names what to install."""
     monkeypatch.setattr(workers_module, "find_spec", lambda _: None)
     assert check_workers([]) == ()
-    with pytest.raises(DriverMissing, match=r"pip install 'onceonly\[dashboard,http\]'"):
+    with pytest.raises(DriverMissing, match=r"pip install 'onceonly\[http\]'"):
         check_workers(["http://web:8080"])

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from onceonly.demo.audit import AuditFindings, JournalRow, Leftovers, RunRemains, SinkMessage, audit, differences
-from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
 from onceonly.model.identity import Identity, outgoing_id
+from onceonly_demo.audit import AuditFindings, JournalRow, Leftovers, RunRemains, SinkMessage, audit, differences
+from onceonly_demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
 
 
 def announcement(flight: Flight, instant: int = 1_700_000_000_000) -> str:
-    """Give the id of what the ledger sends for a flight at some instant."""
+    """Return the id of what the ledger sends for a flight at some instant."""
     return outgoing_id(LEDGER, Identity(SOURCE, flight.id), 0, instant)
 
 
@@ -29,7 +29,7 @@ def announced(flight: Flight, mark: str) -> bytes:
 
 
 def receipt_of(flight: Flight) -> str:
-    """Give the name of a flight's blob, if it has one."""
+    """Return the name of a flight's blob, if it has one."""
     return f"{flight.id}/receipt.txt" if flight.body.receipt else ""
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.servers.available import REDIS, need
 
+pytestmark = pytest.mark.slow
+
 NAMES = [
     "messages",
     "deliveries",
@@ -82,7 +84,14 @@ def test_what_forgets_leaves_nothing(deduplication: str, marks: int, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("deduplication", "marks"), [("history", 160), ("dedup-store", 160), ("tokens", 0)])
+@pytest.mark.parametrize(
+    ("deduplication", "marks"),
+    [
+        pytest.param("history", 160, marks=pytest.mark.repeated),
+        pytest.param("dedup-store", 160, marks=pytest.mark.repeated),
+        ("tokens", 0),
+    ],
+)
 def test_entities_count_once_where_the_store_keeps_documents(deduplication: str, marks: int) -> None:
     """The flights of a leg of an airline are one entity."""
     store = f"{need(REDIS)}/0"

@@ -4,28 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.demo.waits import (
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
+from onceonly.runtime.observe.observer import Point, PortCall
+from onceonly_conformance.clock import ManualClock
+from onceonly_demo.waits import (
     ALONE,
     COPIED,
     IN_PROGRESS,
     NO_WAIT,
     LongestWait,
-    Step,
+    MessageStep,
     StepKind,
     StepRecorder,
     longest_wait,
     read_steps,
 )
-from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
-from onceonly.runtime.observe.observer import Point, PortCall
 
 RECEIVED, COPIED_STEP, RELEASED, DONE = StepKind.RECEIVED, StepKind.COPIED, StepKind.RELEASED, StepKind.DONE
 
 
-def steps(*told: tuple[int, StepKind, int], why: str = "") -> list[Step]:
+def steps(*told: tuple[int, StepKind, int], why: str = "") -> list[MessageStep]:
     """Make the steps of one message: when, what, in which process."""
-    return [Step(at, "shop", "till", "1", kind, process, why) for at, kind, process in told]
+    return [MessageStep(at, "shop", "till", "1", kind, process, why) for at, kind, process in told]
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,17 @@ def steps(*told: tuple[int, StepKind, int], why: str = "") -> list[Step]:
         (steps((0, RECEIVED, 1), (10, COPIED_STEP, 1), (70_010, RECEIVED, 1), why=IN_PROGRESS), LongestWait(70.0, IN_PROGRESS)),
     ],
 )
-def test_the_longest_wait_ends_when_the_message_is_done_for_the_first_time(found: list[Step], expected: LongestWait) -> None:
+def test_the_longest_wait_ends_when_the_message_is_done_for_the_first_time(
+    found: list[MessageStep], expected: LongestWait
+) -> None:
     """Copies that come later wait for nothing."""
     assert longest_wait(found) == expected
 
 
 def test_a_message_that_comes_again_waits_behind_the_queue() -> None:
     """The cause says so: the lease is only a part of the wait."""
-    others = [Step(at, "shop", "till", f"o-{at}", RECEIVED, 2) for at in (100, 200, 9000)]
-    elsewhere = [Step(300, "billing", "till", "1", RECEIVED, 2)]
+    others = [MessageStep(at, "shop", "till", f"o-{at}", RECEIVED, 2) for at in (100, 200, 9000)]
+    elsewhere = [MessageStep(300, "billing", "till", "1", RECEIVED, 2)]
     found = [*steps((0, RECEIVED, 1), (3000, RECEIVED, 2)), *others, *elsewhere]
     assert longest_wait(found).cause == "held by a process that died, behind 2 other messages"
 

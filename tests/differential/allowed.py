@@ -1,6 +1,6 @@
 """What may differ between a message in a unit and a message in a transaction of its own. The programs read none of it.
 
-`docs/databases.md` has the same list, under "What a handler can tell".
+`docs/reference/databases.md` has the same list, under "What a handler can tell".
 """
 
 from typing import NamedTuple

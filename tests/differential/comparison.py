@@ -86,7 +86,7 @@ def compare(program: Program, ran: Observed, expected: Observed) -> list[str]:
 
 
 def _named(failed: Mapping[int, str], ran: Observed, expected: Observed) -> Mapping[int, str]:
-    """Give reasons only where the other side has none: they have words of their own."""
+    """Return reasons only where the other side has none: they have words of their own."""
     both = ran.failed.keys() & expected.failed.keys()
     return {number: "fails" if number in both else reason for number, reason in failed.items()}
 

@@ -19,8 +19,9 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import encode_body
 from onceonly.model.entities import Entities
@@ -106,7 +107,7 @@ class Library:
         await exceed(tools)
 
     def tools(self, number: int, context: Context, **given: Any) -> Tools:
-        """Give a handler's tools."""
+        """Return a handler's tools."""
 
         def publish(what: Any) -> None:
             context.publish(Note(number, repr(what)))
@@ -309,7 +310,7 @@ class Shop:
 
 
 def _type_of(message: Message, database: str) -> str:
-    """Give a type of their own to messages that need a database transaction of their own: the endpoint remembers it by type."""
+    """Return an own type for messages that need a database transaction of their own: the endpoint remembers it by type."""
     if message.ending.value == "time out":
         return f"{message.kind.value}-late"
     return f"{message.kind.value}-alone" if needs_own(message.operations, database) else message.kind.value

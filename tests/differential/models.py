@@ -19,7 +19,7 @@ START = 10
 
 
 def current() -> str:
-    """Give the message whose handler runs."""
+    """Return the message whose handler runs."""
     return CURRENT.get()
 
 

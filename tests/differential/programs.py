@@ -81,7 +81,7 @@ class Program:
     units: tuple[int, ...]
 
     def sizes(self) -> list[int]:
-        """Give the sizes of all units: the last size is used until no message is left."""
+        """Return the sizes of all units: the last size is used until no message is left."""
         sizes, left = list[int](), len(self.messages)
         for size in self.units:
             sizes.append(min(size, left))
@@ -135,7 +135,7 @@ def needs_own(steps: Sequence[Operation], database: str) -> bool:
 
 
 def strategy_of(operation: type[Operation]) -> st.SearchStrategy[Operation]:
-    """Give the operation with all of its values."""
+    """Return the operation with all of its values."""
     return st.builds(operation, **{each.name: _VALUES[each.name] for each in fields(operation)})
 
 
@@ -143,7 +143,7 @@ _STRATEGIES = {each: strategy_of(each) for each in ALL}
 
 
 def kinds_on(database: str) -> tuple[Kind, ...]:
-    """Give the kinds of handlers; those that are asked for most come first."""
+    """Return the kinds of handlers; those that are asked for most come first."""
     frequent = (Kind.SESSION, Kind.SESSION, Kind.BOTH, Kind.DEF)
     rare = (Kind.CONNECTION, Kind.PROVIDER, Kind.ENTITY, Kind.DEF_SESSION, Kind.DEF_CONNECTION)
     return (*frequent, *rare, Kind.DRIVER) if database == ASYNCPG else (*frequent, *rare)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.differential.allowed import ALLOWED
 
-PAGE = Path(__file__).parents[2] / "docs/databases.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/databases.md"
 
 
 def test_the_documented_list_is_the_list_of_the_test() -> None:

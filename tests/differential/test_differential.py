@@ -12,6 +12,8 @@ from tests.differential.programs import Kind
 from tests.differential.run import Runner
 from tests.servers.available import MEASURED
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = 100
 """Programs for each database."""
 ONE_UNIT_IN = 4

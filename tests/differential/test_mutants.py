@@ -22,7 +22,7 @@ def do_nothing(*_: object) -> None:
 
 
 def share_a_session(patch: pytest.MonkeyPatch) -> None:
-    """Give the second handler the session of the first one."""
+    """Return the second handler the session of the first one."""
     begin = SqlResources.begin_attempt
 
     async def begin_attempt(self: SqlResources, handler: str) -> object:

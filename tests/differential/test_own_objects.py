@@ -130,7 +130,7 @@ class CountBefore(Operation):
 
 
 def synchronous_of(found: Any) -> Any:
-    """Give the synchronous session or connection behind any form of it."""
+    """Return the synchronous session or connection behind any form of it."""
     for name in ("synchronous", "sync_session", "sync_connection"):
         if name in dir(type(found)) or name in vars(found):
             return getattr(found, name)

@@ -71,7 +71,7 @@ class Tools:
         self.run.reads.append((name, value))
 
     async def connection(self) -> Any:
-        """Give the handler's connection: the injected one, or the session's."""
+        """Return the handler's connection: the injected one, or the session's."""
         return self.given if self.given is not None else await self.session.connection()
 
     async def ask_driver(self, statement: str) -> list[tuple[Any, ...]]:
@@ -139,7 +139,7 @@ class Stepwise:
         self.synchronous = synchronous
 
     def __getattr__(self, name: str) -> Any:
-        """Give a method in its asynchronous form."""
+        """Return a method in its asynchronous form."""
         found = getattr(self.synchronous, name)
         if name == "begin_nested":
             return lambda: StepwiseBlock(found())

@@ -116,7 +116,7 @@ class World:
 
 
 def _shown(tags: Any) -> str:
-    """Give a JSON value in one form, however a driver reads it."""
+    """Return a JSON value in one form, however a driver reads it."""
     return json.dumps(json.loads(tags) if isinstance(tags, str) else tags, sort_keys=True)
 
 

@@ -26,6 +26,7 @@ def folder_with_migrations(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_migration_makes_tables_that_an_endpoint_uses(folder: Path) -> None:
     """Also after a downgrade and another upgrade. The endpoint creates none itself."""
     (script,) = (folder / "migrations" / "versions").glob("*.py")
@@ -41,6 +42,7 @@ onceonly run shop:shop --drain --store 'sqlite:///shop.db?create=false'""",
     assert "1 handled" in done.stderr.splitlines()[-1], done.stderr
 
 
+@pytest.mark.slow
 def test_the_migration_for_an_upgrade_runs(folder: Path) -> None:
     """It changes nothing where everything is current."""
     environment = "export DATABASE=sqlite:///shop.db PYTHONPATH=."
@@ -50,10 +52,11 @@ def test_the_migration_for_an_upgrade_runs(folder: Path) -> None:
     imports, _, function = PROGRAMS[1].partition("\n\n\n")
     text = re.sub(r"def upgrade\(\) -> None:.*?(?=def downgrade)", function.strip() + "\n\n\n", text, flags=re.DOTALL)
     script.write_text(text.replace("from alembic import op\n", imports + "\n"))
-    assert "upgrade_onceonly(op.get_bind()" in script.read_text()
+    assert "upgrade_tables(op.get_bind()" in script.read_text()
     run_shell(folder, f"{environment}\nalembic upgrade head\nonceonly schema check sqlite:///shop.db --component store")
 
 
+@pytest.mark.slow
 def test_autogenerate_ignores_tables_that_onceonly_created(tmp_path: Path) -> None:
     """The other way, with the options of the page in its env.py."""
     pytest.importorskip("alembic", reason="needs the extra onceonly[alembic]")
@@ -62,7 +65,7 @@ def test_autogenerate_ignores_tables_that_onceonly_created(tmp_path: Path) -> No
     imports, _, configure = PROGRAMS[2].partition("\n\n")
     old = re.search(r"context\.configure\(.*\)\n", PROGRAMS[0])
     assert old is not None
-    env = PROGRAMS[0].replace("from onceonly.alembic import with_tables", imports).replace(old.group(), configure)
+    env = PROGRAMS[0].replace("from onceonly.alembic import configure_options", imports).replace(old.group(), configure)
     (tmp_path / "migrations" / "env.py").write_text(env)
     run_shell(
         tmp_path,

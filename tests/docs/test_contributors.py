@@ -9,10 +9,12 @@ import pytest
 from onceonly.runtime.observe.crash import CRASH_POINTS
 from tests import ROOT
 
-SOURCES = [ROOT, ROOT / "src" / "onceonly", ROOT / "packages" / "onceonly-verify" / "src" / "onceonly_verify"]
+SOURCES = [ROOT, ROOT / "src" / "onceonly", *sorted(ROOT.glob("packages/*/src/*"))]
 CODE = [path for folder in ("src", "packages") for path in sorted((ROOT / folder).rglob("*.py"))]
-ARCHITECTURE, GLOSSARY, PROTOCOLS = (ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "protocols"))
-PAGES = [ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY, PROTOCOLS]
+ARCHITECTURE, GLOSSARY, PROTOCOLS = (
+    ROOT / "docs" / "explanation" / f"{name}.md" for name in ("architecture", "glossary", "protocols")
+)
+PAGES = [ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY, PROTOCOLS, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]
 SECTION = re.compile(r"(\S*)\s+\(?sections?\s+(\d+(?:(?:,\s+|\s+and\s+|\s+to\s+)\d+)*)(?!\.?\d)", re.IGNORECASE)
 
 
@@ -23,7 +25,7 @@ def resolved(path: str) -> list[Path]:
 
 
 def test_every_cited_section_of_the_protocols_exists() -> None:
-    """Docstrings say "protocols, section 5", and docs/protocols.md has that section."""
+    """Docstrings say "protocols, section 5", and docs/explanation/protocols.md has that section."""
     there = set(re.findall(r"^## (\d+)\. ", PROTOCOLS.read_text(encoding="utf-8"), re.MULTILINE))
     wrong = [
         f"{path.relative_to(ROOT)}: {before} section {numbers}"
@@ -96,3 +98,21 @@ def test_the_architecture_names_crash_points_that_exist() -> None:
     """The path of a message has those that it passes, in their order."""
     named = re.findall(r"`((?:before|after)-[\w-]+)`", ARCHITECTURE.read_text(encoding="utf-8"))
     assert named == [point for point in CRASH_POINTS if point in named]
+
+
+def test_every_decision_begins_with_what_holds_today() -> None:
+    """And each number has one row in the list, in order."""
+    decisions = ROOT / "docs" / "decisions"
+    pages = sorted(decisions.glob("0*.md"))
+    assert [
+        page.name for page in pages if not page.read_text(encoding="utf-8").split("\n\n")[1].startswith("**Today.** ")
+    ] == []
+    rows = re.findall(
+        r"^\| (?:\[(\d{4})\]\((\S+)\)|(\d{4})) \| (.*) \|$", (decisions / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert [linked or merged for linked, _, merged, _ in rows] == [f"{number:04}" for number in range(1, len(rows) + 1)]
+    assert [name for _, name, _, _ in rows if name] == [page.name for page in pages]
+    for page in pages:
+        (title,) = (words for _, name, _, words in rows if name == page.name)
+        assert page.read_text(encoding="utf-8").startswith(f"# {page.name[:4]} {title}\n")
+    assert [words for _, name, _, words in rows if not name and "merged into [" not in words and words != "Not used"] == []

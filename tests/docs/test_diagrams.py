@@ -9,9 +9,9 @@ import pytest
 from onceonly.runtime.observe.crash import CRASH_POINTS
 from tests import ROOT
 
-DIAGRAMS: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "diagrams.py"))
+DIAGRAMS: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "generate" / "diagrams.py"))
 DRAWN: dict[str, str] = DIAGRAMS["diagrams"]()
-PAGE = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text(encoding="utf-8")
 
 
 def test_the_files_are_what_the_script_draws() -> None:
@@ -40,4 +40,4 @@ def test_a_diagram_is_valid_has_a_title_and_is_on_the_page(name: str) -> None:
     tags = [each.tag.rpartition("}")[2] for each in root]
     assert tags[:2] == ["title", "desc"]
     assert DRAWN[name].count("http") == 1
-    assert f"](diagrams/{name})" in PAGE
+    assert f"](../diagrams/{name})" in PAGE

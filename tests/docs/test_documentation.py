@@ -18,7 +18,7 @@ from tests import ROOT
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 README_WORDS = 1000
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("packages/*/README.md"))]
 
 
 def snippet(page: Path, first_line: str) -> str:
@@ -77,23 +77,24 @@ def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
     assert '"waiting":0' in status.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
     """The test on the page about tests, as pytest runs it."""
-    (folder / "test_shop.py").write_text(snippet(DOCS / "handler-tests.md", "# test_shop.py"))
+    (folder / "test_shop.py").write_text(snippet(DOCS / "how-to" / "handler-tests.md", "# test_shop.py"))
     printed = shell(folder, "python -m pytest -q test_shop.py")
     assert re.search(r"22 passed, 6 skipped", printed), printed
 
 
 def test_the_programs_test_of_failures_passes(folder: Path) -> None:
     """The other test on that page."""
-    (folder / "test_failures.py").write_text(snippet(DOCS / "handler-tests.md", "# test_failures.py"))
+    (folder / "test_failures.py").write_text(snippet(DOCS / "how-to" / "handler-tests.md", "# test_failures.py"))
     assert "1 passed" in shell(folder, "python -m pytest -q test_failures.py")
 
 
 async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_committed(folder: Path) -> None:
     """The example of `enlist`: one row, one event, no record left."""
     queue = f"sqlite:///{folder}/queue.db"
-    (folder / "place.py").write_text(snippet(DOCS / "transactions.md", "# place.py"))
+    (folder / "place.py").write_text(snippet(DOCS / "how-to" / "transactions.md", "# place.py"))
     async with open_transport(queue, "mail") as mail:
         await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
         await asyncio.to_thread(shell, folder, f"{sys.executable} place.py")
@@ -106,8 +107,8 @@ async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_c
 @pytest.mark.slow
 def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> None:
     """The example of an entity, with its commands word for word: two deposits, both of them sent twice."""
-    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py"))
-    commands(DOCS / "documents.md", "bank:bank", folder)
+    (folder / "bank.py").write_text(snippet(DOCS / "explanation" / "documents.md", "# bank.py"))
+    commands(DOCS / "explanation" / "documents.md", "bank:bank", folder)
     read = "import sqlite3; print(sqlite3.connect('bank.db').execute('select state from onceonly_entities').fetchall())"
     assert json.loads(shell(folder, f'{sys.executable} -c "{read}"').strip()[4:-4]) == {"account_id": "A", "balance": 12}
 
@@ -115,7 +116,7 @@ def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> 
 async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder: Path) -> None:
     """The example of `transact`: two equal answers, one row, one event, no record left."""
     queue = f"sqlite:///{folder}/queue.db"
-    (folder / "request.py").write_text(snippet(DOCS / "transactions.md", "# request.py"))
+    (folder / "request.py").write_text(snippet(DOCS / "how-to" / "transactions.md", "# request.py"))
     async with open_transport(queue, "mail") as mail:
         await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
         printed = await asyncio.to_thread(shell, folder, f"{sys.executable} request.py")
@@ -130,28 +131,31 @@ async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder
 
 def pays(folder: Path) -> list[str]:
     """Run the commands of the page about documents that pay something in; gives what they print."""
-    (folder / "pay.py").write_text(snippet(DOCS / "documents.md", "# pay.py"))
-    text = (DOCS / "documents.md").read_text(encoding="utf-8")
+    (folder / "pay.py").write_text(snippet(DOCS / "explanation" / "documents.md", "# pay.py"))
+    text = (DOCS / "explanation" / "documents.md").read_text(encoding="utf-8")
     block = next(each for each in re.findall(r"```console\n(.*?)```", text, re.DOTALL) if "pay.py" in each)
     return [shell(folder, line.removeprefix("$ ")).strip() for line in block.strip().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_bank_is_paid_once_for_each_request(folder: Path) -> None:
     """The transaction of the page about documents, with its bank."""
-    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py"))
+    (folder / "bank.py").write_text(snippet(DOCS / "explanation" / "documents.md", "# bank.py"))
     assert pays(folder) == ["5", "5", "10"]
 
 
 @pytest.mark.slow
 def test_the_bank_is_paid_once_for_each_request_on_documents(folder: Path, redis_url: str) -> None:
     """The same program with another store."""
-    (folder / "bank.py").write_text(snippet(DOCS / "documents.md", "# bank.py").replace("sqlite:///bank.db", redis_url))
+    (folder / "bank.py").write_text(
+        snippet(DOCS / "explanation" / "documents.md", "# bank.py").replace("sqlite:///bank.db", redis_url)
+    )
     assert pays(folder) == ["5", "5", "10"]
 
 
 def test_generated_pages_are_current() -> None:
     """`make docs` would change nothing."""
-    generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
+    generated = runpy.run_path(str(ROOT / "docs" / "generate" / "__main__.py"))["pages"]()
     assert generated == {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in generated}
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance import ArtifactStoreSuite
-from onceonly.conformance.suite import rules
+from onceonly_conformance import ArtifactStoreSuite
+from onceonly_conformance.suite import rules
 from tests import ROOT
 from tests.plugins.packages import Shell, install
 
-PAGE = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "effects.md").read_text(encoding="utf-8")
 PACKAGE = ("pyproject.toml", "archive.py")
 FOLDER = "/var/lib/shop"
 
@@ -31,7 +31,7 @@ def folder_with_the_pages_files(tmp_path: Path) -> Shell:
 
 
 def commands() -> list[list[str]]:
-    """Give the arguments of the page's commands, those that only write a file apart."""
+    """Return the arguments of the page's commands, those that only write a file apart."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     return [line.split()[2:] for block in blocks for line in block.splitlines() if line.startswith("$ python")]
 
@@ -61,6 +61,7 @@ def test_the_pages_kind_of_artifact_keeps_every_promise(shell: Shell, tmp_path: 
     assert f"{len(rules(ArtifactStoreSuite))} passed" in run_suite(shell)
 
 
+@pytest.mark.slow
 def test_the_pages_suite_finds_a_broken_kind(shell: Shell, tmp_path: Path) -> None:
     """Without what makes a second call harmless, it says which rules are broken."""
     shell.packages = tmp_path / "archive"

@@ -5,7 +5,7 @@ import re
 
 from tests import ROOT
 
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "explanation" / "testing.md"
 
 
 def listed() -> list[tuple[str, str]]:

@@ -11,11 +11,11 @@ from tests.docs.test_documentation import run_shell, snippet
 from tests.docs.test_how_to import parsed
 
 DOCS = ROOT / "docs"
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "how-to").glob("*.md")), *sorted((DOCS / "tutorial").glob("*.md"))]
+PAGES = sorted(page for page in DOCS.glob("*/*.md") if page.parent.name != "decisions")
 
 
 def command_in(line: str) -> list[str]:
-    """Give the arguments of `onceonly` in a line, up to a pipe, a redirection or a comment."""
+    """Return the arguments of `onceonly` in a line, up to a pipe, a redirection or a comment."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     program, *words = [*lexer, ""]
@@ -24,7 +24,7 @@ def command_in(line: str) -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Give the commands of `onceonly` in the consoles of all pages."""
+    """Return the commands of `onceonly` in the consoles of all pages."""
     found = []
     for page in PAGES:
         for block in re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
@@ -44,10 +44,11 @@ def test_there_are_commands_on_many_pages() -> None:
     assert len({page for page, _ in commands()}) > 10
 
 
+@pytest.mark.slow
 def test_moved_claims_are_known_in_the_new_store(tmp_path: Path) -> None:
     """The program of the page about the move: what was handled is recognized, and no claim is copied twice."""
     (tmp_path / "shop.py").write_text(snippet(ROOT / "README.md", "# shop.py"))
-    (tmp_path / "move_claims.py").write_text(snippet(DOCS / "moving.md", "# move_claims.py"))
+    (tmp_path / "move_claims.py").write_text(snippet(DOCS / "how-to" / "moving.md", "# move_claims.py"))
     order = """echo '{"order_id": "A-1", "total": 30}' > orders.jsonl"""
     send = f"{order}\nonceonly send orders.jsonl --to shop:shop --type PlaceOrder --id-from order_id"
     move = "python move_claims.py sqlite+aiosqlite:///shop.db sqlite+aiosqlite:///new.db"

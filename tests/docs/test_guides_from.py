@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from faststream.rabbit import TestRabbitBroker
 from sqlalchemy import text
 
 from onceonly import testing
@@ -47,6 +48,26 @@ async def test_a_task_of_celery_became_a_handler(tmp_path: Path, monkeypatch: py
         async with kit.session() as session:
             assert await session.scalar(text("SELECT sum(total) FROM invoices")) == 30
         assert kit.sent == [billing.PrintInvoice("A-1")]
+
+
+async def test_a_subscriber_of_faststream_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of the guide, in files and with FastStream's TestBroker: one row for a message that comes twice."""
+    monkeypatch.chdir(tmp_path)
+    program = snippet(HOW_TO / "from-faststream.md", "# kept.py\n")
+    for server, file in (
+        ("postgresql://localhost/shop", "sqlite:///shop.db"),
+        ('transport="amqp://localhost/"', 'transport="sqlite:///queue.db", metadata=Base.metadata'),
+    ):
+        assert server in program
+        program = program.replace(server, file)
+    kept = ModuleType("kept")
+    monkeypatch.setitem(sys.modules, "kept", kept)
+    exec(compile(program, "kept", "exec"), kept.__dict__)  # noqa: S102 - the guide's program
+    async with TestRabbitBroker(kept.broker):
+        for _ in range(2):
+            await kept.broker.publish(kept.PlaceOrder(order_id="A-1"), "orders")
+    async with kept.shop.transaction() as tx:
+        assert await tx.sql.scalar(text("SELECT count(*) FROM orders")) == 1
 
 
 async def test_a_subscriber_of_faststream_became_a_handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +111,7 @@ def balances(folder: Path) -> tuple[int, int]:
     return found[0], found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "left"), [("S", (70, 30)), ("closed", (100, 0))], ids=["an open account", "a closed account"]
 )

@@ -12,8 +12,8 @@ import yaml
 
 from onceonly import Retry, WorkerSettings
 from onceonly.cli.app import application
+from onceonly.cli.child import CLOSE_SECONDS
 from onceonly.cli.commands import ListedCommand
-from onceonly.cli.work.run import CLOSE_SECONDS
 from tests import ROOT
 
 CONTAINERS = ROOT / "docs" / "how-to" / "containers.md"
@@ -70,7 +70,7 @@ def test_what_scales_is_a_metric() -> None:
     """With its labels."""
     (trigger,) = manifests()["ScaledObject"]["spec"]["triggers"]
     name, labels = re.findall(r"(onceonly_\w+)\{(.*)\}", trigger["metadata"]["query"])[0]
-    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{name}` \|.*$", metrics, re.MULTILINE)
     assert set(re.findall(r"(\w+)=", labels)) <= set(re.findall(r"`(\w+)`", row))
 

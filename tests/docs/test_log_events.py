@@ -16,7 +16,7 @@ from tests import ROOT
 FOLDERS = (ROOT / "src", ROOT / "packages")
 LEVELS = {"debug", "info", "warning", "error", "critical"}
 METHODS = LEVELS | {"exception", "log", "warn", "fatal"}
-LOGGER = re.compile(r"^logging$|(^|\.)_?log(ger)?$|getLogger\([^()]*\)\)?$")
+LOGGER = re.compile(r"^logging$|(^|\.)(_|_\w+_)?log(ger)?$|getLogger\([^()]*\)\)?$")
 UPPER_CASE = {"ALARM"}
 """Words of a message that are not in lower case."""
 
@@ -32,7 +32,7 @@ class Event(NamedTuple):
 def calls(node: ast.AST, scope: ast.AST) -> Iterator[tuple[ast.Call, ast.AST]]:
     """Find the calls that log below a node, each with the function that it is in."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Call) and is_logging(child.func):
+        if isinstance(child, ast.Call) and (is_logging(child.func) or is_failure_log(child)) and not logs_given_event(child):
             yield child, scope
         yield from calls(child, child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else scope)
 
@@ -40,6 +40,16 @@ def calls(node: ast.AST, scope: ast.AST) -> Iterator[tuple[ast.Call, ast.AST]]:
 def is_logging(node: ast.AST) -> bool:
     """Decide whether this is a method of a logger that writes an entry."""
     return isinstance(node, ast.Attribute) and node.attr in METHODS and bool(LOGGER.search(ast.unparse(node.value)))
+
+
+def is_failure_log(call: ast.Call) -> bool:
+    """Decide whether this makes a `FailureLog`, which logs the event that it is given, at a level that it computes."""
+    return ast.unparse(call.func) == "FailureLog"
+
+
+def logs_given_event(call: ast.Call) -> bool:
+    """Decide whether this is the call of `FailureLog` itself."""
+    return "self._event" in map(ast.unparse, call.args)
 
 
 def hidden(tree: ast.Module) -> Iterator[str]:
@@ -58,7 +68,7 @@ def hidden(tree: ast.Module) -> Iterator[str]:
 def event(call: ast.Call, scope: ast.AST, tree: ast.Module) -> Event | str:
     """Read the event from a call; gives what is wrong with it otherwise."""
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    values = call.args[method == "log" :]
+    values = call.args[method == "log" or is_failure_log(call) :]
     if len(values) != 1 or not isinstance(values[0], ast.Constant) or not isinstance(values[0].value, str):
         return f"the message is not one string literal: {ast.unparse(call)}"
     message = values[0].value
@@ -66,6 +76,8 @@ def event(call: ast.Call, scope: ast.AST, tree: ast.Module) -> Event | str:
         return f"the message has a placeholder, a semicolon or a full stop: {message}"
     if any(word != word.lower() and word.strip(":,") not in UPPER_CASE for word in message.split()):
         return f"the message is not in lower case: {message}"
+    if is_failure_log(call):
+        return Event(message, "", frozenset({"endpoint", "reason"}))
     extra = [keyword.value for keyword in call.keywords if keyword.arg == "extra"]
     fields = frozenset(chain.from_iterable(keys(value, scope, tree) for value in extra))
     return Event(message, "" if method == "log" else {"exception": "error"}.get(method, method), fields)
@@ -163,6 +175,8 @@ def test_every_logger_writes_its_fields_into_the_text() -> None:
         ('_log.warning(f"worker {what}")', "not one string literal"),
         ("_log.log(level, words, extra=extra)", "not one string literal"),
         ('self._logger.info("worker " + what)', "not one string literal"),
+        ('_worker_log.info("worker " + what)', "not one string literal"),
+        ("FailureLog(_log, words, endpoint=name)", "not one string literal"),
         ('logging.getLogger("onceonly").exception(words)', "not one string literal"),
         ("logging.warning(words)", "not one string literal"),
         ('_log.error("worker %(name)s", extra=extra)', "placeholder"),

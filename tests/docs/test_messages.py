@@ -1,4 +1,4 @@
-"""The program of docs/messages.md works as the page says."""
+"""The program of docs/reference/messages.md works as the page says."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -8,9 +8,19 @@ import pytest
 from sqlalchemy import text
 
 from onceonly import testing
+from onceonly.config.location import read_url
 from onceonly.model.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTES
 
-PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "messages.md"
+BROKERS = {
+    "NATS": "nats://localhost",
+    "RabbitMQ": "amqp://localhost",
+    "Redis": "redis://localhost",
+    "SQS": "sqs://eu-west-1",
+    "Service Bus": "servicebus://name.servicebus.windows.net",
+    "Storage Queues": "azure-queue://account",
+    "SQL": "postgresql://localhost/shop",
+}
 
 
 @pytest.fixture
@@ -49,3 +59,22 @@ def test_the_page_names_the_limits() -> None:
     assert (LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTES) == (128, 8 * 1024, 16 * 1024)
     words = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert all(limit in words for limit in ("128 characters at most", "8 KiB at most", "16 KiB at most"))
+
+
+def test_the_table_of_destinations_is_that_of_the_transports() -> None:
+    """Each kind that a transport declares has something else than "no" in its column."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Destinations that are not endpoints\n")[2]
+    head, _, *lines = [line for line in section.splitlines() if line.startswith("|")]
+    columns = [cell.strip() for cell in head.strip("|").split("|")][1:]
+    assert columns == list(BROKERS)
+    kinds: dict[str, set[str]] = {column: set() for column in columns}
+    for line in lines:
+        name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if name.startswith("`"):
+            kind = name.strip("`").partition("(")[0].lower()
+            for column, cell in zip(columns, cells, strict=True):
+                kinds[column] |= {kind} if cell != "no" else set()
+    for column, url in BROKERS.items():
+        traits = read_url(url).traits
+        assert traits is not None
+        assert kinds[column] == {rule.kind for rule in traits.destinations}

@@ -1,4 +1,4 @@
-"""`docs/metrics.md` has a row for each metric and each alert, as they are in the code."""
+"""`docs/reference/metrics.md` has a row for each metric and each alert, as they are in the code."""
 
 import re
 
@@ -6,7 +6,7 @@ from onceonly.cli.monitoring import shipped
 from onceonly.runtime.metrics.catalog import METRICS, Metric
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 
 
 def row(metric: Metric) -> str:

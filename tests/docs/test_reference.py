@@ -12,19 +12,23 @@ from typing import Any, get_args
 
 import pytest
 
-from onceonly import Endpoint, Field, Header, Off
+from onceonly import Endpoint, IdentityField, IdentityHeader, Off
 from onceonly.assembly.sql import SCHEMAS
 from onceonly.errors import SetupError
+from onceonly.model.destination import Destination
 from onceonly.systems import GROUP, system_of
 from tests import ROOT
 
 DOCS = ROOT / "docs"
-GENERATE = runpy.run_path(str(DOCS / "generate.py"))
+GENERATE = runpy.run_path(str(DOCS / "generate" / "__main__.py"))
 PUBLIC: dict[str, str] = GENERATE["PUBLIC"]
-LISTS = ("body-types", "command-line", "log-events", "rabbitmq-objects", "settings", "tables", "urls", "wire-format")
+ROOTS = {module.split(".")[0] for module in PUBLIC}
+LISTS = {"body-types", "command-line", "log-events", "rabbitmq-objects", "settings", "tables", "urls", "wire-format"}
+SYSTEMS = {"azure-queues", "brokers", "databases", "nats", "postgresql", "rabbitmq", "redis", "service-bus", "sqs"}
+WRITTEN = LISTS | SYSTEMS | {"messages", "metrics"}
 READ_BY_USERS = [
     ROOT / "README.md",
-    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("*/*.md")),
     *sorted((ROOT / "examples").rglob("*.py")),
     *sorted((ROOT / "tests" / "plugins").glob("toy*/**/*.py")),
 ]
@@ -34,8 +38,8 @@ FENCE = re.compile(r"^```(?:python|py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_no_page_is_left_over() -> None:
-    """Each page belongs to a public module, or is one of the lists."""
-    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", *LISTS, *PUBLIC}
+    """Each page belongs to a public module, or is listed here."""
+    assert {path.stem for path in (DOCS / "reference").iterdir()} == {"index", *WRITTEN, *PUBLIC}
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -65,7 +69,7 @@ def test_pages_name_public_classes_only() -> None:
 
 
 def classes(module: Any) -> Iterator[str]:
-    """Give the names of all classes in a package."""
+    """Return the names of all classes in packages or modules."""
     for each in module.members.values():
         if not each.is_alias:
             yield from classes(each) if each.is_module else [each.name] if each.is_class else []
@@ -110,7 +114,7 @@ def test_a_private_type_is_found(tmp_path: Path, removed: str, missing: set[str]
     replaced = SHOP.replace(removed, "Alias = None" if "=" in removed else "def function(value: Public)") if removed else SHOP
     (tmp_path / "shop" / "__init__.py").write_text(replaced)
     (tmp_path / "shop" / "private.py").write_text("class Hidden: ...\nclass Public: ...\n")
-    found = GENERATE["private_types"](GENERATE["load"]("shop", tmp_path), ["shop"])
+    found = GENERATE["private_types"](GENERATE["load"]({"shop": tmp_path}), ["shop"])
     assert found == [f"shop.{name}: shop.private.Hidden" for name in sorted(missing)]
 
 
@@ -130,7 +134,7 @@ def test_each_part_of_a_class_is_looked_at(tmp_path: Path, member: str) -> None:
         program = f"from shop.private import Hidden\n__all__ = ['Class']\nclass Class:\n    {member}\n"
     (tmp_path / "shop" / "__init__.py").write_text(program)
     (tmp_path / "shop" / "private.py").write_text("class Hidden: ...\n")
-    assert GENERATE["private_types"](GENERATE["load"]("shop", tmp_path), ["shop"]) == ["shop.Class: shop.private.Hidden"]
+    assert GENERATE["private_types"](GENERATE["load"]({"shop": tmp_path}), ["shop"]) == ["shop.Class: shop.private.Hidden"]
 
 
 @pytest.mark.parametrize("path", READ_BY_USERS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -150,10 +154,10 @@ def test_a_private_import_is_found() -> None:
     assert found == [("onceonly.sql.queue", ""), ("onceonly", "History_"), ("onceonly.systems", "full_name")]
 
 
-@pytest.mark.parametrize("path", [DOCS / "systems.md", DOCS / "effects.md", DOCS / "testing.md"], ids=lambda path: path.stem)
-def test_what_a_page_offers_by_its_full_name_is_public(path: Path) -> None:
+@pytest.mark.parametrize("path", ["how-to/systems", "explanation/effects", "explanation/testing"])
+def test_what_a_page_offers_by_its_full_name_is_public(path: str) -> None:
     """Modules, and names of modules, also outside of snippets."""
-    offered = re.findall(r"`(onceonly(?:\.\w+)+)(?:\(.*?\))?`", path.read_text(encoding="utf-8"))
+    offered = re.findall(r"`(onceonly(?:\.\w+)+)(?:\(.*?\))?`", (DOCS / f"{path}.md").read_text(encoding="utf-8"))
     assert sorted({name for name in offered if not is_offered(name)}) == []
 
 
@@ -165,13 +169,13 @@ def test_the_index_has_every_public_module_once() -> None:
 
 
 def imported(text: str, path: Path) -> Iterator[tuple[str, str]]:
-    """Give the modules and names of this package that a program, or the snippets of a page, import."""
+    """Return the modules and names of this project's packages that a program, or the snippets of a page, import."""
     for program in [text] if path.suffix == ".py" else FENCE.findall(text):
         for node in ast.walk(parsed(program)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onceonly":
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ROOTS:
                 yield from ((str(node.module), alias.name) for alias in node.names)
             elif isinstance(node, ast.Import):
-                yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "onceonly")
+                yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] in ROOTS)
 
 
 def parsed(program: str) -> Any:
@@ -213,7 +217,7 @@ def test_every_variable_that_the_code_reads_is_on_the_page_of_the_command_line()
     """Those of options, and those that are read as they are."""
     page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
     read: set[str] = set()
-    for path in (ROOT / "src" / "onceonly").rglob("*.py"):
+    for path in (path for folder in GENERATE["FOLDERS"].values() for path in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"os\.environ\.get\((\w+)", text):
             constants = dict(zip(("SECRET", "USERS"), re.findall(r'"(ONCEONLY_DASHBOARD_\w+)"', text), strict=False))
@@ -224,7 +228,7 @@ def test_every_variable_that_the_code_reads_is_on_the_page_of_the_command_line()
     assert all(f"`{name}`" in page for name in GENERATE["VARIABLES"])
 
 
-SETTINGS: dict[str, Any] = runpy.run_path(str(DOCS / "settings.py"))
+SETTINGS: dict[str, Any] = runpy.run_path(str(DOCS / "generate" / "settings.py"))
 
 
 @pytest.mark.parametrize("owner", SETTINGS["SETTINGS"], ids=lambda owner: str(owner.__name__))
@@ -244,12 +248,12 @@ def test_every_class_of_settings_is_on_the_page() -> None:
     classes = {kind for each in arguments for kind in (type(each.default), *parts(each.annotation))}
     own = {kind for kind in classes if inspect.isclass(kind) and kind.__module__.startswith("onceonly.")}
     without_arguments = {Off}
-    identities = {Header, Field}
-    assert own - without_arguments - identities == SETTINGS["SETTINGS"].keys() - {Endpoint}
+    described_elsewhere = {IdentityHeader, IdentityField, Destination}
+    assert own - without_arguments - described_elsewhere == SETTINGS["SETTINGS"].keys() - {Endpoint}
 
 
 def parts(annotation: Any) -> Iterator[Any]:
-    """Give the classes in an annotation, without those of a function's arguments."""
+    """Return the classes in an annotation, without those of a function's arguments."""
     inner = [each for each in get_args(annotation) if not isinstance(each, list)]
     if not inner:
         yield annotation
@@ -257,7 +261,7 @@ def parts(annotation: Any) -> Iterator[Any]:
         yield from parts(each)
 
 
-URLS: dict[str, Any] = runpy.run_path(str(DOCS / "urls.py"))["URLS"]
+URLS: dict[str, Any] = runpy.run_path(str(DOCS / "generate" / "urls.py"))["URLS"]
 OPTIONS = [(name, option) for name, family in URLS.items() for option in family.options]
 """Each option of each kind of URL."""
 
@@ -309,7 +313,7 @@ def test_a_folder_has_no_options() -> None:
         with_options(URLS["folder"], "unknown=1")
 
 
-TABLES: dict[str, Any] = runpy.run_path(str(DOCS / "tables.py"))
+TABLES: dict[str, Any] = runpy.run_path(str(DOCS / "generate" / "tables.py"))
 
 
 def test_every_column_of_every_table_is_described() -> None:

@@ -35,7 +35,7 @@ class Sentry:
         self.events: list[dict[str, Any]] = []
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read requests with envelopes, and answer each."""
+        """Read requests with builder, and answer each."""
         try:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode().lower():
                 length = int(head.partition("content-length:")[2].split("\r\n")[0])
@@ -55,6 +55,7 @@ class Sentry:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reports_exceptions", [False, True])
 async def test_a_dead_letter_becomes_an_issue(tmp_path: Path, *, reports_exceptions: bool) -> None:
     """And its exception another one, with the middleware of the guide."""

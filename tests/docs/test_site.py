@@ -106,8 +106,8 @@ def test_the_search_finds_every_page(site: Path) -> None:
 def test_the_home_page_is_the_readme(site: Path) -> None:
     """Its links lead to pages of the site. Links to source files become paths."""
     home = Html((site / "index.html").read_text(encoding="utf-8"))
-    assert "guarantees.html" in home.links
-    assert "../src/" not in (site / "architecture.html").read_text(encoding="utf-8")
+    assert "explanation/guarantees.html" in home.links
+    assert "../src/" not in (site / "explanation" / "architecture.html").read_text(encoding="utf-8")
 
 
 def test_the_checks_of_the_built_site_can_fail(tmp_path: Path) -> None:

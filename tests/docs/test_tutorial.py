@@ -93,7 +93,7 @@ def _without_chance(text: str) -> str:
 
 @pytest.fixture(name="variables")
 def servers_of_this_machine() -> Iterator[dict[str, str]]:
-    """Give a database and a prefix, and remove what is in them."""
+    """Return a database and a prefix, and remove what is in them."""
     broker = f"{need(RABBITMQ)}?prefix=tutorial-{uuid4().hex[:8]}-"
     with postgresql_database() as database:
         yield {"TUTORIAL_DATABASE": database, "TUTORIAL_BROKER": broker}
@@ -124,5 +124,5 @@ def test_a_promise_that_is_not_kept_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_of_the_tutorial_leads_to_the_next(page: Path) -> None:
     """The last one leads to the guides."""
-    following = PAGES[PAGES.index(page) + 1].name if page != PAGES[-1] else "../handler-tests.md"
+    following = PAGES[PAGES.index(page) + 1].name if page != PAGES[-1] else "../how-to/handler-tests.md"
     assert f"]({following})" in page.read_text(encoding="utf-8")

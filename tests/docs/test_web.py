@@ -36,7 +36,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("page", "module"), [("docs/web.md", "web"), ("docs/web.md", "plain")], ids=str)
+@pytest.mark.parametrize(("page", "module"), [("docs/how-to/web.md", "web"), ("docs/how-to/web.md", "plain")], ids=str)
 def test_the_programs_serve_a_repeated_request_once(tmp_path: Path, page: str, module: str) -> None:
     """One row, two equal answers, the second of which says that it was kept."""
     (tmp_path / "shop.py").write_text(snippet(README, "# shop.py"))

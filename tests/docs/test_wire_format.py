@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Context, Endpoint, testing
 from onceonly.formats.cloudevents import PREFIXES, take_apart
-from onceonly.model.sizes import LONGEST, limit_of
+from onceonly.model.limits import LONGEST, limit_of
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "wire-format.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ def attributes(*headings: str) -> set[str]:
 
 
 def named_in(path: Path) -> Iterator[str]:
-    """Give the attributes of this library that a module names."""
+    """Return the attributes of this library that a module names."""
     yield from re.findall(r'"(onceonly[a-z]+)"', path.read_text(encoding="utf-8"))
 
 

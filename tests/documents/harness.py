@@ -5,15 +5,15 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import effects, message
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.formats.documents import EntityDocument, decode_entity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import DocumentLimits
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import effects, message
+from onceonly_conformance.suite import ENDPOINT
 from tests.documents.fakes import RecordingDocuments
 
 WEEK = timedelta(days=7)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import onceonly.documents
-from onceonly.conformance.clock import ManualClock
-from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
+from onceonly.documents.bookkeeping import DocumentCounter, DocumentRunMarkers
 from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
 from onceonly.documents.store import DocumentStore
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
-from onceonly.ports.starts import BEGUN
+from onceonly.ports.run_markers import BEGUN
+from onceonly_conformance.clock import ManualClock
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 MESSAGE = Identity("till", "m1")
@@ -127,12 +127,12 @@ async def test_a_count_loses_no_addition() -> None:
 async def test_a_run_begins_once() -> None:
     """Of two processes that begin the same one, the second waits, in short steps."""
     documents, clock = RecordingDocuments(), ManualClock()
-    one, other = (DocumentStarts(documents, "shop", clock, 30.0) for _ in range(2))
+    one, other = (DocumentRunMarkers(documents, "shop", clock, 30.0) for _ in range(2))
     assert await one.begin(MESSAGE, 1) == BEGUN
     assert 0 < (await other.begin(MESSAGE, 1)).wait < 30.0
-    await other.ended(MESSAGE)
+    await other.finish(MESSAGE)
     assert 0 < (await other.begin(MESSAGE, 1)).wait < 30.0
-    await one.ended(MESSAGE)
+    await one.finish(MESSAGE)
     assert await other.begin(MESSAGE, 1) == BEGUN
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from onceonly.algorithms.admission import DedupStoreAdmission
-from onceonly.conformance.clock import ManualClock
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
@@ -13,6 +12,7 @@ from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
+from onceonly_conformance.clock import ManualClock
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
@@ -73,7 +73,7 @@ async def test_a_mark_of_an_older_version_has_no_fingerprint() -> None:
 
 
 async def test_a_mark_decides_by_its_body_who_is_admitted() -> None:
-    """Another body clashes; the same one is done, and so is any body where the mark is of an older version."""
+    """Another body clashes; the same one is done, and so is any body where the mark has none."""
     documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     admission = DedupStoreAdmission("shop", store)

@@ -8,7 +8,7 @@ import pytest
 from onceonly import Endpoint
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.cli.maintenance import read_maintenance
+from onceonly.cli.endpoint_status import read_maintenance
 from onceonly.documents import bookkeeping
 from onceonly.documents.bookkeeping import DocumentEventCounts
 from onceonly.endpoint.host import host_of

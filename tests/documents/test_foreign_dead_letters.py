@@ -7,15 +7,15 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import failures, rich_message
 from onceonly.documents.dead_letters import ROOT, DocumentDeadLetters
-from onceonly.formats import unreadable_letters
+from onceonly.formats import undecodable
 from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.message import Message
-from onceonly.operations.letters import LetterSelection, pages
+from onceonly.operations.letters import pages
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import failures, rich_message
 from tests.fuzzing import inputs
 from tests.sql.test_foreign_store_rows import changed
 
@@ -24,7 +24,7 @@ UNREADABLE = (b"", b"\xff", b"[]", b"{}", b"[" * 5000, b'{"onceonly": 2}', b'{"l
 
 @pytest.fixture(autouse=True)
 def _none_reported() -> None:
-    unreadable_letters._REPORTED.clear()
+    undecodable._REPORTED_LETTERS.clear()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def write(documents: MemoryDocuments, key: str, body: bytes) -> bytes:
 
 async def selected(letters: DocumentDeadLetters) -> list[str]:
     """Return the keys of all letters, as each command reads them."""
-    return [each.key async for page in pages(letters, LetterSelection()) for each in page]
+    return [each.key async for page in pages(letters, Filter()) for each in page]
 
 
 @pytest.mark.parametrize("stored", UNREADABLE, ids=range(len(UNREADABLE)))
@@ -122,7 +122,7 @@ async def test_an_unreadable_list_hides_only_its_letters(
 
 async def test_fuzz_documents_of_letters(documents: MemoryDocuments, letters: DocumentDeadLetters) -> None:
     """Cut and changed documents, and bytes that never were one: the letters around them are listed, and each can be deleted."""
-    chance = random.Random(38)  # noqa: S311 - inputs
+    rng = random.Random(38)  # noqa: S311 - inputs
     rich = DeadLetter(
         endpoint="shop", reason="ValueError", headers=(("x", "é"),), body=b"\0", message=rich_message(), history=failures()
     )
@@ -132,7 +132,7 @@ async def test_fuzz_documents_of_letters(documents: MemoryDocuments, letters: Do
     name = f"dead/letter/{rich.key}"
     plain = (await documents.load([name]))[name].body
     for _ in range(inputs()):
-        await write(documents, name, changed(plain, chance))
+        await write(documents, name, changed(plain, rng))
         found = await letters.page(Filter())
         assert {some[0].key, some[2].key} <= {each.key for each in found} <= {each.key for each in some}
         got = await letters.get(rich.key)
@@ -142,12 +142,12 @@ async def test_fuzz_documents_of_letters(documents: MemoryDocuments, letters: Do
 
 async def test_fuzz_documents_of_the_list(documents: MemoryDocuments, letters: DocumentDeadLetters) -> None:
     """A page that is cut or changed: the letters of the others are listed."""
-    chance = random.Random(38)  # noqa: S311 - inputs
+    rng = random.Random(38)  # noqa: S311 - inputs
     keys = [letter(name).key for name in "abcde"]
     for each in "abcde":
         await letters.add(letter(each))
     name = "dead/page/00000001"
     plain = (await documents.load([name]))[name].body
     for _ in range(inputs()):
-        await write(documents, name, changed(plain, chance))
+        await write(documents, name, changed(plain, rng))
         assert {keys[0], keys[1], keys[4]} <= {each.key for each in await letters.page(Filter())}

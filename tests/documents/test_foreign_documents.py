@@ -8,8 +8,7 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import ManualClock
-from onceonly.documents.bookkeeping import DocumentCounter, DocumentEventCounts, DocumentJournals, DocumentStarts
+from onceonly.documents.bookkeeping import DocumentCounter, DocumentEventCounts, DocumentJournals, DocumentRunMarkers
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.formats import undecodable
@@ -24,11 +23,12 @@ from onceonly.formats.documents import (
 from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.errors import CommitRefused, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
-from onceonly.model.journal import Journal, LateBucket, TaskRun
+from onceonly.model.maintenance_journal import LateBucket, MaintenanceJournal, TaskRun
 from onceonly.model.record import Record
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change
-from onceonly.ports.starts import BEGUN
+from onceonly.ports.run_markers import BEGUN
+from onceonly_conformance.clock import ManualClock
 from tests.documents.test_register import LATER, StoreHarness, effects_of, row
 from tests.fuzzing import Inputs
 from tests.log_events import event_in
@@ -86,21 +86,21 @@ async def test_an_unreadable_count_or_journal_is_replaced(
     assert len(told(caplog)) == 3
     await counter.add(2)
     await counts.add({"a": 3})
-    await journals.write(Journal(at=1, interval=1, retention=5))
+    await journals.write(MaintenanceJournal(at=1, interval=1, retention=5))
     assert (await counter.read(), dict(await counts.read()), await journals.longest_retention()) == (2, {"a": 3}, 5)
 
 
 @pytest.mark.parametrize("stored", UNREADABLE, ids=range(len(UNREADABLE)))
 async def test_an_unreadable_run_keeps_no_message_from_its_run(place: Place, stored: bytes) -> None:
     """It is replaced, and removed at the end."""
-    starts = DocumentStarts(place.documents, "shop", place.clock, 10)
-    await starts.begin(OURS, 1)
+    run_markers = DocumentRunMarkers(place.documents, "shop", place.clock, 10)
+    await run_markers.begin(OURS, 1)
     (key,) = await place.documents.keys("start/")
     await place.write(key, stored)
-    assert await starts.begin(OURS, 1) == BEGUN
+    assert await run_markers.begin(OURS, 1) == BEGUN
     await place.write(key, stored)
-    await starts.ended(OURS)
-    await starts.forget(OURS, 1)
+    await run_markers.finish(OURS)
+    await run_markers.forget(OURS, 1)
     assert await place.documents.keys("start/") == ()
 
 
@@ -155,12 +155,13 @@ async def test_a_token_of_a_newer_version_waits_for_it(place: Place) -> None:
 
 async def test_numbers_that_no_process_writes_are_unreadable(place: Place) -> None:
     """A message would wait for the end of a run, and no difference of times fits into a float."""
-    journals, starts = DocumentJournals(place.documents, "shop"), DocumentStarts(place.documents, "shop", place.clock, 10)
-    await starts.begin(OURS, 1)
+    journals = DocumentJournals(place.documents, "shop")
+    run_markers = DocumentRunMarkers(place.documents, "shop", place.clock, 10)
+    await run_markers.begin(OURS, 1)
     (run,) = await place.documents.keys("start/")
     for number in (10**400, -(10**400), 1 << 63, 1 << 61):
         await place.write(run, b'{"attempts":1,"token":"x","until":%d}' % number)
-        assert (await starts.begin(OURS, 1)).wait == 0
+        assert (await run_markers.begin(OURS, 1)).wait == 0
         await place.write("janitor/shop", b'{"at":1,"interval":%d}' % number)
         found = await journals.read()
         assert (found is None) == (number != 1 << 61)
@@ -171,20 +172,20 @@ async def test_numbers_that_no_process_writes_are_unreadable(place: Place) -> No
 
 async def test_fuzz_bookkeeping(place: Place) -> None:
     """Counters, event counts, journals and runs."""
-    chance = Inputs()
+    inputs = Inputs()
     counter, counts = DocumentCounter(place.documents, "shop"), DocumentEventCounts(place.documents, "shop")
     journals = DocumentJournals(place.documents, "shop")
-    starts = DocumentStarts(place.documents, "shop", place.clock, 10)
-    await starts.begin(OURS, 1)
+    run_markers = DocumentRunMarkers(place.documents, "shop", place.clock, 10)
+    await run_markers.begin(OURS, 1)
     (run,) = await place.documents.keys("start/")
     await counter.add(3)
     await counts.add({"a.v1": 3, "b.v1": 1})
-    chore, bucket = TaskRun(at=1, count=3, failing_since=2, reason="x"), LateBucket(number=1, late=2, reason="y", stops=True)
-    await journals.write(Journal(at=1, interval=2, retention=3, by="x", chores={"a": chore}, late=(bucket,), since=4))
+    task, bucket = TaskRun(at=1, count=3, failing_since=2, reason="x"), LateBucket(number=1, late=2, reason="y", stops=True)
+    await journals.write(MaintenanceJournal(at=1, interval=2, retention=3, by="x", tasks={"a": task}, late=(bucket,), since=4))
     plain = {key: await place.body(key) for key in ("count/shop", "unsubscribed/shop", "janitor/shop", run)}
-    for _ in chance.rounds():
+    for _ in inputs.rounds():
         for key, body in plain.items():
-            await place.write(key, chance.document(body))
+            await place.write(key, inputs.document(body))
         await counter.read()
         await counts.add({"c.v1": 1})
         journal = await journals.read()
@@ -192,20 +193,20 @@ async def test_fuzz_bookkeeping(place: Place) -> None:
             journal.overdue(5)
             list(journal.troubles(5))
             journal.is_due("a", 1, 5)
-        await starts.begin(OURS, 1)
-        await starts.ended(OURS)
-        await starts.forget(OURS, 1)
+        await run_markers.begin(OURS, 1)
+        await run_markers.finish(OURS)
+        await run_markers.forget(OURS, 1)
 
 
 async def test_fuzz_marks(place: Place) -> None:
     """A page of marks is looked through to its end."""
-    chance, keys = Inputs(), [bytes([number]) * 16 for number in range(10)]
+    inputs, keys = Inputs(), [bytes([number]) * 16 for number in range(10)]
     marks = DocumentMarkStore(place.documents, retention=RETENTION, clock=place.clock)
     await marks.add(keys, dict.fromkeys(keys, b"12345678"))
     plain = await place.body(f"done/{keys[0].hex()}")
-    for _ in chance.rounds(10):
+    for _ in inputs.rounds(10):
         for key in keys:
-            await place.write(f"done/{key.hex()}", chance.document(plain))
+            await place.write(f"done/{key.hex()}", inputs.document(plain))
         assert set(await marks.contains(keys)) == set(keys)
         assert await marks.sweep() == f"done/{keys[-1].hex()}"
         await marks.add(keys)
@@ -214,16 +215,16 @@ async def test_fuzz_marks(place: Place) -> None:
 
 async def test_fuzz_tokens(place: Place) -> None:
     """The good one among them is listed, counted, made live and removed."""
-    chance = Inputs()
+    inputs = Inputs()
     good, others = Token("good", "mail"), [Token(f"t{number}", "mail") for number in range(10)]
     owner = Owner("shop", "entity/x", OURS)
     await DocumentTokens(place.documents, clock=place.clock).prepare(dict.fromkeys([*others], owner))
     plain = await place.body("token/mail/t0")
-    for _ in chance.rounds(10):
+    for _ in inputs.rounds(10):
         tokens = DocumentTokens(place.documents, clock=place.clock)
         await tokens.prepare({good: owner})
         for each in others:
-            await place.write(f"token/mail/{each.id}", chance.document(plain))
+            await place.write(f"token/mail/{each.id}", inputs.document(plain))
         tokens = DocumentTokens(place.documents, clock=place.clock)
         assert good in [each.token for each in await tokens.prepared(1 << 62, 20)]
         assert (await tokens.census("mail", 20)).prepared >= 1
@@ -240,17 +241,17 @@ async def test_fuzz_tokens(place: Place) -> None:
 
 async def test_fuzz_register_rows() -> None:
     """A listing that cannot be read keeps no other attempt from being swept."""
-    chance, harness = Inputs(), StoreHarness()
+    inputs, harness = Inputs(), StoreHarness()
     effects, _ = effects_of(harness)
     await harness.register().open([row(harness)])
     (name,) = await harness.documents.keys("register/")
     plain = (await harness.documents.load([name]))[name].body
     start = name.rpartition("/")[0]
-    for number in chance.rounds(10):
+    for number in inputs.rounds(10):
         for other in range(10):
             key = f"{start}/0{other}"
             found = (await harness.documents.load([key])).get(key)
-            body = chance.document(plain)
+            body = inputs.document(plain)
             await harness.documents.save([Change(key=key, body=body, expected=found.version if found else "")])
         assert "a1" in [each.attempt for each in await harness.register().old(LATER, 20)]
         with suppress(PermanentFailure, UpgradeRequired):  # where nothing else is left to sweep
@@ -264,7 +265,7 @@ async def test_fuzz_register_rows() -> None:
 
 def test_fuzz_entities() -> None:
     """A document of an entity, with its records, rows and keys, is read, or refused so that only its messages are given up."""
-    chance = Inputs()
+    inputs = Inputs()
     record = Record(OURS, ONE_EFFECT)
     plain = encode_entity(
         EntityDocument(
@@ -275,9 +276,9 @@ def test_fuzz_entities() -> None:
             leads_to="entity/Account/A",
         )
     )
-    for _ in chance.rounds():
+    for _ in inputs.rounds():
         try:
-            found = decode_entity("entity/x", chance.document(plain))
+            found = decode_entity("entity/x", inputs.document(plain))
         except (PermanentFailure, UpgradeRequired):
             continue
         for state in found.records.values():

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from onceonly.conformance.samples import message
 from onceonly.documents.store import DocumentStore
 from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
+from onceonly_conformance.samples import message
 from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, StoreHarness, about, handle
 
 PLACES = [WEEK, None]

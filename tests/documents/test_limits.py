@@ -23,7 +23,7 @@ DOCUMENTED = {
 
 def test_the_documentation_has_the_same_limits() -> None:
     """Its table of services names each one, and the largest document that it holds."""
-    text = (ROOT / "docs" / "documents.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "documents.md").read_text()
     lines = text.partition("| service | longest key |")[2].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {DOCUMENTED[row[0]] for row in rows} == set(DOCUMENT_LIMITS)

@@ -1,18 +1,16 @@
 """Register rows in documents: whatever happens, what an attempt made can be found."""
 
 import pytest
-from msgspec.structs import replace
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.effects import RegisteredEffects as Effects
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.register import DocumentRegister
-from onceonly.formats.documents import StoredReservation
 from onceonly.model.artifact import Artifact, Reservation
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
+from onceonly_conformance.suite import ENDPOINT
 from tests.documents.fakes import RecordingDocuments
 from tests.documents.harness import ENTITY, ONE_EFFECT, WEEK, StoreHarness, about, handle
 
@@ -136,16 +134,6 @@ async def test_a_sweep_of_committed_attempts_changes_no_document() -> None:
     await effects_of(harness)[0].sweep(LATER, 10)
     assert await harness.documents.load([ENTITY]) == before
     assert await harness.register().old(LATER, 10) == ()
-
-
-async def test_a_row_that_an_older_version_did_not_list_is_listed_by_the_next_one() -> None:
-    """It wrote a row before it listed it, and died between the two."""
-    harness = StoreHarness()
-    old = {"a1": StoredReservation(harness.store().name_of(about().identity), harness.clock.now())}
-    await harness.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
-    harness.clock.advance(2 * HOUR)
-    await harness.register().open([row(harness, "a2", "m2")])
-    assert {each.attempt for each in await harness.register().old(LATER, 10)} == {"a1", "a2"}
 
 
 async def test_a_committed_row_is_gone_for_whoever_cancels_it() -> None:

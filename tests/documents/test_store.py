@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
-from onceonly.conformance.suite import ENDPOINT
 from onceonly.documents.store import DocumentStore
 from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure, UpgradeRequired
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
+from onceonly_conformance.suite import ENDPOINT
 from tests.documents.fakes import ContestedDocuments
 from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, StoreHarness, about, handle
 

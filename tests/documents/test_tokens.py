@@ -8,13 +8,13 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live, PortOperation
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.store_subject import LATER
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.store_subject import LATER
 from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 OWNER = Owner("shop", "order/17", Identity("till", "m1"))
@@ -126,16 +126,16 @@ CALLS = ("prepare", "activate", "live", "remove", "discard")
 class Unsteady:
     """A driver whose writes are lost, unanswered, late, or made twice; an insert is never made twice."""
 
-    def __init__(self, inner: Live, chance: random.Random) -> None:
+    def __init__(self, inner: Live, rng: random.Random) -> None:
         self._inner = inner
-        self._chance = chance
+        self._rng = rng
         self._late: list[PortOperation] = []
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out in some way."""
-        if operation.point != "save" or self._chance.random() < 0.5:
+        if operation.point != "save" or self._rng.random() < 0.5:
             return await self._inner.perform(operation, patience)
-        form = self._chance.choice(("lost", "unanswered", "late", "twice"))
+        form = self._rng.choice(("lost", "unanswered", "late", "twice"))
         if form == "late" or (form == "twice" and all(change.expected for change in operation.arguments[0])):
             self._late.append(operation)
         if form in {"unanswered", "twice"}:
@@ -147,14 +147,14 @@ class Unsteady:
     async def land(self) -> None:
         """Let one late write land."""
         if self._late:
-            await self._inner.perform(self._late.pop(self._chance.randrange(len(self._late))))
+            await self._inner.perform(self._late.pop(self._rng.randrange(len(self._late))))
 
     def at_once(self, operation: PortOperation) -> Any:
         """Carry it out."""
         return self._inner.at_once(operation)
 
     def token(self) -> Hashable:
-        """Give a name."""
+        """Return a name."""
         return self._inner.token()
 
 
@@ -162,8 +162,8 @@ class History:
     """Some processes that work on the same tokens over an unsteady wire, and one that looks on."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a history that can be repeated
-        self.driver = Unsteady(Live(), self.chance)
+        self.rng = random.Random(seed)  # noqa: S311 - a history that can be repeated
+        self.driver = Unsteady(Live(), self.rng)
         self.processes = [opened(MemoryDocuments(self.driver)) for _ in range(3)]
         self.watcher = opened(MemoryDocuments(self.driver._inner))
         self.tokens = [Token(f"t{number}", "mail") for number in range(6)]
@@ -177,13 +177,13 @@ class History:
         fresh = list(self.tokens)
         for _ in range(120):
             process, call = (
-                self.chance.choice(self.processes),
-                self.chance.choice(CALLS),
+                self.rng.choice(self.processes),
+                self.rng.choice(CALLS),
             )
             if call == "prepare":
                 await self._prepare(process, fresh)
             elif self.ready:
-                await self._write(process, call, self.chance.sample(self.ready, self.chance.randint(1, len(self.ready))))
+                await self._write(process, call, self.rng.sample(self.ready, self.rng.randint(1, len(self.ready))))
             await self.driver.land()
             await self._look()
 

@@ -6,15 +6,15 @@ import pytest
 
 from onceonly.algorithms.admission import TokenAdmission, issue
 from onceonly.algorithms.sweeper import sweep
-from onceonly.conformance.samples import message
-from onceonly.conformance.suite import ENDPOINT, OTHER
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, PermanentFailure
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, PreparedToken, Token
+from onceonly.ports.admission import TokenStore
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
-from onceonly.ports.token_store import TokenStore
+from onceonly_conformance.samples import message
+from onceonly_conformance.suite import ENDPOINT, OTHER
 from tests.documents.harness import ONE_EFFECT, ORDER, StoreHarness, about
 
 LATER = 1 << 52

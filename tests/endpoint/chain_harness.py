@@ -11,10 +11,11 @@ import msgspec
 from redis.asyncio import Redis
 
 from onceonly import Context, Endpoint, Off, message
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.assembly import open_store
+from onceonly.assembly.deduplication import open_token_issuer, with_token
 from onceonly.assembly.documents import open_documents
-from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.config.deduplication import Deduplication
 from onceonly.endpoint.host import host_of
 from onceonly.formats.entities import unit_of
@@ -30,7 +31,7 @@ ACCOUNTS, AUDIT = "accounts", "audit"
 
 
 def fresh_place(kind: str, folder: Path) -> str:
-    """Give the URL of a place that is empty; `clean` removes what is in it at the end."""
+    """Return the URL of a place that is empty; `clean` removes what is in it at the end."""
     name = f"onceonly-test-{uuid4().hex}"
     if kind == "memory":
         return f"memory://{name}"

@@ -13,8 +13,9 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.documents.store import ENTITY, DocumentStore
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import encode_body, type_name
@@ -80,7 +81,7 @@ class Counter:
         return await deliver(await transport.receive(100, 0), self._ports)
 
     async def state(self, unit: str) -> Any:
-        """Give the state of an entity, as JSON values; None when there is none."""
+        """Return the state of an entity, as JSON values; None when there is none."""
         loaded = (await self.documents.load([ENTITY + unit])).get(ENTITY + unit)
         return None if loaded is None else msgspec.json.decode(loaded.body)["state"]
 
@@ -91,10 +92,10 @@ class Counter:
         await self.documents.save([Change(key=ENTITY + unit, body=body, expected=loaded.version if loaded else "")])
 
     async def letters(self) -> tuple[DeadLetter, ...]:
-        """Give the dead letters."""
+        """Return the dead letters."""
         return await self._ports.dead_letters.page(Filter(endpoint="bank"), limit=100)
 
     async def reason(self) -> str:
-        """Give the reason of the one dead letter."""
+        """Return the reason of the one dead letter."""
         (letter,) = await self.letters()
         return letter.reason

@@ -21,7 +21,7 @@ class StandingClock:
     """A clock that stands still."""
 
     def now(self) -> int:
-        """Give the one instant."""
+        """Return the one instant."""
         return NOW
 
 
@@ -29,11 +29,11 @@ class FixedRandomSource:
     """Chance without surprise."""
 
     def fraction(self) -> float:
-        """Give zero."""
+        """Return zero."""
         return 0.0
 
 
-STILL = Environment(clock=StandingClock(), chance=FixedRandomSource())
+STILL = Environment(clock=StandingClock(), random=FixedRandomSource())
 
 
 def endpoint(**settings: Any) -> Endpoint:

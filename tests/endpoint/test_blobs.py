@@ -46,7 +46,7 @@ class Shelf:
         raise AssertionError(name)
 
     async def read(self, name: str) -> bytes | None:
-        """Give what is there."""
+        """Return what is there."""
         if self._is_away:
             raise OutcomeUnknown("no answer")
         return self._data.get(name)

@@ -1,4 +1,4 @@
-"""Messages under way while the rule changes by which an endpoint finds its entities: what docs/documents.md says of them."""
+"""Messages under way while the rule changes by which an endpoint finds its entities: see docs/explanation/documents.md."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly import Context, Endpoint, entity, message
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.outbox import process
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.config.deduplication import Deduplication, DedupStore, History
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import OutcomeUnknown
@@ -108,7 +109,7 @@ async def die_after_the_commit(ports: Ports) -> None:
 
 
 async def arrived(ports: Ports) -> Delivery:
-    """Give the payment as it comes, and leave it in the queue."""
+    """Return the payment as it comes, and leave it in the queue."""
     await ports.transport.send([Send(message=PAID, to="till")])
     (delivery,) = await ports.transport.receive(1, 0)
     await ports.transport.release([delivery])

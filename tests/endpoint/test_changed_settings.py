@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Endpoint, message
 from onceonly.endpoint.host import host_of
-from onceonly.model.errors import Unsafe
+from onceonly.model.errors import UnsafeSettings
 from onceonly.model.health import HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, readiness
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Transport
@@ -41,7 +41,7 @@ class HurriedTimer(SystemTimer):
     ahead = 0.0
 
     def seconds(self) -> float:
-        """Give them."""
+        """Return them."""
         return super().seconds() + self.ahead
 
 
@@ -54,7 +54,7 @@ class Receives(HealthObserver):
         """Take in how a call ended."""
         super().ended(call, error)
         self.received += call.point is Point.RECEIVE and error is None
-        self.refused += call.point is Point.RECEIVE and isinstance(error, Unsafe)
+        self.refused += call.point is Point.RECEIVE and isinstance(error, UnsafeSettings)
 
 
 class Shop:
@@ -112,7 +112,7 @@ async def suspended_and_resumed(
         shop.timer.ahead += CHECKED_AFTER
         assert words in await shop.find(Level.FAILING)
         assert await outside.send(harness("m2")) == (Answer.TAKEN,)
-        with pytest.raises(Unsafe, match=words.partition(" ")[0]):
+        with pytest.raises(UnsafeSettings, match=words.partition(" ")[0]):
             await transport.send(harness("m3"))
         looks = shop.observer.refused
         while shop.observer.refused < looks + 3:  # noqa: ASYNC110 - the observer has no event
@@ -169,7 +169,7 @@ async def test_a_redis_server_that_restarts_with_other_settings_is_found_at_once
                 await asyncio.to_thread(server.start)
                 while "maxmemory-policy allkeys-lru" not in await shop.find(Level.FAILING):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.01)
-                with pytest.raises(Unsafe, match="maxmemory-policy allkeys-lru"):
+                with pytest.raises(UnsafeSettings, match="maxmemory-policy allkeys-lru"):
                     await transport.send(redis.commands("m1"))
                 assert (await transport.depth("shop")).waiting == 0
                 looks = shop.observer.received

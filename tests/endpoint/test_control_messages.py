@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from onceonly import CommitFailed, ControlMessages, Endpoint, OutcomeUnknown, SetupError, Tokens
 from onceonly.algorithms.control import CONTROL, control_of
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler
 from onceonly.model.errors import RetryableError

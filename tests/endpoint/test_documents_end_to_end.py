@@ -13,13 +13,13 @@ from onceonly import DedupStore, Endpoint, History, Off, Tokens
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
-from onceonly.assembly import look_at_store
-from onceonly.assembly.token_issuer import with_token
+from onceonly.assembly import open_read_only
+from onceonly.assembly.deduplication import with_token
 from onceonly.config.deduplication import Deduplication
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.runtime.environment import SystemClock
-from onceonly.runtime.maintenance.dropped import dropped
+from onceonly.runtime.maintenance.counts import dropped
 from tests.endpoint.chain_harness import KINDS, Chain, Paid, accounts, audit, clean, fresh_place, keys, opened, payments, state
 
 COUNT = 6
@@ -27,7 +27,7 @@ COUNT = 6
 
 @pytest_asyncio.fixture
 async def places(tmp_path: Path) -> AsyncIterator["Places"]:
-    """Give places, and remove them."""
+    """Return places, and remove them."""
     made = Places(tmp_path)
     try:
         yield made
@@ -44,7 +44,7 @@ class Places:
         self.urls: list[str] = []
 
     def new(self, kind: str) -> str:
-        """Give one."""
+        """Return one."""
         self.urls.append(fresh_place(kind, self.folder))
         return self.urls[-1]
 
@@ -57,7 +57,7 @@ def chain(store: str, deduplication: Deduplication, places: Places, *, blobs: st
 
 async def open_attempts(running: Chain) -> int:
     """Count the attempts of `accounts` that could still be committed."""
-    async with look_at_store(running.accounts.settings) as opened:
+    async with open_read_only(running.accounts.settings) as opened:
         assert opened.register is not None
         rows = await opened.register.old(SystemClock().now() + 1, 1000)
         return sum([await opened.register.cancel(row) for row in rows])
@@ -72,7 +72,7 @@ async def pay_twice(running: Chain) -> None:
 
 
 async def book(running: Chain) -> list[int]:
-    """Give what the audit wrote down: entries and balance of both accounts."""
+    """Return what the audit wrote down: entries and balance of both accounts."""
     found = [await state(running.audit, "Book", owner) for owner in ("ann", "bob")]
     return [number for each in found for number in (each["entries"], each["balance"])]
 

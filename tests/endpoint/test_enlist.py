@@ -28,8 +28,8 @@ from onceonly.errors import InvalidEffect, SchemaMissing
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
 from onceonly.model.record import Record
-from onceonly.sql.database_identity import whereabouts, written
 from onceonly.sql.queue import MAX_BODY as QUEUE_TAKES
+from onceonly.sql.urls import whereabouts, written
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
 
@@ -96,7 +96,7 @@ async def kept(shop: Endpoint) -> tuple[Record, ...]:
 
 
 async def test_a_message_looks_like_one_of_a_handler_without_a_cause(file: str, engine: AsyncEngine) -> None:
-    """Its source, its instant, whom to answer; nothing of a message that it would follow from."""
+    """Its source, whom to answer; nothing of a message that it would follow from."""
     shop = shop_at(f"sqlite:///{file}")
     async with AsyncSession(engine) as session, session.begin():
         outgoing = shop.enlist(session)
@@ -105,8 +105,8 @@ async def test_a_message_looks_like_one_of_a_handler_without_a_cause(file: str, 
     event, command = sorted((record.effects[0] for record in await kept(shop)), key=lambda send: send.message.body)
     assert isinstance(event, Send)
     assert (event.message.source, event.message.type, event.message.body, event.to) == ("shop", "Placed", b'{"id":"1"}', "")
-    assert [name for name, _ in event.message.extensions] == ["onceonlytime", "onceonlyclass"]
-    assert dict(command.message.extensions) == {"replyto": "shop", "onceonlytime": "4102444800000"}
+    assert [name for name, _ in event.message.extensions] == ["onceonlyclass"]
+    assert dict(command.message.extensions) == {"replyto": "shop"}
     assert (command.to, command.due, command.message.type) == ("billing", 4102444800000, "x")
 
 

@@ -49,7 +49,7 @@ def problems(made: Endpoint, offer: Offer = DOCUMENTS) -> list[str]:
 
 
 def problem_of(handler: Callable[..., Any], offer: Offer = DOCUMENTS, **said: Any) -> str:
-    """Give the one problem of one handler."""
+    """Return the one problem of one handler."""
     made = endpoint()
     made.handler(**({"entity": Account, "key": "account_id"} | said))(handler)
     (problem,) = problems(made, offer)
@@ -116,7 +116,7 @@ async def test_a_property_of_the_message_can_be_the_key() -> None:
 
         @property
         def account_id(self) -> str:
-            """Give the last digits."""
+            """Return the last digits."""
             return self.iban[-4:]
 
     async def take(order: Transfer, account: Account) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onceonly import ConflictError, Context, Endpoint, Reject, RetryLater
 from onceonly.endpoint.failures import CANCELLED
 from onceonly.errors import InvalidEffect
-from onceonly.model.exceptions import leaves, text_of
+from onceonly.model.errors import leaves, text_of
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.observe.crash import ProcessCrash
 from onceonly.types import CallNext

@@ -17,9 +17,8 @@ from onceonly.endpoint.http_app import HttpApp, rejection
 from onceonly.formats.remote import DEADLINE, OPERATION, PROTOCOL, STATUS, decode_response, encode_response
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, PermanentFailure, UpgradeRequired
-from onceonly.model.peer import name_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb
+from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, name_of
 from onceonly.model.transaction import key_of
 from onceonly.runtime.environment import LIVE
 from tests.endpoint.asgi_client import FAR, ask
@@ -39,7 +38,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 
 async def send(app: HttpApp, scope: dict[str, Any], events: list[dict[str, Any]]) -> tuple[int, dict[bytes, bytes]]:
-    """Give a request to an application, and check that it is answered as ASGI has it."""
+    """Return a request to an application, and check that it is answered as ASGI has it."""
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -57,7 +56,7 @@ async def send(app: HttpApp, scope: dict[str, Any], events: list[dict[str, Any]]
 
 async def test_fuzz_requests_of_peers(endpoint: Endpoint) -> None:
     """Methods, paths, headers and bodies. A good request after each hundred is executed."""
-    chance, app = Inputs(), endpoint.http_app(principal=lambda _: "who")
+    inputs, app = Inputs(), endpoint.http_app(principal=lambda _: "who")
     now = LIVE.clock.now()
     values = (
         b"1",
@@ -70,23 +69,23 @@ async def test_fuzz_requests_of_peers(endpoint: Endpoint) -> None:
         b"\xff\xfe",
         b"a\r\nb: c",
     )
-    for number in chance.rounds():
+    for number in inputs.rounds():
         good = {PROTOCOL: b"1", OPERATION: b"Charge", DEADLINE: str(now + FAR).encode()}
-        headers = [(name.encode(), value) for name, value in good.items() if chance.random() < 0.9]
+        headers = [(name.encode(), value) for name, value in good.items() if inputs.random() < 0.9]
         headers += [
             (
-                chance.choice(NAMES).encode() if chance.random() < 0.8 else chance.data(),
-                chance.choice((chance.choice(values), chance.data())),
+                inputs.choice(NAMES).encode() if inputs.random() < 0.8 else inputs.data(),
+                inputs.choice((inputs.choice(values), inputs.data())),
             )
-            for _ in range(chance.randrange(4))
+            for _ in range(inputs.randrange(4))
         ]
-        id_ = chance.choice(("r1", f"r{number}", chance.word(), "x" * 201, "%2e"))
-        body = chance.document(b'{"name": "a"}')
-        parts = [{"type": "http.request", "body": body, "more_body": chance.random() < 0.2}]
+        id_ = inputs.choice(("r1", f"r{number}", inputs.word(), "x" * 201, "%2e"))
+        body = inputs.document(b'{"name": "a"}')
+        parts = [{"type": "http.request", "body": body, "more_body": inputs.random() < 0.2}]
         scope = {
-            "method": chance.choice(METHODS),
-            "path": f"{chance.word()}/{id_}",
-            "query_string": chance.data(),
+            "method": inputs.choice(METHODS),
+            "path": f"{inputs.word()}/{id_}",
+            "query_string": inputs.data(),
             "headers": headers,
         }
         status, answered = await send(app, scope, parts)
@@ -101,11 +100,11 @@ async def test_fuzz_requests_of_peers(endpoint: Endpoint) -> None:
 
 def test_fuzz_stored_responses() -> None:
     """One that cannot be read, or sent, is refused; see also the rows of requests in SQL."""
-    chance = Inputs()
+    inputs = Inputs()
     plain = [encode_response(each) for each in (Response(body=b"{}"), rejection("no"), Response(status=204))]
-    for _ in chance.rounds():
+    for _ in inputs.rounds():
         with suppress(PermanentFailure, UpgradeRequired):
-            assert isinstance(decode_response(chance.changed(chance.choice(plain))).status, int)
+            assert isinstance(decode_response(inputs.changed(inputs.choice(plain))).status, int)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ class AnsweringBackend(httpcore.AsyncNetworkBackend):
 
 async def test_fuzz_answers_of_peers() -> None:
     """Status lines, headers and bodies. Each is one of the port's outcomes."""
-    chance, told = Inputs(), dict[str, str]()
+    inputs, told = Inputs(), dict[str, str]()
     backend = AnsweringBackend()
     transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
     transport._pool = httpcore.AsyncConnectionPool(network_backend=backend, keepalive_expiry=0)
@@ -161,9 +160,9 @@ async def test_fuzz_answers_of_peers() -> None:
     async with httpx.AsyncClient(transport=transport) as client:
         remote = HttpRemote(client, [Peer(url)], clock=LIVE.clock, tell=told.__setitem__)
         artifact = Artifact(kind=HTTP, name=name_of("attempt", 0, url), data=b"{}", headers=((OPERATION, "Charge"),))
-        for _ in chance.rounds():
-            backend.answer = any_answer(chance)
-            way = chance.randrange(4)
+        for _ in inputs.rounds():
+            backend.answer = any_answer(inputs)
+            way = inputs.randrange(4)
             with suppress(CommitFailed, OutcomeUnknown):
                 if way == 0:
                     await remote.create(artifact)
@@ -173,7 +172,7 @@ async def test_fuzz_answers_of_peers() -> None:
                     found = await remote.response(f"{url}/r1")
                     assert found is None or 200 <= found.status < 500
                 else:
-                    verb = chance.choice((Verb.POST, Verb.DELETE))
+                    verb = inputs.choice((Verb.POST, Verb.DELETE))
                     answers = await remote.perform([RemoteRequest(verb, f"{url}/r1")])
                     assert set(answers) <= {Answer.TAKEN, Answer.UNKNOWN}
 
@@ -192,17 +191,17 @@ async def test_a_status_of_thousands_of_digits_is_refused() -> None:
                 await remote.response("http://peer/x/r1")
 
 
-def any_answer(chance: Inputs) -> bytes:
+def any_answer(inputs: Inputs) -> bytes:
     """Return the bytes of an answer, most of them nearly good."""
-    status = chance.choice((200, 204, 404, 410, 500, 301, 422, 99, 1000, chance.randrange(100, 600)))
+    status = inputs.choice((200, 204, 404, 410, 500, 301, 422, 99, 1000, inputs.randrange(100, 600)))
     lines = [f"HTTP/1.1 {status} Words"]
-    lines += [f"{PROTOCOL}: {chance.choice(('1', '1', '1', '2', ''))}"] if chance.random() < 0.9 else []
+    lines += [f"{PROTOCOL}: {inputs.choice(('1', '1', '1', '2', ''))}"] if inputs.random() < 0.9 else []
     lines += (
-        [f"{STATUS}: {chance.choice(('200', '422', '9' * 5000, '٣', '-1', '20.0', '999'))}"] if chance.random() < 0.8 else []
+        [f"{STATUS}: {inputs.choice(('200', '422', '9' * 5000, '٣', '-1', '20.0', '999'))}"] if inputs.random() < 0.8 else []
     )
-    lines += [f"content-type: {chance.choice(('application/json', 'x', 'é', ''))}"] if chance.random() < 0.5 else []
-    lines += [f"content-encoding: {chance.choice(('gzip', 'br', 'x'))}"] if chance.random() < 0.1 else []
-    body = chance.data()
-    lines += [f"content-length: {chance.choice((len(body), len(body), -1, 'x', 10**9))}"] if chance.random() < 0.8 else []
+    lines += [f"content-type: {inputs.choice(('application/json', 'x', 'é', ''))}"] if inputs.random() < 0.5 else []
+    lines += [f"content-encoding: {inputs.choice(('gzip', 'br', 'x'))}"] if inputs.random() < 0.1 else []
+    body = inputs.data()
+    lines += [f"content-length: {inputs.choice((len(body), len(body), -1, 'x', 10**9))}"] if inputs.random() < 0.8 else []
     plain = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-    return chance.changed(plain) if chance.random() < 0.3 else plain
+    return inputs.changed(plain) if inputs.random() < 0.3 else plain

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onceonly.algorithms.delivery import BatchReport
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.documents.store import ENTITY
 from onceonly.ports.documents import Change, DocumentLimits
 from tests.endpoint.entity_harness import Counter, Deposit

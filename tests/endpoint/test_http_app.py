@@ -14,7 +14,7 @@ import pytest
 
 from onceonly import Context, Endpoint, Reject, Response, RetryLater, SetupError
 from onceonly.assembly import open_database, schemas
-from onceonly.cli.options import Component
+from onceonly.cli.commands import Component
 from onceonly.endpoint.http_app import HttpApp
 from onceonly.model.remote import LARGEST
 from onceonly.runtime.environment import LIVE
@@ -78,7 +78,7 @@ class ServedResponder(NamedTuple):
 
 
 def now() -> int:
-    """Give milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return LIVE.clock.now()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceonly.endpoint.left_tasks import INTERVAL_SECONDS, REPORT_SECONDS, TaskWatch
-from onceonly.endpoint.limits import HandlerRun, TimeLimits
+from onceonly.endpoint.limits import LimitedRun, TimeLimits
 from tests.endpoint.harness import effects, endpoint, incoming
 from tests.log_events import event_in, events
 
@@ -30,7 +30,7 @@ async def watched(body: Body, watch: TaskWatch | None = None, *, seconds: float 
         return await body(started)
 
     with suppress(ValueError, TimeoutError):
-        await HandlerRun(TimeLimits(), seconds, watch)(work())
+        await LimitedRun(TimeLimits(), seconds, watch)(work())
     for task in started:
         task.cancel()
     await asyncio.gather(*started, return_exceptions=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
+from onceonly.endpoint.limits import CancelledFromInside, LimitedRun, TimeLimits
 from onceonly.model.errors import HandlerStuck
 
 LONG, SHORT = 3600.0, 0.01
@@ -20,9 +20,9 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def limited(limits: TimeLimits, seconds: float) -> HandlerRun:
+async def limited(limits: TimeLimits, seconds: float) -> LimitedRun:
     """Wait for ever under a limit; gives the run once it has been cut off."""
-    run = HandlerRun(limits, seconds)
+    run = LimitedRun(limits, seconds)
     with pytest.raises(TimeoutError):
         await run(forever())
     return run
@@ -34,7 +34,7 @@ async def value(of: Any = None) -> Any:
 
 
 def me() -> "asyncio.Task[Any]":
-    """Give the task that runs."""
+    """Return the task that runs."""
     task = asyncio.current_task()
     assert task is not None
     return task
@@ -51,7 +51,7 @@ async def test_what_takes_too_long_is_cut_off() -> None:
 async def test_what_ends_in_time_is_left_alone(waits: bool) -> None:  # noqa: FBT001
     """It returns what it returns, and nothing cuts it off later, although the timer that it set still rings."""
     limits = TimeLimits()
-    run = HandlerRun(limits, SHORT)
+    run = LimitedRun(limits, SHORT)
 
     async def work() -> int:
         if waits:
@@ -66,7 +66,7 @@ async def test_what_ends_in_time_is_left_alone(waits: bool) -> None:  # noqa: FB
 async def test_a_short_limit_is_not_kept_waiting_by_a_long_one() -> None:
     """The timer was set for the long one; it is set anew for the short one."""
     limits, end = TimeLimits(), asyncio.Event()
-    run = HandlerRun(limits, LONG)
+    run = LimitedRun(limits, LONG)
     long = asyncio.create_task(run(end.wait()))
     await asyncio.sleep(0)
     assert (await limited(limits, SHORT)).expired
@@ -78,7 +78,7 @@ async def test_a_short_limit_is_not_kept_waiting_by_a_long_one() -> None:
 async def test_a_limit_that_outlives_the_timer_of_another_is_kept() -> None:
     """The timer rings for a run that is over; whoever is still running gets it next."""
     limits = TimeLimits()
-    await HandlerRun(limits, SHORT)(asyncio.sleep(0))
+    await LimitedRun(limits, SHORT)(asyncio.sleep(0))
     first, second = await asyncio.gather(limited(limits, 2 * SHORT), limited(limits, 3 * SHORT))
     assert first.expired
     assert second.expired
@@ -95,7 +95,7 @@ async def test_a_cancelled_caller_cancels_the_handler_and_waits_for_its_end() ->
             await asyncio.sleep(0)
             ended.append("handler")
 
-    caller = asyncio.create_task(HandlerRun(TimeLimits(), LONG)(work()))
+    caller = asyncio.create_task(LimitedRun(TimeLimits(), LONG)(work()))
     await asyncio.sleep(0)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -114,7 +114,7 @@ async def test_an_error_in_time_stays_that_error(error: BaseException, waits: bo
         raise error
 
     with pytest.raises(type(error)) as raised:
-        await HandlerRun(TimeLimits(), LONG)(work())
+        await LimitedRun(TimeLimits(), LONG)(work())
     assert raised.value is error
 
 
@@ -132,9 +132,9 @@ async def test_a_handler_that_cancels_itself_ends_itself_alone(before: bool, aft
             await forever()
 
     with pytest.raises(CancelledFromInside):
-        await HandlerRun(limits, LONG)(work())
+        await LimitedRun(limits, LONG)(work())
     assert me().cancelling() == 0
-    assert await HandlerRun(limits, LONG)(value(7)) == 7
+    assert await LimitedRun(limits, LONG)(value(7)) == 7
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -153,11 +153,11 @@ async def test_a_cancellation_that_a_handler_takes_back_reaches_no_other(late: b
         await asyncio.sleep(0)
         return 7
 
-    task = await HandlerRun(limits, LONG)(work())
+    task = await LimitedRun(limits, LONG)(work())
     if late:
         task.cancel()
-    assert await HandlerRun(limits, LONG)(waits()) == 7
-    assert await HandlerRun(limits, LONG)(value(7)) == 7
+    assert await LimitedRun(limits, LONG)(waits()) == 7
+    assert await LimitedRun(limits, LONG)(value(7)) == 7
 
 
 async def test_what_a_handler_waits_for_first_is_cancelled_with_it() -> None:
@@ -170,7 +170,7 @@ async def test_what_a_handler_waits_for_first_is_cancelled_with_it() -> None:
         await inner[0]
 
     with pytest.raises(CancelledFromInside):
-        await HandlerRun(TimeLimits(), LONG)(work())
+        await LimitedRun(TimeLimits(), LONG)(work())
     assert inner[0].cancelled()
 
 
@@ -182,7 +182,7 @@ async def test_others_may_wait_for_what_a_handler_waits_for_first() -> None:
     async def work() -> str:
         return str(await shared)
 
-    waiting = [asyncio.create_task(HandlerRun(limits, LONG)(work())) for _ in range(3)]
+    waiting = [asyncio.create_task(LimitedRun(limits, LONG)(work())) for _ in range(3)]
     other = asyncio.create_task(work())
     await asyncio.sleep(0)
     shared.set_result("filled")
@@ -200,8 +200,8 @@ async def test_a_task_factory_does_not_get_between_a_handler_and_its_task() -> N
 
     asyncio.get_running_loop().set_task_factory(factory)
     try:
-        assert await HandlerRun(TimeLimits(), LONG)(value(7)) == 7
-        await HandlerRun(TimeLimits(), LONG)(asyncio.sleep(0))  # type: ignore[arg-type] # a coroutine all the same
+        assert await LimitedRun(TimeLimits(), LONG)(value(7)) == 7
+        await LimitedRun(TimeLimits(), LONG)(asyncio.sleep(0))  # type: ignore[arg-type] # a coroutine all the same
     finally:
         asyncio.get_running_loop().set_task_factory(None)
 
@@ -216,7 +216,7 @@ async def test_equal_values_of_two_contexts_are_not_taken_for_one() -> None:
 
     async def call(text: str) -> Any:
         mine.set([])
-        return await HandlerRun(limits, LONG)(work(text))
+        return await LimitedRun(limits, LONG)(work(text))
 
     assert await asyncio.gather(call("one"), call("other")) == [["one"], ["other"]]
 
@@ -227,7 +227,7 @@ async def test_tools_see_where_a_handler_waits() -> None:
     async def work() -> None:
         await forever()
 
-    running = asyncio.create_task(HandlerRun(TimeLimits(), LONG)(work()))
+    running = asyncio.create_task(LimitedRun(TimeLimits(), LONG)(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task = next(task for task in asyncio.all_tasks() if task.get_name() == "onceonly handler")
@@ -247,7 +247,7 @@ async def test_waiting_for_what_was_cancelled_is_told_from_a_cancelled_caller() 
         await task
 
     with pytest.raises(CancelledFromInside):
-        await HandlerRun(TimeLimits(), LONG)(work())
+        await LimitedRun(TimeLimits(), LONG)(work())
 
 
 async def test_a_time_out_of_its_own_is_its_own() -> None:
@@ -263,7 +263,7 @@ async def test_a_time_out_of_its_own_is_its_own() -> None:
             return "timed out"
         return ""
 
-    assert await HandlerRun(TimeLimits(), LONG)(work()) == "timed out"
+    assert await LimitedRun(TimeLimits(), LONG)(work()) == "timed out"
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -284,7 +284,7 @@ async def test_a_caught_failure_of_a_task_group_is_not_a_cancellation(waits: boo
                 pass
         return "caught"
 
-    assert await HandlerRun(TimeLimits(), LONG)(work()) == "caught"
+    assert await LimitedRun(TimeLimits(), LONG)(work()) == "caught"
 
 
 async def test_a_handler_that_swallows_a_cancellation_by_something_else_has_failed() -> None:
@@ -303,7 +303,7 @@ async def test_a_handler_that_swallows_a_cancellation_by_something_else_has_fail
         return ""
 
     with pytest.raises(CancelledFromInside):
-        await HandlerRun(TimeLimits(), LONG)(work())
+        await LimitedRun(TimeLimits(), LONG)(work())
 
 
 async def test_a_handler_that_swallows_its_time_out_has_failed_all_the_same() -> None:
@@ -316,7 +316,7 @@ async def test_a_handler_that_swallows_its_time_out_has_failed_all_the_same() ->
             await asyncio.sleep(0)
         return 7
 
-    run = HandlerRun(TimeLimits(), SHORT)
+    run = LimitedRun(TimeLimits(), SHORT)
     with pytest.raises(TimeoutError):
         await run(work())
     assert run.expired
@@ -334,7 +334,7 @@ async def test_a_handler_that_does_not_end_is_given_up() -> None:
                 continue
 
     with pytest.raises(HandlerStuck):
-        await HandlerRun(TimeLimits(grace=SHORT), SHORT)(work())
+        await LimitedRun(TimeLimits(grace=SHORT), SHORT)(work())
     end.set()
 
 
@@ -351,9 +351,9 @@ async def test_handlers_have_a_context_of_their_own() -> None:
 
     for waits in (False, True, False):
         for mine in ("first", "second"):
-            assert await HandlerRun(limits, LONG)(work(mine, waits=waits)) == ["nobody's", mine, mine]
+            assert await LimitedRun(limits, LONG)(work(mine, waits=waits)) == ["nobody's", mine, mine]
     WHOSE.set("the caller's")
-    assert (await HandlerRun(limits, LONG)(work("third", waits=False)))[0] == "the caller's"
+    assert (await LimitedRun(limits, LONG)(work("third", waits=False)))[0] == "the caller's"
 
 
 async def test_handlers_share_a_task_while_only_values_of_their_context_change() -> None:
@@ -371,7 +371,7 @@ async def test_handlers_share_a_task_while_only_values_of_their_context_change()
     tasks = []
     for whose in ("first", "second", "third"):
         WHOSE.set(whose)
-        tasks.append(await HandlerRun(limits, LONG)(work()))
+        tasks.append(await LimitedRun(limits, LONG)(work()))
     assert len(set(tasks)) == 1
     assert [(now, await later) for now, later in seen] == [(each, each) for each in ("first", "second", "third")]
 
@@ -384,9 +384,9 @@ async def test_a_variable_that_the_caller_no_longer_has_is_not_seen() -> None:
         return more.get()
 
     token = more.set("some")
-    assert await HandlerRun(limits, LONG)(work()) == "some"
+    assert await LimitedRun(limits, LONG)(work()) == "some"
     more.reset(token)
-    assert await HandlerRun(limits, LONG)(work()) == "none"
+    assert await LimitedRun(limits, LONG)(work()) == "none"
 
 
 async def test_no_handler_runs_in_the_task_of_its_caller() -> None:
@@ -401,16 +401,16 @@ async def test_no_handler_runs_in_the_task_of_its_caller() -> None:
 
     limits, caller = TimeLimits(), me()
     for waits in (False, True):
-        assert await HandlerRun(limits, LONG)(work(waits=waits)) is not caller
+        assert await LimitedRun(limits, LONG)(work(waits=waits)) is not caller
         assert me() is caller
-    one, other = await asyncio.gather(*(HandlerRun(limits, LONG)(work(waits=True)) for _ in range(2)))
+    one, other = await asyncio.gather(*(LimitedRun(limits, LONG)(work(waits=True)) for _ in range(2)))
     assert one is not other
 
 
 def test_each_event_loop_has_its_own_timer() -> None:
     """A timer that was set in a loop that is closed cuts off nobody in the next one, so a new one is set."""
     limits = TimeLimits()
-    asyncio.run(HandlerRun(limits, SHORT)(asyncio.sleep(0)))  # type: ignore[arg-type] # a coroutine all the same
+    asyncio.run(LimitedRun(limits, SHORT)(asyncio.sleep(0)))  # type: ignore[arg-type] # a coroutine all the same
     assert asyncio.run(limited(limits, SHORT)).expired
 
 
@@ -420,11 +420,11 @@ async def test_a_run_that_ended_is_forgotten() -> None:
     limits = TimeLimits()
     await asyncio.sleep(0)
     gc.collect()
-    before = len([each for each in gc.get_objects() if isinstance(each, HandlerRun)]), asyncio.all_tasks()
+    before = len([each for each in gc.get_objects() if isinstance(each, LimitedRun)]), asyncio.all_tasks()
     for _ in range(10):
-        await HandlerRun(limits, LONG)(value())
-        await HandlerRun(limits, LONG)(asyncio.sleep(0))
+        await LimitedRun(limits, LONG)(value())
+        await LimitedRun(limits, LONG)(asyncio.sleep(0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     gc.collect()
-    assert (len([each for each in gc.get_objects() if isinstance(each, HandlerRun)]), asyncio.all_tasks()) == before
+    assert (len([each for each in gc.get_objects() if isinstance(each, LimitedRun)]), asyncio.all_tasks()) == before

@@ -9,7 +9,7 @@ from onceonly.assembly.operations import open_operations
 from onceonly.endpoint.host import host_of
 from onceonly.model.conversation import RELAYED, JournalEvent
 from onceonly.model.identity import Identity
-from onceonly.runtime.observe.observed import ObservedPort
+from onceonly.runtime.observe.observed_ports import ObservedPort
 
 RETRIES = 2
 

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 
 from onceonly import Context, Endpoint, Peer
-from onceonly.algorithms.delivery import BatchReport, deliver
-from onceonly.conformance.clock import ManualClock
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.endpoint.host import host_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.observe.logs import Logs
+from onceonly_conformance.clock import ManualClock
 from tests.endpoint.harness import FixedRandomSource
 from tests.endpoint.test_requests import served
 from tests.log_events import events
 from tests.servers.available import free_port
+
+pytestmark = pytest.mark.slow
 
 HOUR_MS, STEP_MS = 3_600_000, 60_000
 STEPS = ["PUT", "POST", "GET", "DELETE"]
@@ -120,8 +123,8 @@ class Scene:
 
     @property
     def environment(self) -> Environment:
-        """Give time that a test moves."""
-        return Environment(clock=self.clock, chance=FixedRandomSource())
+        """Return time that a test moves."""
+        return Environment(clock=self.clock, random=FixedRandomSource())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -196,4 +196,4 @@ async def test_providers_see_the_endpoints_time() -> None:
         """Do nothing."""
 
     sent += (await host_of(shop).handlers(STILL).handle(incoming(), await resources())).effects
-    assert [send.message.extension("onceonlytime") for send in sent] == [str(NOW)]
+    assert [send.message.instant for send in sent] == [NOW]

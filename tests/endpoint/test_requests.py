@@ -22,14 +22,13 @@ from onceonly.endpoint.http_app import HttpApp
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.errors import InvalidEffect
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.peer import MOST
-from onceonly.model.remote import LARGEST, Verb
+from onceonly.model.remote import LARGEST, MOST_REQUESTS, Verb
 from onceonly.ports.dead_letters import Filter
 from tests import ROOT
 from tests.endpoint.http_services import Order, payments, prepare, shop, until
 from tests.servers.available import free_port
 
-PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "http.md").read_text(encoding="utf-8")
 URL = "http://127.0.0.1:1/x"
 
 
@@ -194,13 +193,13 @@ async def test_what_can_never_be_asked_is_refused_at_once(  # noqa: PLR0917 - wh
 async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
     """Each under a name of its own; what they come to is made after the commit."""
     made = requests()
-    urls = [await made.post(f"{URL}/Charge", {}, then=Follow("a")) for _ in range(MOST)]
+    urls = [await made.post(f"{URL}/Charge", {}, then=Follow("a")) for _ in range(MOST_REQUESTS)]
     with pytest.raises(InvalidEffect, match="a handler can send at most"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
     artifacts, calls = decided_requests(made)
-    assert urls == [f"{URL}/attempt.{index}" for index in range(MOST)]
+    assert urls == [f"{URL}/attempt.{index}" for index in range(MOST_REQUESTS)]
     assert [(call.verb, call.url) for call in calls] == [(Verb.POST, url) for url in urls]
-    assert len({artifact.name for artifact in artifacts}) == MOST
+    assert len({artifact.name for artifact in artifacts}) == MOST_REQUESTS
     with pytest.raises(InvalidEffect, match="after the handler ended"):
         await made.post(f"{URL}/Charge", {}, then=Follow("a"))
 

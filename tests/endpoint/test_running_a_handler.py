@@ -371,7 +371,7 @@ async def test_what_the_attempt_finds_out_at_its_end_reaches_the_algorithm(error
     assert caught.value is error
 
 
-def test_a_verdict_follows_the_handlers_own_policy_or_the_endpoints() -> None:
+def test_a_decision_follows_the_handlers_own_policy_or_the_endpoints() -> None:
     """Time and chance come from the surroundings."""
     shop = endpoint(retry=Retry(immediate=0, delayed=1, first_delay=2, jitter=0))
 
@@ -385,10 +385,10 @@ def test_a_verdict_follows_the_handlers_own_policy_or_the_endpoints() -> None:
 
     boom = Failure(kind=FailureKind.EXCEPTION, reason="boom")
     judged = {
-        type_: host_of(shop).handlers(STILL).verdict(incoming(type_=type_), boom, attempts=0, history=())
+        type_: host_of(shop).handlers(STILL).decide_retry(incoming(type_=type_), boom, attempts=0, history=())
         for type_ in ("Order", "strict", "unknown")
     }
-    assert {type_: (verdict.give_up, verdict.due) for type_, verdict in judged.items()} == {
+    assert {type_: (decision.give_up, decision.due) for type_, decision in judged.items()} == {
         "Order": (False, NOW + 2000),
         "strict": (True, 0),
         "unknown": (False, NOW + 2000),

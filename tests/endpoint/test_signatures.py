@@ -50,7 +50,7 @@ def problems(shop: Endpoint) -> list[str]:
 
 
 def problem_of(handler: Callable[..., Any], **options: Any) -> str:
-    """Give the one problem of one handler."""
+    """Return the one problem of one handler."""
     shop = sql_endpoint()
     shop.handler(**options)(handler)
     (problem,) = problems(shop)
@@ -65,7 +65,7 @@ async def unannotated(order) -> None:  # type: ignore[no-untyped-def] # noqa: AN
     """Take something."""
 
 
-async def number(order: int) -> None:
+async def number(order: complex) -> None:
     """Take no body."""
 
 
@@ -115,7 +115,7 @@ async def of_dictionaries(order: dict[str, Any]) -> None:
     [
         (without_parameters, "it has no parameters: the first one receives the message"),
         (unannotated, "order, has no annotation"),
-        (number, "must be a dataclass, a msgspec struct, a pydantic model, an attrs class, dict, list or bytes, not int"),
+        (number, "an attrs class, dict, list, str, int, float, bool, None or bytes, not complex"),
         (variadic, "*args: object cannot be injected"),
         (variadic_names, "**kwargs: object cannot be injected"),
         (unknown_type, "bank: Bank cannot be injected; available are AsyncConnection or AsyncSession, Context"),
@@ -259,7 +259,7 @@ def test_the_registered_function_is_given_back_unchanged() -> None:
 
 
 def one_handler(shop: Endpoint) -> Endpoint:
-    """Give the endpoint a handler that is fine."""
+    """Return the endpoint a handler that is fine."""
 
     @shop.handler
     async def place(order: Order) -> None:
@@ -269,7 +269,7 @@ def one_handler(shop: Endpoint) -> Endpoint:
 
 
 def provider_problem(*factories: Callable[..., Any], scope: str = "process") -> str:
-    """Give the one problem of some providers."""
+    """Return the one problem of some providers."""
     shop = one_handler(sql_endpoint())
     for factory in factories:
         shop.provide(scope=scope)(factory)

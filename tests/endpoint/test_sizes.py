@@ -8,16 +8,16 @@ from onceonly import Endpoint
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.cli.sending import SendTally, send_all
-from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
+from onceonly.cli.bulk_sender import SendTally, send_all
+from onceonly.endpoint.message_builder import MessageBuilder, Origin
 from onceonly.errors import InvalidEffect
 from onceonly.formats.cloudevents import HISTORY, arrival
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.escaped import RAW_HEADER
+from onceonly.model.escaping import RAW_HEADER
 from onceonly.model.identity import Identity
+from onceonly.model.limits import LONG, LONGEST, MOST_HISTORY, SHORT
 from onceonly.model.message import Failure, FailureKind, Message
-from onceonly.model.sizes import LONG, LONGEST, MOST_HISTORY, SHORT
 from onceonly.operations.letters import moment
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
@@ -102,7 +102,7 @@ async def test_a_letter_keeps_the_bytes_of_headers_that_are_not_utf8() -> None:
 
 @pytest.mark.parametrize("at", [-(2**63), -(2**40), -1, 0, 2**40, 2**63 - 1, 2**64 - 1])
 def test_every_number_can_be_shown_as_an_instant(at: int) -> None:
-    """A letter of an older version may have any."""
+    """A letter that another program changed may have any."""
     shown = datetime.fromisoformat(moment(at))
     assert shown.tzinfo is UTC or shown.utcoffset() is not None
 
@@ -110,10 +110,10 @@ def test_every_number_can_be_shown_as_an_instant(at: int) -> None:
 @pytest.mark.parametrize("name", ["x" * 256, "ö" * 128, "a\0b", "a\nb", "a\x9bb", "\ud800"])
 def test_what_can_never_be_sent_is_refused_when_it_is_captured(name: str) -> None:
     """So that nothing is committed that could never be sent."""
-    envelopes = MessageBuilder("shop", max_body=100)
+    builder = MessageBuilder("shop", max_body=100)
     with pytest.raises(InvalidEffect, match="its type"):
-        envelopes.seal({}, SendOptions("", name, None, None), Origin(Identity("s", "1"), 0), now=1)
-    longest = envelopes.seal({}, SendOptions("", "x" * 255, None, None), Origin(Identity("s", "1"), 0), now=1)
+        builder.build({}, "", {"type": name}, Origin(Identity("s", "1"), 0), now=1)
+    longest = builder.build({}, "", {"type": "x" * 255}, Origin(Identity("s", "1"), 0), now=1)
     assert longest.message.type == "x" * 255
 
 

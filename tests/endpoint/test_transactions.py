@@ -19,7 +19,7 @@ from onceonly.algorithms.transaction import TransactionPorts, TransactionResult,
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
 from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, TransactionMisused
-from onceonly.formats.answers import encode_answer, request_fingerprint
+from onceonly.formats.bodies import encode_answer, request_fingerprint
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
@@ -276,27 +276,27 @@ async def test_a_type_error_of_the_function_itself_is_passed_on(shop: Endpoint) 
 
 async def test_who_loses_at_the_commit_gets_the_answer_of_who_won() -> None:
     """Nothing of the loser's is there."""
-    ways, store = optimistic()
-    inner = await begin(opening("one"), ways)
+    ports, store = optimistic()
+    inner = await begin(opening("one"), ports)
 
     async def block(opened: OpenTransaction) -> BlockDecision:
         notebook(opened.resources).write("two", 2)
         assert not isinstance(inner, IdempotencyEntry)
-        await complete(opening("one"), inner, BlockDecision((), b"first"), ways)
+        await complete(opening("one"), inner, BlockDecision((), b"first"), ports)
         return BlockDecision((), b"second")
 
-    assert await transact(opening("two"), block, ways) == TransactionResult(answer=b"first", is_known=True)
+    assert await transact(opening("two"), block, ports) == TransactionResult(answer=b"first", is_known=True)
     assert store.notes() == ()
 
 
 async def test_who_loses_at_the_commit_with_another_request_is_told() -> None:
     """The fingerprint is compared at this read of the key as well."""
-    ways, _ = optimistic()
-    late = await begin(opening("two", b"other"), ways)
+    ports, _ = optimistic()
+    late = await begin(opening("two", b"other"), ports)
     assert not isinstance(late, IdempotencyEntry)
-    await transact(opening("one"), deciding(b"first"), ways)
+    await transact(opening("one"), deciding(b"first"), ports)
     with pytest.raises(KeyReused):
-        await complete(opening("two", b"other"), late, BlockDecision(), ways)
+        await complete(opening("two", b"other"), late, BlockDecision(), ports)
 
 
 async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
@@ -305,11 +305,11 @@ async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
     async def lose(_opened: OpenTransaction) -> BlockDecision:
         raise ConflictError("a serialization failure")
 
-    ways, _ = optimistic()
+    ports, _ = optimistic()
     for key in ("k", ""):
         with pytest.raises(ConflictError, match=r"nothing was committed.*a serialization failure"):
-            await transact(opening("one", key=key), lose, ways)
-    assert (await transact(opening("two"), deciding(b"done"), ways)).answer == b"done"
+            await transact(opening("one", key=key), lose, ports)
+    assert (await transact(opening("two"), deciding(b"done"), ports)).answer == b"done"
 
 
 async def test_the_block_that_lost_does_not_pass_its_own_answer_off_as_the_kept_one(shop: Endpoint) -> None:
@@ -354,11 +354,11 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
             calls.append("entry")
             return await super().entry(key)
 
-    ways = TransactionPorts(Listening(Live(), "shop"), StoreAdmission())
+    ports = TransactionPorts(Listening(Live(), "shop"), StoreAdmission())
     with pytest.raises(OutcomeUnknown):
-        await transact(opening("one"), deciding(b"first"), ways)
+        await transact(opening("one"), deciding(b"first"), ports)
     assert calls == ["open"]
-    assert await transact(opening("two"), deciding(b"second"), ways) == TransactionResult(answer=b"first", is_known=True)
+    assert await transact(opening("two"), deciding(b"second"), ports) == TransactionResult(answer=b"first", is_known=True)
 
 
 async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
@@ -421,8 +421,8 @@ async def test_a_transaction_that_is_over_cannot_be_committed() -> None:
 
 async def test_an_exception_gives_the_transaction_up() -> None:
     """`enclosed` does it, whatever the caller does then."""
-    ways, store = optimistic()
-    opened = await begin(opening("one"), ways)
+    ports, store = optimistic()
+    opened = await begin(opening("one"), ports)
     assert not isinstance(opened, IdempotencyEntry)
     with pytest.raises(ZeroDivisionError):
         async with enclosed(opened):
@@ -495,14 +495,14 @@ def returning(answer: object) -> Any:
 
 
 def notebook(resources: Resources) -> Notebook:
-    """Give the memory store's resource."""
+    """Return the memory store's resource."""
     found = resources.get(Notebook)
     assert isinstance(found, Notebook)
     return found
 
 
 def uses(tx: Transaction) -> list[Callable[[], object]]:
-    """Give everything a block does with a transaction."""
+    """Return everything a block does with a transaction."""
     return [
         lambda: tx.get(Notebook),
         lambda: tx.send(Order("A"), to="shop"),

@@ -13,31 +13,31 @@ from uuid import uuid4
 import pytest
 
 from onceonly import Endpoint, WorkerSettings
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.assembly import open_database, open_dead_letters, open_store, open_transport
-from onceonly.conformance.clock import ManualClock
-from onceonly.endpoint import unknown_types
+from onceonly.endpoint import message_types
 from onceonly.endpoint.host import host_of
-from onceonly.endpoint.reading import ReceivedMessage
-from onceonly.endpoint.unknown_types import TAKEN_SECONDS, UnknownTypes
+from onceonly.endpoint.message_types import TAKEN_SECONDS, UnknownTypes
+from onceonly.endpoint.received_message import ReceivedMessage
 from onceonly.errors import SetupError
 from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.expiry import expiry_text
-from onceonly.model.message import PARTITION_KEY, Failure, FailureKind, Message, Send
-from onceonly.model.presence import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.model.health import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.model.message import PARTITION_KEY, Failure, FailureKind, Message, Send, expiry_text
 from onceonly.model.record import Answer
 from onceonly.model.retry import HISTORY_KEPT, UNHANDLED, Retry, decide_retry, unhandled_since
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.maintenance import types_elsewhere
-from onceonly.runtime.maintenance.types_elsewhere import FRESH_SECONDS, TypesElsewhere
+from onceonly.runtime.maintenance import presence
+from onceonly.runtime.maintenance.presence import FRESH_SECONDS, TypesElsewhere
 from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
-from tests.adapters.aws import sqs_harness
+from onceonly_conformance.clock import ManualClock
+from tests.adapters.aws.sqs import harness as sqs_harness
 from tests.adapters.rabbitmq import harness as rabbitmq
 from tests.endpoint.harness import FixedRandomSource
 
@@ -140,7 +140,7 @@ class Watch:
 @pytest.fixture
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let messages wait for a tenth of a second at a time."""
-    monkeypatch.setattr(unknown_types, "SHORTEST_SECONDS", 0.1)
+    monkeypatch.setattr(message_types, "SHORTEST_SECONDS", 0.1)
 
 
 async def deploy(deployment: Deployment) -> None:
@@ -229,7 +229,7 @@ async def simulated(**settings: Any) -> AsyncIterator[Simulation]:
     """Open a process of the endpoint that handles `Known` only."""
     clock, place = ManualClock(), f"memory://{uuid4().hex}"
     shop = Deployment(place, place, **settings).version("old", Known)
-    async with host_of(shop).opened(environment=Environment(clock=clock, chance=FixedRandomSource())) as ports:
+    async with host_of(shop).opened(environment=Environment(clock=clock, random=FixedRandomSource())) as ports:
         yield Simulation(ports, clock)
 
 
@@ -398,7 +398,7 @@ def test_the_first_receipt_stays_before_all_failures() -> None:
     raised = Failure(kind=FailureKind.EXCEPTION, reason="ValueError: no")
 
     def decide(failure: Failure, history: tuple[Failure, ...], now: int) -> tuple[Failure, ...]:
-        decided = decide_retry(Retry(delayed=50), failure, attempts=1, history=history, now=now, chance=0.0)
+        decided = decide_retry(Retry(delayed=50), failure, attempts=1, history=history, now=now, fraction=0.0)
         return decided.history
 
     first = decide(waits, (), 1000)
@@ -426,9 +426,9 @@ def test_a_wrong_wait_is_refused(wait: Any) -> None:
 
 async def test_processes_see_in_the_store_what_the_others_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message waits while a live process takes it, and is a dead letter when that one has gone."""
-    monkeypatch.setattr(types_elsewhere, "FRESH_SECONDS", 0.05)
-    monkeypatch.setattr(unknown_types, "SHORTEST_SECONDS", 0.02)
-    monkeypatch.setattr(unknown_types, "LONGEST_SECONDS", 0.02)
+    monkeypatch.setattr(presence, "FRESH_SECONDS", 0.05)
+    monkeypatch.setattr(message_types, "SHORTEST_SECONDS", 0.02)
+    monkeypatch.setattr(message_types, "LONGEST_SECONDS", 0.02)
     url, watch = f"sqlite:///{tmp_path / 'shop.db'}", Watch()
     deployment = Deployment(url, url, unknown_types_wait=0.01)
     old = deployment.version("old", Known)

@@ -13,12 +13,12 @@ from onceonly import (
     Transaction,
 )
 from onceonly.algorithms.delivery import deliver
-from onceonly.conformance.clock import ManualClock
 from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import take_apart
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
+from onceonly_conformance.clock import ManualClock
 from tests.endpoint.harness import FixedRandomSource
 
 QUICK = ControlMessages(delays=(timedelta(seconds=40), timedelta(seconds=50)), max_commit=timedelta(seconds=60))
@@ -60,7 +60,7 @@ class SimulatedEndpoint:
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.environment = Environment(clock=self.clock, chance=FixedRandomSource())
+        self.environment = Environment(clock=self.clock, random=FixedRandomSource())
         place = f"memory://{uuid4().hex}"
         self.bank = Endpoint("bank", **{"store": place, "transport": place, "control": QUICK} | settings)
         self.handled: list[str] = []

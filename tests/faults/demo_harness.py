@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import msgspec
 
-from onceonly.demo.flights import load
-from onceonly.demo.options import Options
-from onceonly.demo.run import Result, run
-from onceonly.demo.view import MUST_BE_ZERO, ViewState
+from onceonly_demo.flights import load
+from onceonly_demo.options import DemoOptions
+from onceonly_demo.run import Result, run
+from onceonly_demo.view import MUST_BE_ZERO, ViewState
 
 PATIENCE = 60.0
 
@@ -28,7 +28,7 @@ class OnTheWay:
             self.reached.set()
 
 
-async def demo(options: Options, fault: Callable[[], Awaitable[None]]) -> Result:
+async def demo(options: DemoOptions, fault: Callable[[], Awaitable[None]]) -> Result:
     """Run the demo, and let `fault` happen when a third of it is done."""
     on_the_way = OnTheWay(options.flights)
     running = asyncio.create_task(run(load(options.flights), options, on_the_way.show))
@@ -44,7 +44,7 @@ async def demo(options: Options, fault: Callable[[], Awaitable[None]]) -> Result
         await asyncio.gather(running, reached, return_exceptions=True)
 
 
-def exactly_once(result: Result, options: Options) -> None:
+def exactly_once(result: Result, options: DemoOptions) -> None:
     """Make sure that the audit found nothing, and that there was something to find."""
     numbers = result.numbers()
     assert {name: numbers[name] for name in MUST_BE_ZERO} == dict.fromkeys(MUST_BE_ZERO, 0), msgspec.json.encode(numbers)

@@ -108,12 +108,12 @@ class Shop:
                 await asyncio.gather(feeding, return_exceptions=True)
 
     async def rows(self) -> list[str]:
-        """Give the ids that handlers committed."""
+        """Return the ids that handlers committed."""
         async with open_database(self.store) as database, database.reading() as connection:
             return sorted(await connection.scalars(text(f"SELECT id FROM {self.table} WHERE id <> 'the row'")))  # noqa: S608 - a table of our own
 
     async def dead(self) -> dict[str, DeadLetter]:
-        """Give the dead letters by id."""
+        """Return the dead letters by id."""
         async with open_dead_letters(self.store) as letters:
             return {letter.message.id: letter for letter in await letters.page(Filter()) if letter.message is not None}
 
@@ -151,7 +151,7 @@ class Shop:
                 await connection.exec_driver_sql("ROLLBACK")
 
     async def total(self) -> int:
-        """Give how often the row was changed that was locked."""
+        """Return how often the row was changed that was locked."""
         async with open_database(self.store) as database, database.reading() as connection:
             return int(await connection.scalar(text(f"SELECT total FROM {self.table} WHERE id = 'the row'")) or 0)  # noqa: S608 - a table of our own
 
@@ -201,12 +201,12 @@ async def opened_shop(url: str, *, queue: str) -> AsyncIterator[Shop]:
 
 
 def address(url: str) -> tuple[str, int]:
-    """Give where a server listens."""
+    """Return where a server listens."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or 0
 
 
 def through(url: str, port: int) -> str:
-    """Give the URL of the same place behind a port of this machine."""
+    """Return the URL of the same place behind a port of this machine."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{port}".removeprefix("@")))

@@ -56,7 +56,7 @@ async def test_a_full_table_gives_up_what_needs_it_while_others_are_handled(shop
         await shop.until_dead(1)
     dead = await shop.dead()
     assert [*dead] == ["bad"]
-    assert "Unable" in dead["bad"].reason
+    assert "StoreUnavailable" in dead["bad"].reason
 
 
 @pytest.mark.slow

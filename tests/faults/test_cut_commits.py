@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from onceonly.demo.flights import load, sends
-from onceonly.demo.options import Deduplication, Options
-from onceonly.demo.run import Result, run
-from onceonly.demo.view import ViewState
+from onceonly_demo.flights import load, sends
+from onceonly_demo.options import Deduplication, DemoOptions
+from onceonly_demo.run import Result, run
+from onceonly_demo.view import ViewState
 from tests.faults.demo_harness import exactly_once
 from tests.servers.available import RABBITMQ, need
 from tests.servers.cutting_commits import Cutter, cutting
@@ -23,7 +23,7 @@ class SomeCommits:
 
     def __init__(self, cutter: Cutter) -> None:
         self.cutter = cutter
-        self._chance = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
+        self._rng = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
         self._has_begun = False
         self.made: Counter[str] = Counter()
         cutter.decide = self.decide
@@ -34,10 +34,10 @@ class SomeCommits:
 
     def decide(self) -> str:
         """Say what becomes of one COMMIT."""
-        if not self._has_begun or self._chance.random() >= SHARE:
+        if not self._has_begun or self._rng.random() >= SHARE:
             return ""
         left = [moment for moment in ("before", "after") if self.made[moment] < CUTS]
-        moment = self._chance.choice(left) if left else ""
+        moment = self._rng.choice(left) if left else ""
         self.made[moment] += 1
         return moment
 
@@ -60,11 +60,11 @@ class HandlersCommits(SomeCommits):
 
 async def demo_with_cut_commits(
     url: str, deduplication: Deduplication = Deduplication.HISTORY, kind: type[SomeCommits] = SomeCommits
-) -> tuple[Result, Options]:
+) -> tuple[Result, DemoOptions]:
     """Run it on the store behind a cutter, with a queue in RabbitMQ."""
     async with cutting(url) as (cutter, through):
         place = {"store": through, "transport": need(RABBITMQ)}
-        options = Options(flights=FLIGHTS, kills=0, processes=2, deduplication=deduplication, **place)
+        options = DemoOptions(flights=FLIGHTS, kills=0, processes=2, deduplication=deduplication, **place)
         cuts = kind(cutter)
         result = await run(load(FLIGHTS), options, cuts.show)
     assert (cuts.made["before"], cuts.made["after"]) == (CUTS if kind is SomeCommits else 0, CUTS)

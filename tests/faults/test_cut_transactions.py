@@ -22,6 +22,8 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables, drop
 from tests.servers.cutting_commits import Cutter, cutting
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, AT_ONCE, CUTS, SHARE = 60, 6, 12, 0.5
 LATER = 1 << 52
 
@@ -52,14 +54,14 @@ class SomeCommits:
     """Decides by chance which COMMIT is cut, and how: as many before the server has it as after it was applied."""
 
     def __init__(self, cutter: Cutter) -> None:
-        self._chance = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
+        self._rng = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
         self.made: Counter[str] = Counter()
         cutter.decide = self.decide
 
     def decide(self) -> str:
         """Say what becomes of one COMMIT."""
         left = [moment for moment in ("before", "after") if self.made[moment] < CUTS]
-        moment = self._chance.choice(left) if left and self._chance.random() < SHARE else ""
+        moment = self._rng.choice(left) if left and self._rng.random() < SHARE else ""
         self.made[moment] += 1
         return moment
 

@@ -18,12 +18,14 @@ from onceonly.runtime.processes.child import new_event_loop
 from tests.servers.azurite import ACCOUNT, KEY
 from tests.servers.hostile import HOSTILE, Behaviour, Hostile
 
+pytestmark = pytest.mark.slow
+
 TRIES = 20
 """A connection is cut at another moment each time; each driver has its own words for each moment."""
 
 
 def systems(port: int) -> dict[str, tuple[str, str]]:
-    """Give each system with the setting that names it, and its URL at this port."""
+    """Return each system with the setting that names it, and its URL at this port."""
     host, azure, account = f"127.0.0.1:{port}", quote(f"http://127.0.0.1:{port}/{ACCOUNT}", safe=""), quote(KEY, safe="")
     http = quote(f"http://{host}", safe="")
     return {
@@ -69,7 +71,7 @@ def endpoint(role: str, url: str) -> Endpoint:
 
 @pytest.fixture
 def hostile() -> Iterator[Hostile]:
-    """Give a port that nobody listens on yet."""
+    """Return a port that nobody listens on yet."""
     with Hostile().listening() as port:
         yield port
 

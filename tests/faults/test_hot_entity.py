@@ -115,7 +115,7 @@ async def test_a_thousand_changes_of_one_entity_by_sixteen_workers_are_each_made
 
 
 def totals() -> list[tuple[int, int]]:
-    """Give the number of deposits and the balance after each; every deposit is of 7."""
+    """Return the number of deposits and the balance after each; every deposit is of 7."""
     return [(number, 7 * number) for number in range(1, MESSAGES + 1)]
 
 

@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def place(url: str) -> AsyncIterator[str]:
-    """Give this database with all tables, where the first message waits, and a queue that takes what is sent."""
+    """Return this database with all tables, where the first message waits, and a queue that takes what is sent."""
     settings = told(url).settings
     topologies = [Topology(endpoint="shop", commands=("Place",)), Topology(endpoint="billing", commands=("Charge",))]
     async with temporary_transport(settings.transport, topologies), open_database(url) as database:
@@ -83,7 +83,7 @@ async def read_until(place: str, outcome: str) -> list[JournalEvent]:
 
 
 def by(events: list[JournalEvent], outcome: str) -> list[tuple[str, int]]:
-    """Give the types and the numbers of the processes of the events with this outcome."""
+    """Return the types and the numbers of the processes of the events with this outcome."""
     return [(each.type, int(each.process.rpartition(":")[2])) for each in events if each.outcome == outcome]
 
 

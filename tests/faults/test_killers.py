@@ -72,7 +72,7 @@ async def letters(store: str) -> list[DeadLetter]:
 
 @asynccontextmanager
 async def place(kind: str, store: str) -> AsyncIterator[str]:
-    """Give the URL of a transport."""
+    """Return the URL of a transport."""
     if kind == "sql":
         yield f"{store}?lease=2"
         return
@@ -83,7 +83,7 @@ async def place(kind: str, store: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 def store() -> Iterator[str]:
-    """Give a database."""
+    """Return a database."""
     with postgresql_database() as url:
         yield url
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onceonly.demo.options import Options
+from onceonly_demo.options import DemoOptions
 from tests.faults.demo_harness import demo, exactly_once, seconds_until_more_is_handled
 from tests.servers.available import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
 from tests.servers.nats import OwnNats, own_nats
@@ -62,7 +62,7 @@ async def test_every_flight_counts_once_though_rabbitmq_restarts(
         seconds, _ = await asyncio.gather(seconds_until_more_is_handled(postgresql_url), elect())
         MEASURED.append(f"RabbitMQ, {how.name}: first message handled {seconds:.1f} s after the server's return")
 
-    options = Options(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=rabbitmq.url)
+    options = DemoOptions(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=rabbitmq.url)
     exactly_once(await demo(options, restart), options)
 
 
@@ -76,7 +76,7 @@ async def test_every_flight_counts_once_though_nats_restarts(postgresql_url: str
         seconds = await seconds_until_more_is_handled(postgresql_url)
         MEASURED.append(f"NATS, {how.name}: first message handled {seconds:.1f} s after the server's return")
 
-    options = Options(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=nats.url)
+    options = DemoOptions(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql_url, transport=nats.url)
     exactly_once(await demo(options, restart), options)
 
 
@@ -90,5 +90,5 @@ async def test_every_flight_counts_once_though_postgresql_restarts(postgresql: O
         seconds = await seconds_until_more_is_handled(postgresql.url)
         MEASURED.append(f"PostgreSQL, {how}: first message handled {seconds:.1f} s after the server's return")
 
-    options = Options(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql.url, transport=need(RABBITMQ))
+    options = DemoOptions(flights=FLIGHTS, kills=KILLS, processes=2, store=postgresql.url, transport=need(RABBITMQ))
     exactly_once(await demo(options, restart), options)

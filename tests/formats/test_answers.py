@@ -7,8 +7,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from onceonly.formats.answers import decode_answer, encode_answer
-from onceonly.formats.bodies import BodyError
+from onceonly.formats.bodies import BodyError, decode_answer, encode_answer
 
 
 @dataclass

@@ -3,6 +3,7 @@
 `ONCEONLY_FUZZ` sets the number of generated bodies for each test.
 """
 
+import contextlib
 import enum
 import math
 from dataclasses import dataclass, make_dataclass
@@ -27,7 +28,7 @@ from typing_extensions import TypedDict
 from onceonly.formats.bodies import BodyError, codec_for, encode_body
 from tests.fuzzing import inputs
 
-PAGE = run_path(str(Path(__file__).parents[2] / "docs" / "body_types.py"))
+PAGE = run_path(str(Path(__file__).parents[2] / "docs" / "generate" / "body_types.py"))
 KINDS: tuple[str, ...] = PAGE["KINDS"]
 FIELD_TYPES: dict[str, Any] = PAGE["FIELD_TYPES"]
 
@@ -279,7 +280,7 @@ def test_a_type_is_sent_if_the_page_says_so(kind: str, name: str) -> None:
     declared, values = VALUES[name]
     is_supported = kind in FIELD_TYPES[name].kinds
 
-    @settings(max_examples=max(5, inputs() // 200), database=None)
+    @settings(max_examples=max(5, inputs() // 200), database=None, deadline=None)
     @given(value=values)
     def check(value: Any) -> None:
         try:
@@ -306,10 +307,64 @@ def class_of(kind: str, name: str) -> Any:
     return CLASSES[kind, name]
 
 
-@settings(max_examples=inputs(), database=None)
+@settings(max_examples=inputs(), database=None, deadline=None)
 @given(case=st.sampled_from(CASES), value=ODD)
 def test_whatever_a_field_holds_arrives_or_is_refused(case: tuple[str, str], value: Any) -> None:
     """A value of another type, a subclass, a number that JSON does not have: nothing is changed in silence."""
     cls = class_of(*case)
     if cls is not None:
         arrives(build(cls, value, nested=False, is_checked=False), VALUES[case[1]][0])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(), inside, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=inputs(), database=None, deadline=None)
+@given(value=JSON_VALUES | ODD | st.lists(ODD, max_size=3))
+def test_a_body_without_a_class_arrives_or_is_refused(value: Any) -> None:
+    """Text, numbers, booleans, null, and lists and objects of them."""
+    if type(value) not in (str, int, float, bool, type(None), list, dict):
+        return
+    if type(value) is list and value and hasattr(type(value[0]), "__annotations__"):
+        return  # the objects of one class are for the next test
+    assert arrives(value, Any) or not is_plain(value), value
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether JSON has it, so that it must not be refused."""
+    if type(value) is str:
+        return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is list:
+        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(key) and is_plain(each) for key, each in value.items())
+    return type(value) in (int, bool, type(None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_objects_arrives_or_is_refused(kind: str) -> None:
+    """Each as a body of its own would; its receiver declares the class."""
+
+    @settings(max_examples=max(5, inputs() // 50), database=None, deadline=None)
+    @given(values=st.lists(VALUES["datetime"][1] | st.sampled_from(["a", None]), min_size=1, max_size=3))
+    def check(values: list[Any]) -> None:
+        cls = class_of(kind, "datetime")
+        bodies = [build(cls, value, nested=False, is_checked=False) for value in values]
+        alone = []
+        for each in bodies:
+            with contextlib.suppress(BodyError):
+                alone.append(encode_body(each)[0])
+        try:
+            encoded, _ = encode_body(bodies)
+        except BodyError:
+            assert len(alone) < len(bodies)
+            return
+        assert is_same(bodies, codec_for(list[cls]).decode(encoded))
+
+    check()

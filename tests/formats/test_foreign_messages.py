@@ -15,18 +15,19 @@ import msgspec
 import pytest
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from onceonly import Field, Header
-from onceonly.adapters.aws import sqs_wire
-from onceonly.adapters.azure import queue_wire, servicebus_wire
+from onceonly import IdentityField, IdentityHeader
+from onceonly.adapters.aws.sqs import wire as sqs_wire
+from onceonly.adapters.azure.queue import wire as queue_wire
+from onceonly.adapters.azure.servicebus import wire as servicebus_wire
 from onceonly.adapters.rabbitmq import wire as rabbitmq_wire
-from onceonly.adapters.rabbitmq.decoding import HEAD, ConsumedMessage, read_deliver, read_properties, read_size
+from onceonly.adapters.rabbitmq.frames import HEAD, ConsumedMessage, read_deliver, read_properties, read_size
 from onceonly.adapters.redis import entries
 from onceonly.algorithms.control import control_of
-from onceonly.conformance.samples import failures, rich_message
-from onceonly.endpoint.reading import read
+from onceonly.endpoint.received_message import read
 from onceonly.formats.cloudevents import PREFIXES, STRUCTURED, UNREADABLE, arrival, encode
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Headers, Message, Send, Unreadable
+from onceonly_conformance.samples import failures, rich_message
 from tests.fuzzing import Inputs
 
 EVENT = "shop.order.v1"
@@ -37,7 +38,6 @@ ATTRIBUTES = (
         "onceonlyhistory",
         "onceonlyalone",
         "onceonlyheld",
-        "onceonlytime",
         "onceonlyidentity",
         "onceonlyhops",
     ),
@@ -57,42 +57,42 @@ VALUES = (
         "application/json",
     ),
 )
-RULES: tuple[IdentityRule | None, ...] = (None, Field("order.id"), Header("x"), Header("nats-msg-id"))
+RULES: tuple[IdentityRule | None, ...] = (None, IdentityField("order.id"), IdentityHeader("x"), IdentityHeader("nats-msg-id"))
 EVENT_BODY = {"specversion": "1.0", "id": "1", "source": "/till", "type": EVENT, "time": "2026-01-01T00:00:00Z"}
 
 
-def value(chance: Inputs) -> str:
+def value(inputs: Inputs) -> str:
     """Return the value of a header."""
-    return chance.choice(VALUES) if chance.random() < 0.5 else chance.word()
+    return inputs.choice(VALUES) if inputs.random() < 0.5 else inputs.word()
 
 
-def headers(chance: Inputs) -> Headers:
+def headers(inputs: Inputs) -> Headers:
     """Return headers, some of them known."""
-    good = (("ce-id", "1"), ("ce-source", "/till"), ("ce-type", EVENT)) if chance.random() < 0.5 else ()
+    good = (("ce-id", "1"), ("ce-source", "/till"), ("ce-type", EVENT)) if inputs.random() < 0.5 else ()
     some = tuple(
-        (chance.choice(NAMES) if chance.random() < 0.8 else chance.word(), value(chance)) for _ in range(chance.randrange(5))
+        (inputs.choice(NAMES) if inputs.random() < 0.8 else inputs.word(), value(inputs)) for _ in range(inputs.randrange(5))
     )
-    return (*some, *good) if chance.random() < 0.5 else (*good, *some)
+    return (*some, *good) if inputs.random() < 0.5 else (*good, *some)
 
 
-def body(chance: Inputs) -> bytes:
+def body(inputs: Inputs) -> bytes:
     """Return a body: bytes, JSON, or a CloudEvent in JSON format with other values."""
-    if chance.random() < 0.3:
-        return chance.data()
-    document = EVENT_BODY | {"data": chance.tree(), "data_base64": chance.choice(("YQ==", "x", 1))}
-    some = {name: document[name] for name in document if chance.random() < 0.9}
-    if chance.random() < 0.5:
-        some[chance.choice(ATTRIBUTES)] = (
-            chance.tree(2) if chance.random() < 0.5 else value(chance).encode(errors="replace").decode()
+    if inputs.random() < 0.3:
+        return inputs.data()
+    document = EVENT_BODY | {"data": inputs.tree(), "data_base64": inputs.choice(("YQ==", "x", 1))}
+    some = {name: document[name] for name in document if inputs.random() < 0.9}
+    if inputs.random() < 0.5:
+        some[inputs.choice(ATTRIBUTES)] = (
+            inputs.tree(2) if inputs.random() < 0.5 else value(inputs).encode(errors="replace").decode()
         )
-    return chance.document(json.dumps(some).encode())
+    return inputs.document(json.dumps(some).encode())
 
 
-def is_read(chance: Inputs, found: Headers, content: bytes) -> Delivery:
+def is_read(inputs: Inputs, found: Headers, content: bytes) -> Delivery:
     """Check that headers and a body are a delivery, and a message or unreadable."""
     assert all(type(part) is str for pair in found for part in pair)
     delivery = arrival("r", "shop", found, content, suspect=False)
-    result = read(delivery, [EVENT], identity=chance.choice(RULES), max_body=1000)
+    result = read(delivery, [EVENT], identity=inputs.choice(RULES), max_body=1000)
     assert isinstance(result, Message | Unreadable)
     if isinstance(result, Message):
         assert result.expires >= 0
@@ -107,9 +107,9 @@ def is_read(chance: Inputs, found: Headers, content: bytes) -> Delivery:
 
 def test_fuzz_cloudevents() -> None:
     """Headers and bodies as a transport passes them on, also control messages."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        delivery = is_read(chance, headers(chance), body(chance))
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        delivery = is_read(inputs, headers(inputs), body(inputs))
         try:
             control_of(delivery)
         except ValueError:
@@ -140,21 +140,21 @@ def test_a_deeply_nested_control_message_is_unreadable() -> None:
 
 def test_fuzz_messages_of_rabbitmq() -> None:
     """Frames as a server may send them: properties of every type, cut and changed."""
-    chance = Inputs()
+    inputs = Inputs()
     deliver = HEAD.pack(1, 1, 0) + b"\x00\x3c\x00\x3c\x03ctag" + struct.pack(">QB", 7, 1) + b"\x00rk\xce"
-    for _ in chance.rounds():
-        frame = _frame(_flags(chance), _properties(chance))
-        frame = chance.changed(frame) if chance.random() < 0.4 else frame
+    for _ in inputs.rounds():
+        frame = _frame(_flags(inputs), _properties(inputs))
+        frame = inputs.changed(frame) if inputs.random() < 0.4 else frame
         properties, problem = read_properties(frame)
         message = ConsumedMessage("c", 1, False, properties, b"", frame, problem)  # noqa: FBT003 - as AMQP names it
         rabbitmq_wire.due_of(message)
         rabbitmq_wire.as_it_came(message)
         found = rabbitmq_wire.headers_of(message)
         rabbitmq_wire.type_of(found)
-        is_read(chance, found, body(chance))
+        is_read(inputs, found, body(inputs))
         for read_part in (read_size, read_deliver):
             try:
-                read_part(chance.changed(deliver if read_part is read_deliver else frame))
+                read_part(inputs.changed(deliver if read_part is read_deliver else frame))
             except (ValueError, IndexError, struct.error):  # the driver gets the frame then
                 continue
 
@@ -164,63 +164,63 @@ def _frame(flags: int, values: bytes) -> bytes:
     return HEAD.pack(2, 1, len(content)) + content + b"\xce"
 
 
-def _flags(chance: Inputs) -> int:
-    return 1 << 13 if chance.random() < 0.7 else chance.randrange(1 << 16)
+def _flags(inputs: Inputs) -> int:
+    return 1 << 13 if inputs.random() < 0.7 else inputs.randrange(1 << 16)
 
 
-def _properties(chance: Inputs) -> bytes:
-    entries_ = b"".join(_short(chance) + _amqp(chance, 3) for _ in range(chance.randrange(4)))
+def _properties(inputs: Inputs) -> bytes:
+    entries_ = b"".join(_short(inputs) + _amqp(inputs, 3) for _ in range(inputs.randrange(4)))
     return struct.pack(">I", len(entries_)) + entries_
 
 
-def _short(chance: Inputs) -> bytes:
-    name = (chance.choice(NAMES) if chance.random() < 0.7 else chance.word()).encode(errors="surrogatepass")[:200]
+def _short(inputs: Inputs) -> bytes:
+    name = (inputs.choice(NAMES) if inputs.random() < 0.7 else inputs.word()).encode(errors="surrogatepass")[:200]
     return bytes((len(name),)) + name
 
 
-def _amqp(chance: Inputs, depth: int) -> bytes:
+def _amqp(inputs: Inputs, depth: int) -> bytes:
     """Return a field value with the letter of its type (section 4.2.5.5)."""
-    kind = chance.choice(b"SSSxAFtbBsuIilLfdDTV\x00?")
+    kind = inputs.choice(b"SSSxAFtbBsuIilLfdDTV\x00?")
     if kind in b"Sx":
-        text = value(chance).encode(errors="surrogatepass")
+        text = value(inputs).encode(errors="surrogatepass")
         return bytes((kind,)) + struct.pack(">I", len(text)) + text
     if kind in b"AF":
-        parts = [_amqp(chance, depth - 1) for _ in range(chance.randrange(3) if depth else 0)]
-        inner = b"".join((_short(chance) if kind == ord("F") else b"") + part for part in parts)
+        parts = [_amqp(inputs, depth - 1) for _ in range(inputs.randrange(3) if depth else 0)]
+        inner = b"".join((_short(inputs) if kind == ord("F") else b"") + part for part in parts)
         return bytes((kind,)) + struct.pack(">I", len(inner)) + inner
     sizes = dict(zip(b"tbBsuIilLfdDTV\x00?", (1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 5, 8, 0, 0, 0), strict=True))
-    return bytes((kind,)) + chance.choice((chance.randbytes(sizes[kind]), b"\xff" * sizes[kind], bytes(sizes[kind])))
+    return bytes((kind,)) + inputs.choice((inputs.randbytes(sizes[kind]), b"\xff" * sizes[kind], bytes(sizes[kind])))
 
 
 def test_fuzz_messages_of_sqs() -> None:
     """Attributes of both types, those of the library with other values, and messages without parts."""
-    chance = Inputs()
+    inputs = Inputs()
     own = (sqs_wire.HEADERS, sqs_wire.BODY, sqs_wire.DUE)
-    for _ in chance.rounds():
+    for _ in inputs.rounds():
         attributes: dict[str, Any] = {}
-        for _ in range(chance.randrange(4)):
-            name = chance.choice(own) if chance.random() < 0.5 else chance.choice(NAMES)
-            attributes[name] = chance.choice(({"StringValue": value(chance)}, {"BinaryValue": chance.data()}, {}))
-        if chance.random() < 0.3:
+        for _ in range(inputs.randrange(4)):
+            name = inputs.choice(own) if inputs.random() < 0.5 else inputs.choice(NAMES)
+            attributes[name] = inputs.choice(({"StringValue": value(inputs)}, {"BinaryValue": inputs.data()}, {}))
+        if inputs.random() < 0.3:
             pairs = msgspec.json.encode([["ce-id", "1"], ["x", "y"]])
-            attributes[sqs_wire.HEADERS] = {"StringValue": chance.document(pairs).decode("utf-8", "surrogateescape")}
-        system = {"ApproximateReceiveCount": "1", "MessageGroupId": chance.word(), "MessageDeduplicationId": chance.word()}
+            attributes[sqs_wire.HEADERS] = {"StringValue": inputs.document(pairs).decode("utf-8", "surrogateescape")}
+        system = {"ApproximateReceiveCount": "1", "MessageGroupId": inputs.word(), "MessageDeduplicationId": inputs.word()}
         message = {
             "MessageAttributes": attributes,
             "Attributes": system,
-            "Body": chance.word(),
+            "Body": inputs.word(),
             "ReceiptHandle": "r",
             "MessageId": "m",
         }
-        got = sqs_wire.read({name: each for name, each in message.items() if chance.random() < 0.9})
+        got = sqs_wire.read({name: each for name, each in message.items() if inputs.random() < 0.9})
         assert got.due >= 0
         sqs_wire.group_of(got.headers)
-        is_read(chance, got.headers, got.body)
+        is_read(inputs, got.headers, got.body)
 
 
 def test_fuzz_messages_of_azure_queues() -> None:
     """Texts: events, compressed ones, base64, marks."""
-    chance = Inputs()
+    inputs = Inputs()
     message = rich_message()
     plain = [
         queue_wire.write(*encode(Send(message=message, to="shop", history=failures())), due=5),
@@ -229,67 +229,67 @@ def test_fuzz_messages_of_azure_queues() -> None:
     ]
     texts = [text.encode() for text in plain if text]
     assert len(texts) == len(plain)
-    for _ in chance.rounds():
-        source = body(chance) if chance.random() < 0.5 else chance.changed(chance.choice(texts))
-        source = b64encode(source) if chance.random() < 0.1 else source
-        text = source.decode("utf-8", chance.choice(("replace", "surrogateescape")))
+    for _ in inputs.rounds():
+        source = body(inputs) if inputs.random() < 0.5 else inputs.changed(inputs.choice(texts))
+        source = b64encode(source) if inputs.random() < 0.1 else source
+        text = source.decode("utf-8", inputs.choice(("replace", "surrogateescape")))
         text = (
-            chance.choice(("onceonly-zlib:", "onceonly-released:5\n", "onceonly-released:x\n")) + text
-            if chance.random() < 0.1
+            inputs.choice(("onceonly-zlib:", "onceonly-released:5\n", "onceonly-released:x\n")) + text
+            if inputs.random() < 0.1
             else text
         )
         text, count = queue_wire.unmarked(text)
         assert count >= 0
         got = queue_wire.read(text, "id")
         assert got.due >= 0
-        is_read(chance, got.headers, got.body)
+        is_read(inputs, got.headers, got.body)
 
 
 def test_fuzz_messages_of_service_bus() -> None:
     """Properties and bodies of every AMQP type."""
-    chance = Inputs()
-    for _ in chance.rounds():
+    inputs = Inputs()
+    for _ in inputs.rounds():
         properties = {
-            chance.choice((servicebus_wire.MORE, b"cloudEvents_id", "\ud800", 5, *NAMES)): _value(chance, 3)
-            for _ in range(chance.randrange(5))
+            inputs.choice((servicebus_wire.MORE, b"cloudEvents_id", "\ud800", 5, *NAMES)): _value(inputs, 3)
+            for _ in range(inputs.randrange(5))
         }
-        kind = chance.choice((*AmqpMessageBodyType, "unknown"))
+        kind = inputs.choice((*AmqpMessageBodyType, "unknown"))
         message = SimpleNamespace(
-            application_properties=chance.choice((properties, None)),
+            application_properties=inputs.choice((properties, None)),
             body_type=kind,
-            body=chance.choice((None, iter([b"a", chance.data()]), [_value(chance, 2)], _value(chance, 2), b"{}", "text")),
+            body=inputs.choice((None, iter([b"a", inputs.data()]), [_value(inputs, 2)], _value(inputs, 2), b"{}", "text")),
             **{
-                name: chance.choice((None, _value(chance, 1), "onceonly-1"))
+                name: inputs.choice((None, _value(inputs, 1), "onceonly-1"))
                 for name in ("content_type", "message_id", "correlation_id", "reply_to", "subject", "session_id")
             },
         )
         content, problem = servicebus_wire.body_of(cast("Any", message))
         assert isinstance(content, bytes)
         assert isinstance(problem, str)
-        is_read(chance, servicebus_wire.headers_of(cast("Any", message)), content)
+        is_read(inputs, servicebus_wire.headers_of(cast("Any", message)), content)
 
 
-def _value(chance: Inputs, depth: int) -> Any:
+def _value(inputs: Inputs, depth: int) -> Any:
     """Return what the SDK reads as a value of AMQP."""
-    scalars = (value(chance), value(chance).encode(errors="surrogatepass"), UUID(int=chance.getrandbits(128)), Decimal("1.5"))
-    if depth == 0 or chance.random() < 0.7:
-        return chance.choice((*scalars, chance.scalar(), bytearray(b"\xff"), memoryview(b"x")))
-    parts = [_value(chance, depth - 1) for _ in range(chance.randrange(3))]
-    return parts if chance.random() < 0.5 else {chance.choice(("a", b"b", 1)): part for part in parts}
+    scalars = (value(inputs), value(inputs).encode(errors="surrogatepass"), UUID(int=inputs.getrandbits(128)), Decimal("1.5"))
+    if depth == 0 or inputs.random() < 0.7:
+        return inputs.choice((*scalars, inputs.scalar(), bytearray(b"\xff"), memoryview(b"x")))
+    parts = [_value(inputs, depth - 1) for _ in range(inputs.randrange(3))]
+    return parts if inputs.random() < 0.5 else {inputs.choice(("a", b"b", 1)): part for part in parts}
 
 
 def test_fuzz_messages_of_redis() -> None:
     """Fields of an entry as scripts pass them on, also bytes that are not UTF-8."""
-    chance = Inputs()
-    for _ in chance.rounds():
+    inputs = Inputs()
+    for _ in inputs.rounds():
         fields = [
             part
-            for _ in range(chance.randrange(5))
+            for _ in range(inputs.randrange(5))
             for part in (
-                chance.choice((b"ce-id", b"data", entries.MORE.encode(), chance.data())),
-                chance.document(b'[["ce-type","x"],["a","b"]]') if chance.random() < 0.5 else chance.data(),
+                inputs.choice((b"ce-id", b"data", entries.MORE.encode(), inputs.data())),
+                inputs.document(b'[["ce-type","x"],["a","b"]]') if inputs.random() < 0.5 else inputs.data(),
             )
         ]
         got = entries.from_entry(entries._pack_raw(fields))
         assert [part.encode("utf-8", "surrogateescape") for part in got] == fields
-        is_read(chance, entries.headers_of(got), body(chance))
+        is_read(inputs, entries.headers_of(got), body(inputs))

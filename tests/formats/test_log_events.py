@@ -41,7 +41,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """Give a logger that only its own handlers hear."""
+    """Return a logger that only its own handlers hear."""
     with logging_restored():
         one = logging.getLogger("onceonly.tried")
         one.propagate = False

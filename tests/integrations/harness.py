@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from onceonly import Endpoint, Transaction
 from onceonly.assembly import open_database, open_transport, schemas
-from onceonly.integrations.fastapi import OnceOnlyRoute, Tx
-from onceonly.integrations.starlette import lifespan, once
+from onceonly.integrations.fastapi import IdempotentRoute, Tx
+from onceonly.integrations.starlette import idempotent, lifespan
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.schema import create, create_user_tables, drop
 
@@ -112,7 +112,7 @@ class Behaviour:
 def fastapi_application(shop: Endpoint, behave: Behaviour, **terms: Any) -> FastAPI:
     """Make a FastAPI application whose route is done once."""
     app = FastAPI()
-    router = APIRouter(route_class=OnceOnlyRoute.of(shop, **terms))
+    router = APIRouter(route_class=IdempotentRoute.of(shop, **terms))
 
     @router.api_route("/lines/{what}", methods=["POST", "PUT"], response_model=None)
     async def serve(what: str, tx: Tx) -> Response:
@@ -125,7 +125,7 @@ def fastapi_application(shop: Endpoint, behave: Behaviour, **terms: Any) -> Fast
 def starlette_application(shop: Endpoint, behave: Behaviour, **terms: Any) -> Starlette:
     """Make a Starlette application that behaves alike."""
 
-    @once(shop, **terms)
+    @idempotent(shop, **terms)
     async def serve(request: Request, tx: Transaction) -> Response:
         return await behave(request.path_params["what"], tx)
 

@@ -20,6 +20,8 @@ from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplicati
 from tests.servers.available import free_port
 from tests.servers.proxy import Proxy, listening
 
+pytestmark = pytest.mark.slow
+
 
 class Door(Proxy):
     """Lets everybody through, and can put out whoever is inside."""

@@ -17,11 +17,13 @@ from starlette.routing import Route
 from onceonly import Endpoint, Transaction
 from onceonly.assembly import open_store
 from onceonly.errors import CommitRefused
-from onceonly.integrations.starlette import once
+from onceonly.integrations.starlette import idempotent
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, Line, ServedApplication, serving, two_with_one_key
 from tests.log_events import event_in
 from tests.servers.available import free_port
 from tests.servers.cutting_commits import Cutter, cutting
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=FRAMEWORKS, name="framework")
@@ -130,7 +132,7 @@ async def test_what_the_database_refuses_is_logged_in_a_few_lines(tmp_path: Path
     """With the request, the error and its statement: the endpoint had returned, so a traceback shows nothing of it."""
 
     def make(shop: Endpoint, _behave: Behaviour, **terms: Any) -> Starlette:
-        @once(shop, **terms)
+        @idempotent(shop, **terms)
         async def twice(_request: Request, tx: Transaction) -> Response:
             tx.sql.add_all([Line(number=1, item="a"), Line(number=1, item="b")])
             return Response("done")

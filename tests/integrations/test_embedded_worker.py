@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 
 from onceonly import Endpoint, Retry
-from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, lifespan
+from onceonly.integrations.fastapi import IdempotentRoute, Tx, lifespan
 from tests.log_events import event_in
 
 
@@ -57,7 +57,7 @@ async def test_a_failing_handler_is_shown_to_no_client(tmp_path: Path, told: Tol
         raise ValueError(f"secret {placed.number}")
 
     app = FastAPI(lifespan=lifespan(shop, worker=True))
-    orders = APIRouter(route_class=OnceOnlyRoute.of(shop))
+    orders = APIRouter(route_class=IdempotentRoute.of(shop))
 
     @orders.post("/orders", status_code=201)
     async def place(tx: Tx) -> dict[str, int]:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from onceonly import Endpoint, SetupError, Transaction
 from onceonly.errors import TransactionMisused
-from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, transaction
+from onceonly.integrations.fastapi import IdempotentRoute, Tx, transaction
 from tests.integrations.harness import Behaviour, ServedApplication, serving, write
 
 
@@ -59,7 +59,7 @@ class Notes:
 def application(shop: Endpoint, notes: Notes) -> FastAPI:
     """Make an application with a route of each kind."""
     app = FastAPI()
-    router = APIRouter(route_class=OnceOnlyRoute.of(shop))
+    router = APIRouter(route_class=IdempotentRoute.of(shop))
     made: dict[str, Any] = {"status_code": 201, "response_model": Made}
 
     @router.post("/ordered", **made)
@@ -178,7 +178,7 @@ async def test_forms_can_be_read_after_their_bytes_were(served: ServedApplicatio
     assert [(await ask(served, "form", **asked)).text for _ in range(2)] == ["tea 1"] * 2
 
 
-async def test_a_get_is_served_as_ever_and_has_no_transaction(served: ServedApplication) -> None:
+async def test_get_passes_through_without_a_transaction(served: ServedApplication) -> None:
     """Also without a key, and by a `def`."""
     assert (await served.client.get("/api/look")).json() == "seen"
     assert (await served.client.get("/api/asks")).status_code == 500
@@ -192,12 +192,12 @@ async def test_the_header_is_in_the_description_of_the_api(served: ServedApplica
 
 def test_a_route_that_does_not_say_whose_transactions_is_refused() -> None:
     """When the module is imported, not at the first request."""
-    router = APIRouter(route_class=OnceOnlyRoute)
+    router = APIRouter(route_class=IdempotentRoute)
 
     async def place() -> None:
         """Do nothing."""
 
-    with pytest.raises(SetupError, match=r"OnceOnlyRoute\.of\(shop\)"):
+    with pytest.raises(SetupError, match=r"IdempotentRoute\.of\(shop\)"):
         router.post("/orders")(place)
 
 
@@ -214,7 +214,7 @@ def test_an_endpoint_that_cannot_take_part_is_refused(tmp_path: Path, function: 
     """A `def` runs in a thread, a generator while its response is sent."""
     shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/shop.db", transport="memory://x")
     with pytest.raises(SetupError, match="must be an `async def` that returns"):
-        APIRouter(route_class=OnceOnlyRoute.of(shop)).post("/orders")(function)
+        APIRouter(route_class=IdempotentRoute.of(shop)).post("/orders")(function)
 
 
 async def test_the_dependency_on_another_kind_of_route_says_what_is_wrong() -> None:

@@ -76,11 +76,11 @@ def test_a_stored_response_that_no_server_can_send_is_refused(stored: bytes) -> 
 
 def test_fuzz_stored_responses() -> None:
     """Each is what a server can send, or refused."""
-    chance = Inputs()
+    inputs = Inputs()
     plain = encode_response(JSONResponse({"a": 1}, headers={"x-a": "b"}))
-    for _ in chance.rounds():
+    for _ in inputs.rounds():
         try:
-            found = decode_response(chance.changed(plain))
+            found = decode_response(inputs.changed(plain))
         except PermanentFailure:
             continue
         assert 200 <= found.status_code <= 599

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from onceonly import Endpoint
-from onceonly.integrations.fastapi import OnceOnlyRoute
-from onceonly.integrations.idempotency_key import NAME, PATTERN, MalformedKey, read_key
+from onceonly.integrations.fastapi import IdempotentRoute
 from onceonly.integrations.problems import MEDIA_TYPE, STATUSES
+from onceonly.integrations.requests import KEY_HEADER, KEY_PATTERN, MalformedKey, read_key
 from tests import ROOT
 from tests.integrations.browser import Shop, started_shop
 
@@ -34,7 +34,7 @@ class Found(BaseModel):
 def description(**terms: Any) -> dict[str, Any]:
     """Describe an application with a route of each kind; gives its paths."""
     shop = Endpoint("shop", store="memory://openapi", transport="memory://openapi")
-    inner, outer, app = APIRouter(route_class=OnceOnlyRoute.of(shop, **terms)), APIRouter(prefix="/api"), FastAPI()
+    inner, outer, app = APIRouter(route_class=IdempotentRoute.of(shop, **terms)), APIRouter(prefix="/api"), FastAPI()
 
     @inner.post("/plain")
     async def plain(found: Found) -> Found:
@@ -47,7 +47,7 @@ def description(**terms: Any) -> dict[str, Any]:
     }
 
     @inner.put("/own", responses=own, openapi_extra={"x-mine": 1, "responses": {"503": {"description": "Closed"}}})
-    async def with_own(idempotency_key: Annotated[str, Header(alias=NAME)]) -> None:
+    async def with_own(idempotency_key: Annotated[str, Header(alias=KEY_HEADER)]) -> None:
         """Describe what it answers by itself."""
 
     @inner.get("/safe")
@@ -65,14 +65,14 @@ def description(**terms: Any) -> dict[str, Any]:
 
 
 def key_of(operation: dict[str, Any]) -> dict[str, Any]:
-    """Give the description of the header. There is one."""
-    (found,) = [each for each in operation["parameters"] if each["name"].lower() == NAME.lower()]
+    """Return the description of the header. There is one."""
+    (found,) = [each for each in operation["parameters"] if each["name"].lower() == KEY_HEADER.lower()]
     assert isinstance(found, dict)
     return found
 
 
 def codes(operation: dict[str, Any]) -> dict[str, str]:
-    """Give the problems that are described, with their statuses."""
+    """Return the problems that are described, with their statuses."""
     return {
         code: status
         for status, response in operation["responses"].items()
@@ -84,7 +84,7 @@ def codes(operation: dict[str, Any]) -> dict[str, str]:
 def test_the_key_is_required_where_the_route_requires_it() -> None:
     """With what it has to look like."""
     key = key_of(description()["/api/plain"]["post"])
-    assert (key["in"], key["required"], key["schema"]["pattern"]) == ("header", True, PATTERN)
+    assert (key["in"], key["required"], key["schema"]["pattern"]) == ("header", True, KEY_PATTERN)
     assert key_of(description(key_required=False)["/api/plain"]["post"])["required"] is False
 
 
@@ -122,14 +122,14 @@ def test_a_safe_operation_describes_no_problems() -> None:
     assert set(description()["/api/safe"]["get"]["responses"]) == {"200"}
 
 
-@given(st.one_of(st.from_regex(PATTERN, fullmatch=True), st.text()))
+@given(st.one_of(st.from_regex(KEY_PATTERN, fullmatch=True), st.text()))
 def test_the_pattern_describes_exactly_the_values_that_are_keys(value: str) -> None:
     """Apart from blanks around them, which HTTP removes, and from their length."""
     try:
         is_key = bool(read_key([value]))
     except MalformedKey:
         is_key = False
-    assert (re.fullmatch(PATTERN, value) is not None) == (is_key and value == value.strip(" "))
+    assert (re.fullmatch(KEY_PATTERN, value) is not None) == (is_key and value == value.strip(" "))
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ from uuid import uuid4
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    if "{NAME}" in (case.headers or {{}}) and case.meta.generation.mode.value == "positive":
-        case.headers["{NAME}"] = f'"{{uuid4()}}"'
+    if "{KEY_HEADER}" in (case.headers or {{}}) and case.meta.generation.mode.value == "positive":
+        case.headers["{KEY_HEADER}"] = f'"{{uuid4()}}"'
 """
 """Requests that must be taken have a new key each: generated ones repeat."""
 REUSED = """
@@ -173,7 +173,7 @@ async def test_schemathesis_finds_nothing_in_the_shop(shop: Shop, tmp_path: Path
     command += ["--exclude-checks", "allow_header_conformance"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     if fixed:
-        command += ["--header", f'{NAME}: "k-1"']
+        command += ["--header", f'{KEY_HEADER}: "k-1"']
     else:
         environment["SCHEMATHESIS_HOOKS"] = "fresh_keys"
     ended = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)

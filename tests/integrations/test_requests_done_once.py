@@ -12,7 +12,7 @@ from starlette.requests import Request
 from onceonly import Endpoint
 from onceonly.assembly import open_database
 from onceonly.errors import TransactionMisused
-from onceonly.integrations.starlette import once
+from onceonly.integrations.starlette import idempotent
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving, two_with_one_key
 
 KEPT = ("created", "empty", "moved", "refused", "bytes", "background", "streams", "template")
@@ -302,4 +302,4 @@ def test_options_that_are_not_functions_are_refused() -> None:
     shop = Endpoint("shop", store="memory://x", transport="memory://x")
     for options in ({"fingerprint": "x"}, {"store_if": [200]}):
         with pytest.raises(TransactionMisused, match="must be a function"):
-            once(shop, **options)
+            idempotent(shop, **options)

@@ -20,7 +20,7 @@ FINE = EndpointHealth(endpoint="shop", works=True)
 
 
 def pulse(process: int = 0, **changes: Any) -> Pulse:
-    """Give the pulse of a process that turns."""
+    """Return the pulse of a process that turns."""
     return Pulse(**{"process": process, "pid": 100 + process, "runs": True} | changes)
 
 
@@ -51,16 +51,16 @@ def test_processes_that_turn_are_alive() -> None:
 
 def test_one_process_that_hangs_is_no_reason_to_restart_all() -> None:
     """The watchdog replaces it."""
-    verdict = liveness([pulse(0), pulse(1, silent=10.1)], PATIENCE)
-    assert verdict.status is Level.DEGRADED
-    assert verdict.reasons == ("process 1 (pid 101) hangs: its event loop has been blocked for 10 s",)
+    assessment = liveness([pulse(0), pulse(1, silent=10.1)], PATIENCE)
+    assert assessment.status is Level.DEGRADED
+    assert assessment.reasons == ("process 1 (pid 101) hangs: its event loop has been blocked for 10 s",)
 
 
 def test_when_none_is_left_it_is_dead() -> None:
     """Whether they hang or have ended."""
-    verdict = liveness([pulse(0, runs=False), pulse(1, silent=11.0)], PATIENCE)
-    assert verdict.status is Level.FAILING
-    assert verdict.reasons[0] == "process 0 has ended and will be replaced"
+    assessment = liveness([pulse(0, runs=False), pulse(1, silent=11.0)], PATIENCE)
+    assert assessment.status is Level.FAILING
+    assert assessment.reasons[0] == "process 0 has ended and will be replaced"
 
 
 def test_ready_is_who_receives_and_has_no_trouble() -> None:
@@ -72,18 +72,18 @@ def test_ready_is_who_receives_and_has_no_trouble() -> None:
 
 def test_who_has_not_received_yet_is_not_ready() -> None:
     """It may be waiting for its servers."""
-    verdict = ready(EndpointHealth(endpoint="shop"))
-    assert verdict.status is Level.FAILING
-    assert verdict.reasons == ("endpoint shop, process 0: is starting and has not connected to its servers yet",)
+    assessment = ready(EndpointHealth(endpoint="shop"))
+    assert assessment.status is Level.FAILING
+    assert assessment.reasons == ("endpoint shop, process 0: is starting and has not connected to its servers yet",)
     assert readiness([ProcessHealth(pulse=pulse())], ["shop"], patience=PATIENCE, now=NOW).status is Level.FAILING
 
 
 def test_a_store_that_is_away_is_told_with_its_age() -> None:
     """For one process of two that is degraded, for all of them failing."""
     assert ready(ill(trouble())).status is Level.FAILING
-    verdict = ready(FINE, ill(trouble()))
-    assert verdict.status is Level.DEGRADED
-    assert verdict.reasons == ("endpoint shop, process 1: store failing for 30 s: it is away",)
+    assessment = ready(FINE, ill(trouble()))
+    assert assessment.status is Level.DEGRADED
+    assert assessment.reasons == ("endpoint shop, process 1: store failing for 30 s: it is away",)
 
 
 def test_a_janitor_that_fails_stops_nobody() -> None:
@@ -95,9 +95,9 @@ def test_a_janitor_that_fails_stops_nobody() -> None:
 def test_a_process_that_hangs_counts_for_nobody() -> None:
     """What it said when it was well is of no worth."""
     assert ready(FINE, pulses={0: pulse(silent=11.0)}).status is Level.FAILING
-    verdict = ready(FINE, FINE, pulses={0: pulse(silent=11.0)})
-    assert verdict.status is Level.DEGRADED
-    assert "hangs" in verdict.reasons[0]
+    assessment = ready(FINE, FINE, pulses={0: pulse(silent=11.0)})
+    assert assessment.status is Level.DEGRADED
+    assert "hangs" in assessment.reasons[0]
 
 
 def test_one_endpoint_that_works_does_not_cover_for_another() -> None:
@@ -111,8 +111,8 @@ def test_a_process_that_holds_messages_without_progress_is_neither_live_nor_read
     slow, still = pulse(still=19.0), pulse(still=21.0)
     assert liveness([slow], PATIENCE).status is Level.OK
     assert ready(FINE, pulses={0: slow}).status is Level.OK
-    verdict = liveness([still], PATIENCE)
-    assert verdict.status is Level.FAILING
-    assert verdict.reasons == ("process 0 (pid 100) holds messages and has made no progress for 21 s",)
+    assessment = liveness([still], PATIENCE)
+    assert assessment.status is Level.FAILING
+    assert assessment.reasons == ("process 0 (pid 100) holds messages and has made no progress for 21 s",)
     assert ready(FINE, pulses={0: still}).status is Level.FAILING
     assert liveness([still, pulse(1)], PATIENCE).status is Level.DEGRADED

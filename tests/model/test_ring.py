@@ -1,25 +1,21 @@
 """The ring's arithmetic: slices, buckets, keys, and which label means what."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.model.identity import Identity, timed_id
-from onceonly.model.message import Message
+from onceonly.model.identity import Identity
 from onceonly.model.ring import (
-    INSTANT,
-    LATEST_INSTANT,
     Bucketing,
     Undecidable,
     bucketing_for,
     instant_of,
     label,
-    read_instant,
     ring_key,
     width_of,
 )
 
 WHO = Identity("till", "m1")
+LATEST_INSTANT = (1 << 48) - 1
 instants = st.integers(min_value=1, max_value=LATEST_INSTANT)
 bucketings = st.builds(
     lambda width, full, spare: Bucketing(width, buckets=full + 1 + spare, full=full),
@@ -99,32 +95,11 @@ def test_keys_are_the_same_for_ever() -> None:
     assert label(1_700_000_000_000).hex() == "018bcfe5680000000000000000000000"
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", "0", "00", " 1", "\u0661", "1e3", str(LATEST_INSTANT + 1), "9" * 400])
-def test_what_no_endpoint_writes_is_no_instant(text: str) -> None:
-    """The message is claimed as one without."""
-    assert read_instant(text) == 0
-
-
-def test_an_instant_is_read_from_the_id_of_a_message() -> None:
-    """None is 0. The header counts where the id is of another form, and only for what older versions did."""
-    own = timed_id("till", 17, bytes(10))
-    made = [Message(id=id_, source="till", type="t", body=b"", extensions=((INSTANT, "18"),)) for id_ in ("m1", own)]
-    plain = Message(id="m1", source="till", type="t", body=b"")
-    assert [(each.instant, each.former_instant) for each in (*made, plain)] == [(0, 18), (17, 0), (0, 0)]
-    assert read_instant(str(LATEST_INSTANT)) == LATEST_INSTANT
-
-
 def test_time_is_cut_so_that_the_retention_is_kept() -> None:
     """Rounded up."""
     assert bucketing_for(7 * 86_400_000).width == 14 * 3_600_000
     assert bucketing_for(1).retention >= 1
     assert bucketing_for(25).retention >= 25
-
-
-def test_messages_of_before_the_ring_are_not_in_it() -> None:
-    """Nor those without an instant."""
-    bucketing = Bucketing(10, since=100)
-    assert [bucketing.has(instant) for instant in (0, 99, 100)] == [False, False, True]
 
 
 @given(st.integers(1000, 10**9), st.integers(10**12, 10**13), st.sets(st.integers(0, 15), max_size=13))

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onceonly.conformance.forgetful_suite import ForgetfulRecordsSuite, ForgetfulStoreSuite
-from onceonly.conformance.suite import Suite, rules
+from onceonly_conformance.forgetful_suite import ForgetfulRecordsSuite, ForgetfulStoreSuite
+from onceonly_conformance.suite import Suite, rules
 from tests.conformance.sql_documents_subjects import make_documents_table
 from tests.conformance.sql_subjects import make_tables
 from tests.servers.available import RABBITMQ, postgresql_database
@@ -22,18 +22,16 @@ SHARED = [
     *(
         f"onceonly.sql.store.{name}"
         for name in (
-            "attempts",
-            "bucketing",
             "claims",
             "dead_letters",
             "documents",
             "entities",
-            "portions",
+            "leases",
             "register",
             "ring",
             "statements",
             "store",
-            "taking",
+            "time_buckets",
             "transactions",
             "unit",
         )
@@ -45,18 +43,18 @@ SHARED = [
 """The SQL code of all databases that the suites are about."""
 
 LEFT_OUT_OF_SQL = {
+    "sql.silence": "outages: tests/adapters",
     "sql.database, sql.translation, sql.guard, sql.handler_threads": "connections and errors: tests/sql, tests/adapters",
-    "sql.schema, sql.store.tables, sql.store.journals, sql.columns": "tables and their versions: tests/sql, tests/upgrades",
-    "sql.store.enlisted, sql.store.resources": "SQLAlchemy sessions of users: tests/sql",
-    "sql.store.tokens, sql.store.remote_requests, sql.store.starts": "their suites run on pairs of stores",
-    "sql.store.measuring, sql.store.unsubscribed, sql.notifications": "figures, reports, and how soon a message is noticed",
-    "sql.options, sql.urls, sql.database_identity, sql.long_locks": "settings and reports, which no port returns",
+    "sql.schema, sql.store.tables, sql.store.journals, sql.columns": "tables and their versions: tests/sql",
+    "sql.store.enlistment, sql.store.resources": "SQLAlchemy sessions of users: tests/sql",
+    "sql.store.tokens, sql.store.remote_requests, sql.store.run_markers": "their suites run on pairs of stores",
+    "sql.store.measurements, sql.store.reports, sql.notifications": "figures, reports, and how soon a message is noticed",
+    "sql.options, sql.urls, sql.urls, sql.time_limits": "settings and reports, which no port returns",
 }
 LEFT_OUT_OF_RABBITMQ = {
-    "address, opening, link": "settings, and connections and their errors: tests/adapters/rabbitmq",
-    "decoding, wire, reading": "what other programs send: tests/adapters/rabbitmq",
-    "census, management, watching, unsubscribed": "figures for people, and silence of servers: tests/adapters/rabbitmq",
-    "previous": "objects of the version before: tests/upgrades",
+    "address, link": "settings, and connections and their errors: tests/adapters/rabbitmq",
+    "frames, wire, frame_reader": "what other programs send: tests/adapters/rabbitmq",
+    "queue_depth, management, unsubscribed_queue": "figures for people, and silence of servers: tests/adapters/rabbitmq",
 }
 
 SQLITE_SUITES = {
@@ -175,7 +173,7 @@ BINDINGS = {
     for each in (
         Binding(
             "sqlite",
-            [*SHARED, "onceonly.adapters.sqlite.dialect", "onceonly.adapters.sqlite.maintenance"],
+            [*SHARED, "onceonly.adapters.sqlite.dialect"],
             LEFT_OUT_OF_SQL | {"sqlite.connection, sqlite.file": "opening files: tests/adapters/sqlite"},
             SQLITE_SUITES,
             sqlite_places,
@@ -190,7 +188,7 @@ BINDINGS = {
         ),
         Binding(
             "rabbitmq",
-            [f"onceonly.adapters.rabbitmq.{name}" for name in ("publishing", "topology", "transport", "inbox", "names")],
+            [f"onceonly.adapters.rabbitmq.{name}" for name in ("publisher", "topology", "transport", "inbox", "names")],
             LEFT_OUT_OF_RABBITMQ,
             RABBITMQ_SUITES,
             rabbitmq_places,

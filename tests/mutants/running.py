@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from unittest import SkipTest
 
-from onceonly.conformance.suite import Suite
-from onceonly.conformance.transport_suite import TransportSuite
 from onceonly.sql import queue
-from onceonly.sql.store import documents, portions, ring, taking
+from onceonly.sql.store import documents, leases, ring, statements
+from onceonly_conformance.suite import Suite
+from onceonly_conformance.transport_suite import TransportSuite
 from tests.mutants.bindings import Rule
 from tests.mutants.generator import Mutant
 from tests.mutants.swapping import Line, lines_using_constant, mutate, record_lines
@@ -67,9 +67,9 @@ class Reach(NamedTuple):
 
 def make_requests_small() -> None:
     """Let a statement take less than `MANY` keys, in this process and those that it forks. The code is the same."""
-    portions.KEYS_AT_ONCE = documents.KEYS_AT_ONCE = ring.KEYS_AT_ONCE = queue.NAMES_AT_ONCE = MANY - 3
-    portions.chunks.__defaults__ = (MANY - 3,)
-    taking.FEW = MANY - 3
+    statements.KEYS_AT_ONCE = documents.KEYS_AT_ONCE = ring.KEYS_AT_ONCE = queue.NAMES_AT_ONCE = MANY - 3
+    statements.chunks.__defaults__ = (MANY - 3,)
+    leases.FEW = MANY - 3
 
 
 def measured_reach(modules: list[str], rules: Sequence[Rule], place: Place) -> Reach:

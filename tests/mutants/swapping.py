@@ -19,7 +19,7 @@ PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 def swap(module: str, codes: Mapping[str, CodeType]) -> int:
-    """Give the functions of a module new code, by their qualified names. Return how many there were."""
+    """Return the functions of a module new code, by their qualified names. Return how many there were."""
     path, count = path_of(module), 0
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename == path:

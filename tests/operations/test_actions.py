@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from onceonly import Endpoint, Retry
 from onceonly.assembly import open_transport
 from onceonly.assembly.operations import OpenedOperations, open_operations
-from onceonly.model.action import Action, ActionKind, ActionState, ItemOutcome
+from onceonly.model.action import Action, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.operations.actions import ActionParts, ActionRunner, Operator, action_log_of, confirm, read_outcomes
-from onceonly.operations.editing import (
+from onceonly.operations.action_runner import ActionRunner
+from onceonly.operations.actions import EVERY_LETTER, ActionParts, Operator, action_log_of, confirm, new_action, read_outcomes
+from onceonly.operations.edits import (
     FILE_LIMIT,
     Edit,
     body_from_form,
@@ -31,14 +32,12 @@ from onceonly.operations.editing import (
     restore,
     send_as_new,
 )
-from onceonly.operations.finding import know
-from onceonly.operations.letters import LetterSelection
+from onceonly.operations.knowledge import know
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.transport import Transport
 
 T = TypeVar("T")
 ANA = Operator("ana", "cli")
-SHOP = LetterSelection(filter=Filter(endpoint="shop"))
 HEAD_START = 0.3
 
 
@@ -81,9 +80,9 @@ class Shop:
         """Wait for this number of letters."""
         return await until(lambda: self.parts.letters.page(Filter(endpoint="shop")), lambda found: len(found) == count)
 
-    async def run(self, kind: ActionKind, chosen: LetterSelection = SHOP, **options: object) -> Action:
+    async def run(self, kind: ActionKind, scope: ActionScope = EVERY_LETTER, *, reason: str = "") -> Action:
         """Confirm and run."""
-        action = await confirm(self.parts, ANA, kind, chosen, **options)  # type: ignore[arg-type]
+        action = await confirm(self.parts, new_action(ANA, kind, "shop", scope, reason=reason))
         return await ActionRunner(self.parts).run(action.position)
 
     async def settled(self, action: Action) -> list[ItemOutcome]:
@@ -169,7 +168,7 @@ async def test_letters_that_come_after_the_confirmation_are_not_touched(shop: Sh
     """The scope ends at the last position."""
     await shop.send(("A-1", -1))
     await shop.letters(1)
-    action = await confirm(shop.parts, ANA, ActionKind.DELETE, SHOP)
+    action = await confirm(shop.parts, new_action(ANA, ActionKind.DELETE, "shop"))
     await shop.send(("A-2", -2))
     await shop.letters(2)
     ended = await ActionRunner(shop.parts).run(action.position)
@@ -204,7 +203,7 @@ async def test_a_retry_raced_with_an_edit_has_one_effect(shop: Shop, first: str)
     (letter,) = await shop.letters(1)
     shop.strict = False
     change = edit(shop.parts, ANA, letter.key, Edit(body=b'{"order_id": "A-1", "total": 30}'), reason="sign")
-    again = shop.run(ActionKind.RETRY, LetterSelection(keys=(letter.key,)))
+    again = shop.run(ActionKind.RETRY, ActionScope(keys=(letter.key,)))
     both = (again, change) if first == "retry" else (change, again)
     results = await asyncio.gather(*both, return_exceptions=True)
     assert not [each for each in results if isinstance(each, BaseException) and not isinstance(each, SetupError)]
@@ -219,8 +218,8 @@ async def test_of_two_retries_one_keeps_a_letter_that_is_gone_or_both_are_harmle
     await shop.send(("A-1", -1))
     (letter,) = await shop.letters(1)
     shop.strict = False
-    chosen = LetterSelection(keys=(letter.key,))
-    first, second = [await confirm(shop.parts, ANA, ActionKind.RETRY, chosen) for _ in range(2)]
+    retry = new_action(ANA, ActionKind.RETRY, scope=ActionScope(keys=(letter.key,)))
+    first, second = [await confirm(shop.parts, retry) for _ in range(2)]
     done = [await ActionRunner(shop.parts).run(each.position) for each in (first, second)]
     assert [(each.done, each.kept) for each in done] == [(1, 0), (0, 1)]
     (kept,) = await shop.parts.log.items(second.position)
@@ -248,7 +247,7 @@ async def test_a_crash_between_sending_and_deleting_has_one_effect(shop: Shop) -
     await shop.send(("A-1", -1))
     (letter,) = await shop.letters(1)
     shop.strict = False
-    action = await confirm(shop.parts, ANA, ActionKind.RETRY, LetterSelection(keys=(letter.key,)))
+    action = await confirm(shop.parts, new_action(ANA, ActionKind.RETRY, scope=ActionScope(keys=(letter.key,))))
     crashing = replace(shop.parts, letters=CrashingLetters(shop.parts.letters))
     with pytest.raises(CommitFailed):
         await ActionRunner(crashing, name="one").run(action.position)
@@ -265,7 +264,7 @@ async def test_a_probe_with_a_failing_handler_sends_three(shop: Shop) -> None:
     names = [(f"A-{number}", -1) for number in range(8)]
     await shop.send(*names)
     before = {each.key: each.at for each in await shop.letters(8)}
-    action = await shop.run(ActionKind.RETRY, probe=3)
+    action = await shop.run(ActionKind.RETRY, ActionScope(probe=3))
     assert (action.state, action.done) == (ActionState.STOPPED, 3)
     after = await shop.letters(8)
     assert sum(each.at > before[each.key] for each in after) == 3
@@ -276,7 +275,7 @@ async def test_a_probe_goes_on_when_its_letters_are_handled(shop: Shop) -> None:
     await shop.send(*[(f"A-{number}", -1) for number in range(8)])
     await shop.letters(8)
     shop.strict = False
-    action = await shop.run(ActionKind.RETRY, probe=3)
+    action = await shop.run(ActionKind.RETRY, ActionScope(probe=3))
     assert (action.state, action.done) == (ActionState.DONE, 8)
     assert set(await shop.settled(action)) == {ItemOutcome.HANDLED}
     assert set(shop.handled.values()) == {1}

@@ -9,23 +9,23 @@ from sqlalchemy import insert, select
 
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import START, ManualClock
 from onceonly.formats.records import encode_letter
-from onceonly.model.action import Action, ActionItem, ActionKind, ActionState, ItemOutcome
+from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.operations.actions import LEASE_MS, STORED_MS, ActionParts, ActionRunner, Operator, confirm
+from onceonly.operations.action_runner import LEASE_MS, ActionRunner
+from onceonly.operations.actions import STORED_MS, ActionParts, Operator, confirm, new_action
 from onceonly.operations.audit import UnstoredActionLog
-from onceonly.operations.letters import LetterSelection
-from onceonly.ports.actions import ActionLog
 from onceonly.ports.dead_letters import Filter
+from onceonly.ports.operators import ActionLog
 from onceonly.runtime.environment import Environment
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlActionLog, SqlDeadLetters
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.clock import START, ManualClock
 from tests.sql.every_database import emptied
 from tests.sql.query_plans import plan_of
 
@@ -110,7 +110,7 @@ async def run_with_crashes(place: str, count: int, crashes: Sequence[int], rate:
             environment=Environment(clock=clock, timer=timer),
             head_start=60.0,
         )
-        action = await confirm(parts, ANA, ActionKind.RETRY, LetterSelection(filter=SHOP), rate=rate)
+        action = await confirm(parts, new_action(ANA, ActionKind.RETRY, "shop", ActionScope(rate=rate)))
         assert (action.total, action.state) == (count, ActionState.RUNNING)
         await letters.add(letter(count + 1))
         await letters.add(letter(count + 2, endpoint="billing"))
@@ -155,7 +155,7 @@ async def test_a_stopped_action_leaves_the_rest(place: str) -> None:
             environment=Environment(clock=clock, timer=MovingTimer(clock)),
             head_start=60.0,
         )
-        action = await confirm(parts, ANA, ActionKind.RETRY, LetterSelection(filter=SHOP))
+        action = await confirm(parts, new_action(ANA, ActionKind.RETRY, "shop"))
         pages: list[int] = []
 
         class StoppingLetters:
@@ -191,7 +191,7 @@ async def test_an_action_has_a_row_before_its_first_effect(place: str) -> None:
         letters, outbox = await store(database, 3), Outbox()
         parts = ActionParts(letters=letters, log=BrokenLog(), transport=outbox)  # type: ignore[arg-type]
         with pytest.raises(CommitFailed):
-            await confirm(parts, ANA, ActionKind.RETRY, LetterSelection(filter=SHOP))
+            await confirm(parts, new_action(ANA, ActionKind.RETRY, "shop"))
         assert await letters.count(Filter()) == 3
         assert not outbox.sent
 
@@ -209,7 +209,7 @@ async def test_letters_without_an_index_are_retried() -> None:
         environment=Environment(clock=clock, timer=MovingTimer(clock)),
         head_start=60.0,
     )
-    action = await confirm(parts, ANA, ActionKind.RETRY, LetterSelection(filter=SHOP))
+    action = await confirm(parts, new_action(ANA, ActionKind.RETRY, "shop"))
     await letters.add(letter(500))
     ended = await ActionRunner(parts).run(action.position)
     assert (ended.total, ended.done, len(outbox.sent)) == (150, 150, 150)
@@ -221,7 +221,7 @@ async def test_stored_letters_and_old_actions_expire(place: str) -> None:
     async with emptied(place) as database:
         letters, log = await store(database, 7), SqlActionLog(database)
         parts = ActionParts(letters=letters, log=log)
-        action = await confirm(parts, ANA, ActionKind.DELETE, LetterSelection(filter=SHOP))
+        action = await confirm(parts, new_action(ANA, ActionKind.DELETE, "shop"))
         now = parts.environment.clock.now()
         ended = await ActionRunner(parts).run(action.position)
         assert ended.done == 7

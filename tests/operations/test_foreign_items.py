@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import ManualClock
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.formats import undecodable
 from onceonly.formats.log_events import LoggedKeys
@@ -16,8 +15,9 @@ from onceonly.model.action import Action, ActionItem, ActionKind, ActionState, I
 from onceonly.model.errors import SetupError
 from onceonly.operations.actions import ActionParts, Operator, read_outcomes
 from onceonly.operations.audit import UnstoredActionLog
-from onceonly.operations.editing import restore
+from onceonly.operations.edits import restore
 from onceonly.ports.dead_letters import Filter
+from onceonly_conformance.clock import ManualClock
 from tests.documents.test_foreign_dead_letters import letter
 from tests.fuzzing import Inputs
 from tests.log_events import event_in
@@ -72,9 +72,9 @@ async def test_the_outcome_of_an_unreadable_letter_is_unknown(stored: bytes) -> 
 
 async def test_fuzz_letters_of_actions() -> None:
     """The good one is restored, and each item gets an outcome."""
-    chance = Inputs()
-    for _ in chance.rounds(10):
-        stored = [chance.changed(GOOD) or b"\x01" for _ in range(10)]
+    inputs = Inputs()
+    for _ in inputs.rounds(10):
+        stored = [inputs.changed(GOOD) or b"\x01" for _ in range(10)]
         parts, action = await parts_with(ActionKind.RETRY, ItemOutcome.WAITING, [*stored, GOOD])
         assert ItemOutcome.WAITING not in [item.outcome for item in await read_outcomes(parts, action)]
         parts, action = await parts_with(ActionKind.DELETE, ItemOutcome.DELETED, [*stored, GOOD])

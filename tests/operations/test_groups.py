@@ -6,15 +6,14 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
-from onceonly.conformance.clock import START, ManualClock
 from onceonly.documents.dead_letters import DocumentDeadLetters
-from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.dead_letter import DeadLetter, failure_group
 from onceonly.model.errors import SetupError
-from onceonly.model.failure_group import failure_group
 from onceonly.model.message import Message
-from onceonly.operations import groups
-from onceonly.operations.groups import complete_group, read_groups
+from onceonly.operations import letters as module
+from onceonly.operations.letters import complete_group, read_groups
 from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly_conformance.clock import START, ManualClock
 
 
 def letter(number: int, reason: str = "no order", *, endpoint: str = "shop", type_: str = "PlaceOrder") -> DeadLetter:
@@ -26,7 +25,7 @@ def letter(number: int, reason: str = "no order", *, endpoint: str = "shop", typ
 
 @pytest.fixture(params=["memory", "documents"])
 def letters(request: pytest.FixtureRequest) -> DeadLetters:
-    """Give dead letters without an index."""
+    """Return dead letters without an index."""
     clock, driver = ManualClock(), Live()
     if request.param == "memory":
         return MemoryDeadLetters(driver, clock=clock)
@@ -65,11 +64,11 @@ async def test_only_the_newest_letters_are_grouped_where_there_is_no_index(
     """And the answer says so."""
     for number in range(9):
         await letters.add(letter(number, "old" if number < 4 else "new"))
-    monkeypatch.setattr(groups, "NEWEST", 5)
+    monkeypatch.setattr(module, "NEWEST", 5)
     found = await read_groups(letters)
     assert [(each.count, str(each.group)) for each in found.groups] == [(5, "new …")]
     assert not found.complete
-    monkeypatch.setattr(groups, "NEWEST", 9)
+    monkeypatch.setattr(module, "NEWEST", 9)
     assert (await read_groups(letters)).complete
 
 

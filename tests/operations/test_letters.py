@@ -1,7 +1,7 @@
 """What can be done with dead letters."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -9,18 +9,22 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.assembly.opened import BucketClock
-from onceonly.conformance.clock import ManualClock
+from onceonly.assembly.parts import BucketClock
 from onceonly.formats.cloudevents import is_copy, take_apart
+from onceonly.model.action import ActionKind, ActionScope, ItemOutcome
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.model.expiry import EXPIRES
-from onceonly.model.message import HOPS, PARTITION_KEY, Message, Send
+from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
+from onceonly.model.message import EXPIRES, HOPS, PARTITION_KEY, Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import ANYWAY, INSTANT, Bucketing, Undecidable
-from onceonly.operations.letters import PAGE, LetterSelection, RetryTally, WayBack, choose, find, pages, retry
+from onceonly.model.ring import ANYWAY, Bucketing, Undecidable
+from onceonly.operations.action_runner import ActionRunner
+from onceonly.operations.actions import ActionParts, Operator, action_log_of, confirm, new_action
+from onceonly.operations.letters import PAGE, choose, find
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
+from onceonly.runtime.environment import Environment
+from onceonly_conformance.clock import ManualClock
 
 
 def letter(number: int, *, type_: str = "PlaceOrder", reason: str = "boom", endpoint: str = "shop") -> DeadLetter:
@@ -46,24 +50,40 @@ class SimulatedEndpoint:
         return self
 
     async def retry(
-        self, chosen: LetterSelection, *, head_start: float = 0.05, anyway: bool = False, cut: BucketClock | None = None
-    ) -> RetryTally:
-        """Send these back; `cut` is what is known of their store."""
+        self,
+        scope: ActionScope,
+        *,
+        head_start: float = 0.05,
+        anyway: bool = False,
+        buckets: BucketClock | None = None,
+        tick: Callable[[int], object] = int,
+    ) -> ActionRunner:
+        """Send these back; `buckets` is what is known of their store."""
 
-        async def known() -> BucketClock | None:
-            return cut
+        async def bucket_clock() -> BucketClock | None:
+            return buckets
 
-        done = RetryTally()
-        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start, anyway=anyway, cut=known)
-        await retry(pages(self.letters, chosen), self.letters, way, tally=done)
-        return done
+        environment = Environment(clock=self.clock)
+        parts = ActionParts(
+            letters=self.letters,
+            log=action_log_of(self.letters, environment),
+            transport=self.transport,
+            bucket_clock=bucket_clock,
+            environment=environment,
+            head_start=head_start,
+        )
+        kind = ActionKind.RETRY_ANYWAY if anyway else ActionKind.RETRY
+        action = await confirm(parts, new_action(Operator("ana", "cli"), kind, scope=scope))
+        runner = ActionRunner(parts, tick=tick)
+        await runner.run(action.position)
+        return runner
 
 
 async def test_letters_are_chosen_by_filter_however_many_there_are() -> None:
     """All pages are read, unless a limit is given."""
     simulated = await SimulatedEndpoint().opened(*(letter(n, type_="even" if n % 2 == 0 else "odd") for n in range(250)))
-    assert len(await choose(simulated.letters, LetterSelection(filter=Filter(type="even")))) == 125
-    assert len(await choose(simulated.letters, LetterSelection(), limit=7)) == 7
+    assert len(await choose(simulated.letters, Filter(type="even"), limit=1000)) == 125
+    assert len(await choose(simulated.letters, Filter(), limit=7)) == 7
 
 
 async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
@@ -81,9 +101,9 @@ async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
 async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_gone() -> None:
     """It comes as a copy of ours, alone in its unit, with a fresh count, and not before its letter was removed."""
     simulated = await SimulatedEndpoint().opened(letter(1), letter(2))
-    done = await simulated.retry(LetterSelection(keys=(letter(1).key,)))
+    done = await simulated.retry(ActionScope(keys=(letter(1).key,)))
     assert (done.sent, done.kept) == (1, [])
-    assert [left.key for left in await choose(simulated.letters, LetterSelection())] == [letter(2).key]
+    assert [left.key for left in await choose(simulated.letters, Filter(), limit=1000)] == [letter(2).key]
     assert await simulated.transport.receive(10, 0) == ()
     simulated.clock.advance(50)
     (delivery,) = await simulated.transport.receive(10, 0)
@@ -101,7 +121,7 @@ async def test_a_retried_message_begins_a_new_chain_and_does_not_expire() -> Non
     extensions = ((HOPS, "10001"), ("causationid", "c"), (EXPIRES, "2020-01-01T00:00:00Z"), (PARTITION_KEY, "k"))
     far = replace(far, message=replace(far.message, extensions=extensions, headers=(("tenant", "a"), ("tenant", "b"))))
     simulated = await SimulatedEndpoint().opened(far)
-    await simulated.retry(LetterSelection(keys=(far.key,)))
+    await simulated.retry(ActionScope(keys=(far.key,)))
     simulated.clock.advance(50)
     (came,) = await simulated.transport.receive(10, 0)
     event = take_apart(came.headers, came.body)
@@ -114,33 +134,35 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     nameless = DeadLetter(endpoint="shop", reason="no id", headers=(), body=b"?")
     homeless = letter(1, endpoint="gone")
     simulated = await SimulatedEndpoint().opened(nameless, homeless)
-    done = await simulated.retry(LetterSelection())
+    done = await simulated.retry(ActionScope())
     reasons = dict(done.kept)
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
     assert "endpoint 'gone' has no queue" in reasons[homeless.key]
-    assert len(await choose(simulated.letters, LetterSelection())) == 2
+    assert len(await choose(simulated.letters, Filter(), limit=1000)) == 2
 
 
-def undecidable(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
+def undecidable(number: int, bar: Undecidable, instant: int = 17) -> DeadLetter:
     """Make the letter of a message that its store could not judge."""
     plain = letter(number, reason=bar.value)
     assert plain.message is not None
-    return replace(plain, message=replace(plain.message, extensions=((INSTANT, instant), ("causationid", "c"))))
+    id_ = timed_id(plain.message.source, instant, number.to_bytes(NAME_BYTES, "big"))
+    return replace(plain, message=replace(plain.message, id=id_, extensions=(("causationid", "c"),)))
 
 
 async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mark() -> None:
     """Its store would refuse it again; with the mark it is claimed as what it is now, under the same identity."""
     simulated = await SimulatedEndpoint().opened(undecidable(1, Undecidable.TOO_OLD))
-    done = await simulated.retry(LetterSelection())
-    assert (done.sent, len(await choose(simulated.letters, LetterSelection()))) == (0, 1)
+    done = await simulated.retry(ActionScope())
+    assert (done.sent, len(await choose(simulated.letters, Filter(), limit=1000))) == (0, 1)
     assert "--anyway" in dict(done.kept)[undecidable(1, Undecidable.TOO_OLD).key]
-    done = await simulated.retry(LetterSelection(keys=(undecidable(1, Undecidable.TOO_OLD).key,)), anyway=True)
+    done = await simulated.retry(ActionScope(keys=(undecidable(1, Undecidable.TOO_OLD).key,)), anyway=True)
     simulated.clock.advance(50)
     (delivery,) = await simulated.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
-    assert (done.sent, event.attributes["source"], event.attributes["id"]) == (1, "cli", "1")
-    assert (event.attributes[INSTANT], event.attributes[ANYWAY], event.attributes["causationid"]) == ("17", "1", "c")
+    assert (done.sent, event.attributes["source"]) == (1, "cli")
+    assert instant_in(Identity("cli", event.attributes["id"])) == 17
+    assert (event.attributes[ANYWAY], event.attributes["causationid"]) == ("1", "c")
 
 
 async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_come() -> None:
@@ -148,11 +170,11 @@ async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_co
     early, plain = undecidable(1, Undecidable.TOO_NEW), replace(undecidable(2, Undecidable.TOO_NEW), reason="boom")
     simulated = await SimulatedEndpoint().opened(early, plain)
     for anyway, marks in ((False, {None}), (True, {"1", None})):
-        assert (await simulated.retry(LetterSelection(), anyway=anyway)).sent == 2
+        assert (await simulated.retry(ActionScope(), anyway=anyway)).sent == 2
         simulated.clock.advance(50)
         found = [take_apart(each.headers, each.body) for each in await simulated.transport.receive(10, 0)]
         assert {event.attributes.get(ANYWAY) for event in found} == marks
-        assert {event.attributes.get(INSTANT) for event in found} == {"17"}
+        assert {instant_in(Identity("cli", event.attributes["id"])) for event in found} == {17}
         for each in (early, plain):
             await simulated.letters.add(each)
 
@@ -162,18 +184,17 @@ async def test_a_message_from_the_future_is_kept_until_its_bucket_may_hold_it(be
     """It would only be refused again; from when on it is not, is told. Three slices ahead there is room."""
     bucketing = Bucketing(width=3_600_000)
     instant = 1_900_000_000_000
-    early = undecidable(1, Undecidable.TOO_NEW, str(instant))
+    early = undecidable(1, Undecidable.TOO_NEW, instant)
     opens = bucketing.start(instant) - 3 * bucketing.width
     assert bucketing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
     assert bucketing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
     simulated = await SimulatedEndpoint().opened(early)
-    done = await simulated.retry(LetterSelection(), cut=BucketClock(bucketing, opens - before))
+    buckets = BucketClock(bucketing, opens - before)
+    done = await simulated.retry(ActionScope(), buckets=buckets)
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
     assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})
     if is_kept:
-        assert (
-            await simulated.retry(LetterSelection(keys=(early.key,)), anyway=True, cut=BucketClock(bucketing, opens - before))
-        ).sent == 1
+        assert (await simulated.retry(ActionScope(keys=(early.key,)), anyway=True, buckets=buckets)).sent == 1
 
 
 KEPT = (
@@ -182,10 +203,10 @@ KEPT = (
 )
 
 
-async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() -> None:
+async def test_without_a_bucket_clock_it_goes_back_with_a_warning() -> None:
     """As when only the place of the letters was named. An instant that no calendar has is told as the last one."""
-    early, never = undecidable(1, Undecidable.TOO_NEW, "1900000000000"), undecidable(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
-    done = await (await SimulatedEndpoint().opened(early, never)).retry(LetterSelection())
+    early, never = undecidable(1, Undecidable.TOO_NEW, 1_900_000_000_000), undecidable(2, Undecidable.TOO_NEW, (1 << 48) - 1)
+    done = await (await SimulatedEndpoint().opened(early, never)).retry(ActionScope())
     assert (done.sent, done.kept) == (2, [])
     words = "it becomes a dead letter again if its time, {}, is still in the future for its store"
     assert dict(done.early) == {
@@ -197,10 +218,10 @@ async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() 
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:
     """Without any head start the message may have failed again: its letter stays."""
     simulated = await SimulatedEndpoint().opened(letter(1))
-    done = await simulated.retry(LetterSelection(), head_start=0)
-    assert done.sent == 1
-    assert "too slowly" in dict(done.kept)[letter(1).key]
-    assert len(await choose(simulated.letters, LetterSelection())) == 1
+    done = await simulated.retry(ActionScope(), head_start=0)
+    (item,) = await done.parts.log.items(1)
+    assert (done.sent, item.outcome, "too slowly" in item.detail) == (1, ItemOutcome.WAITING, True)
+    assert len(await choose(simulated.letters, Filter(), limit=1000)) == 1
 
 
 class Reviving(MemoryDeadLetters):
@@ -220,13 +241,10 @@ async def test_all_are_sent_back_batch_by_batch_and_removed() -> None:
     """However many there are; those the filter leaves out stay."""
     simulated = await SimulatedEndpoint().opened(*(letter(n, reason="late" if n % 5 == 0 else "boom") for n in range(3 * PAGE)))
     ticks: list[int] = []
-    done = RetryTally()
-    way = WayBack(transport=simulated.transport, clock=simulated.clock, head_start=60)
-    chosen = LetterSelection(filter=Filter(reason="boom"))
-    await retry(pages(simulated.letters, chosen), simulated.letters, way, tally=done, tick=ticks.append)
+    done = await simulated.retry(ActionScope(reason="boom"), head_start=60, tick=ticks.append)
     assert (done.sent, done.kept, sum(ticks)) == (240, [], 240)
     assert max(ticks) <= PAGE
-    assert {left.reason for left in await choose(simulated.letters, LetterSelection())} == {"late"}
+    assert {left.reason for left in await choose(simulated.letters, Filter(), limit=1000)} == {"late"}
     simulated.clock.advance(60_000)
     assert len(await simulated.transport.receive(1000, 0)) == 240
 
@@ -236,7 +254,7 @@ async def test_a_letter_that_comes_back_during_a_retry_is_not_sent_again() -> No
     simulated = SimulatedEndpoint()
     simulated.letters = Reviving(Live(), clock=simulated.clock)
     await simulated.opened(*(letter(n) for n in range(PAGE + 50)))
-    done = await simulated.retry(LetterSelection(), head_start=60)
+    done = await simulated.retry(ActionScope(), head_start=60)
     assert (done.sent, done.kept) == (PAGE + 50, [])
     assert await simulated.letters.count(Filter()) == 2 * (PAGE + 50)
 
@@ -259,10 +277,10 @@ async def test_no_letter_is_removed_before_its_message_was_taken() -> None:
     simulated = SimulatedEndpoint()
     simulated.transport = Deaf(Live(), "shop", clock=simulated.clock)
     await simulated.opened(*(letter(n) for n in range(PAGE + 1)))
-    done = await simulated.retry(LetterSelection(), head_start=60)
+    done = await simulated.retry(ActionScope(), head_start=60)
     assert done.sent == PAGE
     assert (
-        [left.key for left in await choose(simulated.letters, LetterSelection())]
+        [left.key for left in await choose(simulated.letters, Filter(), limit=1000)]
         == [letter(PAGE).key]
         == [key for key, _ in done.kept]
     )

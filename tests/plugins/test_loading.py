@@ -72,7 +72,7 @@ onceonly.Endpoint("shop", **{urls!r})
 assert not set({DRIVERS!r}) & set(sys.modules)
 print(*sorted({{each.partition(".")[0] for each in loaded("onceonly.adapters.")}} - {{"memory"}}))
 """
-    own = OWN[scheme].partition(":")[0].rpartition(".")[2]
+    own = OWN[scheme].partition(":")[0].split(".")[2]
     assert set(bare.python(program).split()) == {own} - {"memory"}
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from onceonly.conformance import TransportSuite
-from onceonly.conformance.suite import rules
+from onceonly_conformance import TransportSuite
+from onceonly_conformance.suite import rules
 from tests.plugins.packages import TOY_BROKER, Shell
 
 pytestmark = pytest.mark.slow

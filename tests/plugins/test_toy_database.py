@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from onceonly.conformance import sql as sql_suites
-from onceonly.conformance.sql import (
+from onceonly_conformance import sql as sql_suites
+from onceonly_conformance.sql import (
     SqlDeadLetterSuite,
     SqlDocumentsSuite,
     SqlForgetfulStoreSuite,
@@ -18,7 +18,7 @@ from onceonly.conformance.sql import (
     SqlTransactionSuite,
     SqlTransportSuite,
 )
-from onceonly.conformance.suite import rules
+from onceonly_conformance.suite import rules
 from tests.plugins.packages import TOY_SQL, Shell
 
 SUITES = {

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance import (
+from onceonly_conformance import (
     ArtifactStoreSuite,
     DocumentDedupSuite,
     DocumentsSuite,
     DocumentTokenSuite,
     DocumentTransactionSuite,
 )
-from onceonly.conformance.suite import rules
+from onceonly_conformance.suite import rules
 from tests import ROOT
 from tests.plugins.packages import TOY, TOY_SQL, Shell
 
@@ -85,14 +85,14 @@ def send(shell: Shell) -> None:
 
 
 def components(shell: Shell, place: str) -> set[str]:
-    """Give what `schema check` finds at a place; all of it must be ready."""
+    """Return what `schema check` finds at a place; all of it must be ready."""
     found = json.loads(shell.onceonly("schema", "check", place, "--json"))
     assert all(each["ready"] for each in found)
     return {each["component"] for each in found}
 
 
 def handled(folder: Path) -> tuple[int, list[bytes]]:
-    """Give the balance and the receipts that the handler left in the toy's file."""
+    """Return the balance and the receipts that the handler left in the toy's file."""
     (account,) = read(folder, "SELECT body FROM documents WHERE key = CAST('entity/Account/A' AS BLOB)")
     return json.loads(account)["state"]["balance"], sorted(read(folder, "SELECT data FROM artifacts"))
 
@@ -137,8 +137,8 @@ def test_the_toy_passes_the_conformance_suites(shell: Shell) -> None:
 
 
 def parts_of_the_page(package: str) -> Iterator[tuple[str, str]]:
-    """Give the blocks of docs/systems.md that name a file of a package in their first line, without that line."""
-    page = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
+    """Return the blocks of docs/how-to/systems.md that name a file of a package in their first line, without that line."""
+    page = (ROOT / "docs" / "how-to" / "systems.md").read_text(encoding="utf-8")
     for block in page.split("```")[1::2]:
         _language, first, *lines = block.splitlines()
         if first.startswith(f"# {package}/"):

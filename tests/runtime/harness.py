@@ -12,7 +12,6 @@ from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.config.worker import WorkerSettings
-from onceonly.conformance.clock import ManualClock
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
@@ -23,8 +22,10 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.observe.observer import Observer, Observers, PortCall
+from onceonly.runtime.observe.observed_ports import observed
+from onceonly.runtime.observe.observer import Observer, Observers, Point, PortCall
 from onceonly.runtime.worker.worker import Worker
+from onceonly_conformance.clock import ManualClock
 from tests.one_by_one import OneByOne
 
 SHOP, SINK = "shop", "sink"
@@ -61,16 +62,16 @@ class ScriptedHandlers(OneByOne):
         out = Message(id=outgoing_id(SHOP, message.identity, 0), source=SHOP, type="done", body=message.id.encode())
         return Decision((Send(message=out),))
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge at time zero."""
-        return decide_retry(self.retry, failure, attempts=attempts, history=history, now=0, chance=0.0)
+        return decide_retry(self.retry, failure, attempts=attempts, history=history, now=0, fraction=0.0)
 
 
 class FixedRandomSource:
     """Always the same number."""
 
     def fraction(self) -> float:
-        """Give it."""
+        """Return it."""
         return 0.0
 
 
@@ -82,7 +83,7 @@ class HastyTimer:
         self.now = 0.0
 
     def seconds(self) -> float:
-        """Give what has been slept."""
+        """Return what has been slept."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
@@ -121,7 +122,7 @@ class SimulatedEndpoint:
         self.transport = MemoryTransport(self.driver, SHOP, clock=self.clock, lease=LEASE)
         store, handlers = self.store, self.handlers
         self.ports = Ports(SHOP, store, store, store, handlers, StoreAdmission(), NoArtifacts(), self.transport, self.letters)
-        self.environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
+        self.environment = Environment(clock=self.clock, random=FixedRandomSource(), timer=self.timer)
 
     async def open(self, *ids: str) -> "SimulatedEndpoint":
         """Declare the queues and send one message for each id."""
@@ -136,7 +137,7 @@ class SimulatedEndpoint:
 
     def worker(self, settings: WorkerSettings = FAST, observer: Observer | None = None, ports: Ports | None = None) -> Worker:
         """Make a worker of this endpoint."""
-        return Worker(ports or self.ports, settings, observer=observer, environment=self.environment)
+        return Worker(observed(ports or self.ports, observer), settings, environment=self.environment)
 
     async def work(
         self,
@@ -169,7 +170,7 @@ class SimulatedEndpoint:
             await asyncio.sleep(0)
 
     def noted(self) -> list[str]:
-        """Give what handlers wrote and was committed."""
+        """Return what handlers wrote and was committed."""
         return sorted(key for key, _ in self.store.notes())
 
     def announced(self) -> list[str]:
@@ -185,7 +186,7 @@ class SimulatedEndpoint:
 
 
 def failing(reason: str, kind: FailureKind = FailureKind.EXCEPTION) -> HandlerFailed:
-    """Give what a handler's failure looks like."""
+    """Return what a handler's failure looks like."""
     return HandlerFailed(Failure(kind=kind, reason=reason, traceback=f"Traceback of {reason}"))
 
 
@@ -205,10 +206,27 @@ class SlowBroker(MemoryTransport):
 
 
 async def slow_endpoint(*ids: str, handlers: ScriptedHandlers | None = None) -> tuple[SimulatedEndpoint, SlowBroker]:
-    """Give an endpoint whose broker takes nothing yet, with these messages waiting."""
+    """Return an endpoint whose broker takes nothing yet, with these messages waiting."""
     simulated = SimulatedEndpoint(handlers)
     await simulated.open(*ids)
     broker = SlowBroker(simulated.driver, SHOP, clock=simulated.clock)
     broker.wait_here()
     simulated.ports = simulated.ports._replace(transport=broker)
     return simulated, broker
+
+
+class CallTally:
+    """Counts port calls by name, and how many raised."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Point, int] = {}
+        self.failures: dict[Point, int] = {}
+
+    @asynccontextmanager
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
+        self.calls[call.point] = self.calls.get(call.point, 0) + 1
+        try:
+            yield
+        except BaseException:
+            self.failures[call.point] = self.failures.get(call.point, 0) + 1
+            raise

@@ -1,7 +1,9 @@
 """The servers that tests use where they answer: a missing one is a loud skip, and with CI=true a failure.
 
 Every test session makes a database of its own on a server, and drops it at the end. Where a server is, the environment says:
-ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB, ONCEONLY_RABBITMQ, ONCEONLY_REDIS and ONCEONLY_NATS are URLs.
+ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB, ONCEONLY_RABBITMQ, ONCEONLY_REDIS and ONCEONLY_NATS are URLs. With
+ONCEONLY_QUICK=1, as in `make test-quick`, a test is skipped when it asks for a server, an emulator or a browser, or starts a
+program.
 """
 
 import asyncio
@@ -36,7 +38,8 @@ class Server(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Give its URL."""
+        """Return its URL; skips the test in a quick run."""
+        want(self.name)
         return os.environ.get(self.variable, self.default)
 
     def answers(self) -> bool:
@@ -72,7 +75,7 @@ _WORKING: dict[str, Server] = {}
 
 
 def need(server: Server) -> str:
-    """Give a server's URL; skips the test, or fails it with CI=true, when it does not answer.
+    """Return a server's URL; skips the test, or fails it with CI=true, when it does not answer.
 
     Its first use in a process is a round trip, so that one that hangs is found once and not by every test.
     """
@@ -84,6 +87,17 @@ def need(server: Server) -> str:
             raise gone(server, note_hanging(server))
         _WORKING[url] = server
     return url
+
+
+def want(name: str) -> None:
+    """Skip the test in a quick run. All that gives a server, an emulator or a browser to tests calls this first."""
+    if is_quick():
+        pytest.skip(f"needs {name}, and this is a quick run")
+
+
+def is_quick() -> bool:
+    """Tell whether this is a quick run, which does without servers."""
+    return os.environ.get("ONCEONLY_QUICK", "") not in {"", "0"}
 
 
 def note_hanging(server: Server) -> str:
@@ -106,7 +120,7 @@ def look_for_hanging() -> None:
 
 
 def gone(server: Server, reason: str) -> BaseException:
-    """Give what skips a test for want of a server, loudly; with CI=true it fails the test."""
+    """Return what skips a test for want of a server, loudly; with CI=true it fails the test."""
     MISSING.add(server)
     return pytest.fail.Exception(reason) if is_ci() else pytest.skip.Exception(reason)
 
@@ -223,6 +237,7 @@ def own_postgresql(replicated: OwnPostgresql | None = None) -> Iterator[OwnPostg
 
     Started as a standby, one with `replicated` follows that server, whose commits of now it has.
     """
+    want(POSTGRESQL.name)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(it) for it in [shutil.which("initdb")] if it]
     if not found:
         raise gone(POSTGRESQL, "PostgreSQL's own programs, initdb and pg_ctl, are not installed")

@@ -23,7 +23,7 @@ class Azurite(Struct, frozen=True):
     queue: str
 
     def url(self, service: str, path: str, *, through: str = "") -> str:
-        """Give the URL of a place, as users write it; `through` is the address of a proxy before the service."""
+        """Return the URL of a place, as users write it; `through` is the address of a proxy before the service."""
         address = through or {"blob": self.blob, "table": self.table, "queue": self.queue}[service]
         key = quote(KEY, safe="")
         return f"azure-{service}://{ACCOUNT}:{key}@{ACCOUNT}/{path}?endpoint={quote(f'{address}/{ACCOUNT}', safe='')}"

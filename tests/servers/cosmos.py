@@ -37,7 +37,7 @@ def cosmos() -> Iterator[str]:
 
 
 def secured() -> Secured:
-    """Give the TLS of a proxy before the emulator: the same certificate, and none that is asked for."""
+    """Return the TLS of a proxy before the emulator: the same certificate, and none that is asked for."""
     folder = Path(program_of(COSMOS)).resolve().parents[1]
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(folder / "cert.pem", folder / "key.pem")

@@ -9,8 +9,8 @@ from sqlalchemy.engine import make_url
 
 from tests.servers.proxy import Inspector, Proxy, listening
 
-COMMITS = (b"COMMIT\0", b"\x03COMMIT", b"; COMMIT")
-"""How a COMMIT looks on its way to PostgreSQL, to MariaDB, and to both behind another statement."""
+COMMITS = (b"COMMIT\0", b"COMMIT;\0", b"\x03COMMIT", b"; COMMIT")
+"""How a COMMIT looks on its way to PostgreSQL (asyncpg itself ends it with ;), to MariaDB, and to both behind a statement."""
 READING = b"READ ONLY"
 """What a transaction says at its begin whose COMMIT is of no interest."""
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from onceonly.conformance.documents_subject import Moment
+from onceonly_conformance.documents_subject import Moment
 
 _LONGEST_HEAD = 1 << 16
 

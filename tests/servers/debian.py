@@ -33,7 +33,7 @@ install "$1" || { apt-get $quickly update && install "$1"; }
 
 
 def program(wanted: Server) -> str:
-    """Give the path of a program; a loud skip where it is neither there nor can be installed, and with CI=true a failure."""
+    """Return the path of a program; a loud skip where it is neither there nor can be installed, and with CI=true a failure."""
     found = _find(wanted) or (_install(wanted) if _may_install(wanted) else None)
     if found is None:
         raise gone(wanted, f"{wanted.name} is not installed: install the package `{wanted.default}`, or set {wanted.variable}")
@@ -41,7 +41,7 @@ def program(wanted: Server) -> str:
 
 
 def faketime_library() -> str:
-    """Give the path of the library that faketime preloads; skips or fails like `program`."""
+    """Return the path of the library that faketime preloads; skips or fails like `program`."""
     program(FAKETIME)
     found = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if found is None:
@@ -50,7 +50,7 @@ def faketime_library() -> str:
 
 
 def promtool() -> str:
-    """Give the path of the program that tests rules of Prometheus; skips or fails like `program`."""
+    """Return the path of the program that tests rules of Prometheus; skips or fails like `program`."""
     beside = Path(program(PROMETHEUS)).with_name("promtool")
     if not beside.exists():
         raise gone(PROMETHEUS, f"there is no promtool beside {beside.with_name('prometheus')}")

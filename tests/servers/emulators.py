@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests import ROOT
-from tests.servers.available import Server, free_port, gone
+from tests.servers.available import Server, free_port, gone, want
 
 VARIABLE = "ONCEONLY_EMULATORS"
 SECONDS_TO_START, SECONDS_TO_STOP = 60.0, 10.0
@@ -36,7 +36,7 @@ class Emulator(NamedTuple):
 
     @property
     def server(self) -> Server:
-        """Give the name under which it counts as missing."""
+        """Return the name under which it counts as missing."""
         return Server(self.name, VARIABLE, "")
 
 
@@ -48,6 +48,7 @@ COSMOS = Emulator("cosmosdb-server (Cosmos DB)", "emulators-node/node_modules/.b
 
 def program_of(emulator: Emulator) -> str:
     """Find an emulator's program; skips the test, or fails it with CI=true, where it is not installed."""
+    want(emulator.name)
     named = os.environ.get(VARIABLE)
     folders = [Path(named)] if named else [Path(sys.prefix), ROOT / ".venv"]
     for folder in folders:

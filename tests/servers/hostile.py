@@ -59,7 +59,7 @@ class Hostile:
             self._loop.close()
 
     def before(self, url: str) -> str:
-        """Give the URL of a server through this port."""
+        """Return the URL of a server through this port."""
         place = urlsplit(url)
         self._to = (place.hostname or "127.0.0.1", place.port or 0)
         return url.replace(f":{place.port}", f":{self.port}", 1)

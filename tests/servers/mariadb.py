@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.available import MARIADB, want
+
 SECONDS_TO_START = 60
 SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--performance-schema=OFF", "--key-buffer-size=1M"]
 
@@ -18,6 +20,7 @@ SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--perfor
 @contextmanager
 def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
     """Start a server in a directory without a folder `data`, and stop it; gives the URL of its database `test`."""
+    want(MARIADB.name)
     installer, server = (
         shutil.which("mariadb-install-db"),
         shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin"),

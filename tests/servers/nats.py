@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from examples.shop_demo.rabbitmq import free_port
-from tests.servers.available import NATS, gone
+from tests.servers.available import NATS, gone, want
 
 START_SECONDS = 60.0
 
@@ -56,6 +56,7 @@ class OwnNats:
 @contextmanager
 def own_nats() -> Iterator[OwnNats]:
     """Make a server that is not started yet, and remove it at the end; a loud skip where there is no program."""
+    want(NATS.name)
     program = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         raise gone(NATS, "NATS's own program, nats-server, is not installed")

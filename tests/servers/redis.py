@@ -10,7 +10,7 @@ from pathlib import Path
 from random import SystemRandom
 from tempfile import TemporaryDirectory
 
-from tests.servers.available import REDIS, gone
+from tests.servers.available import REDIS, gone, want
 from tests.servers.emulators import Running, listens
 
 PORTS, OTHER = range(11_000, 22_000), 10_000
@@ -49,6 +49,7 @@ def own_redis(*settings: str) -> Iterator[str]:
 @contextmanager
 def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
     """Run one with these settings, which a test may stop. A loud skip where the program is not installed."""
+    want(REDIS.name)
     program = shutil.which("redis-server", path=_BINARIES)
     if program is None:
         raise gone(REDIS, "Redis's own program, redis-server, is not installed")

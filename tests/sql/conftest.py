@@ -24,7 +24,7 @@ def server(request: pytest.FixtureRequest, file: Path) -> str:
 
 
 def place_named(name: str, request: pytest.FixtureRequest, file: Path) -> str:
-    """Give its URL."""
+    """Return its URL."""
     if name == "sqlite":
         return url(file)
     system, _, driver = name.partition("+")

@@ -51,7 +51,7 @@ class HoursAhead:
         self._hours = hours
 
     def now(self) -> int:
-        """Give the time in so many hours."""
+        """Return the time in so many hours."""
         return SystemClock().now() + self._hours * HOUR
 
 
@@ -174,8 +174,8 @@ def engine_of(store: str) -> AsyncEngine:
     url = make_url(store).set(query={})
     engine = create_async_engine(url.set(drivername=DRIVERS.get(url.drivername, url.drivername)))
     if url.get_backend_name() == "sqlite":  # so that savepoints work, as SQLAlchemy's page on SQLite says
-        event.listen(engine.sync_engine, "connect", _no_implicit_begin)
-        event.listen(engine.sync_engine, "begin", _begin)
+        event.listen(engine.sync_engine, "connect", no_implicit_begin)
+        event.listen(engine.sync_engine, "begin", begin)
     return engine
 
 
@@ -184,9 +184,9 @@ def synchronous(url: str) -> "sessionmaker[Session]":
     return sessionmaker(create_engine(url))
 
 
-def _no_implicit_begin(connection: Any, _record: object) -> None:
+def no_implicit_begin(connection: Any, _record: object) -> None:
     connection.isolation_level = None
 
 
-def _begin(connection: Connection) -> None:
+def begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")

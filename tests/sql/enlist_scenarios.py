@@ -8,12 +8,12 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.assembly import enlist
-from onceonly.conformance.samples import effects
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
 from onceonly.runtime.observe.observer import Point, PortCall
+from onceonly_conformance.samples import effects
 from tests.sql.enlist_harness import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
 from tests.sql.harness import Order
 

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import text
 
-from onceonly.conformance.samples import message
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -15,6 +14,8 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.unit import SqlUnit
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.sql.emptying import empty
 from tests.sql.harness import connection_of, opened
 
@@ -31,9 +32,9 @@ _WAITING = {
 
 
 @asynccontextmanager
-async def emptied(place: str) -> AsyncIterator[Database]:
+async def emptied(place: str, *, clock: ManualClock | None = None) -> AsyncIterator[Database]:
     """Open a database with empty tables."""
-    async with opened(place) as database:
+    async with opened(place, clock=clock) as database:
         await create(database, SCHEMA)
         await empty(database, SCHEMA.tables(database.prefix, database.schema).sorted_tables)
         yield database
@@ -47,7 +48,7 @@ def on(unit: str, name: str = "", *, token: str = "") -> Message:
 
 
 def entities_of(resources: Resources) -> Entities:
-    """Give the unit's entities."""
+    """Return the unit's entities."""
     entities = resources.get(Entities)
     assert isinstance(entities, Entities)
     return entities

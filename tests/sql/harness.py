@@ -8,14 +8,14 @@ from sqlalchemy import Connection, ForeignKey, Inspector, event, func, inspect, 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import effects, message
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
 from onceonly.sql.database import Database, Source, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import effects, message
 
 ONE_EFFECT = effects()[:1]
 
@@ -54,7 +54,7 @@ async def opened(source: Source, *, tables: bool = False, clock: ManualClock | N
 
 
 def url(file: Path) -> str:
-    """Give the URL of a file."""
+    """Return the URL of a file."""
     return f"sqlite:///{file}"
 
 
@@ -69,14 +69,14 @@ def records(*handled: Message, decided: bool = False) -> list[Record]:
 
 
 def session_of(resources: Resources) -> AsyncSession:
-    """Give the unit's session."""
+    """Return the unit's session."""
     session = resources.get(AsyncSession)
     assert isinstance(session, AsyncSession)
     return session
 
 
 def connection_of(resources: Resources) -> AsyncConnection:
-    """Give the unit's connection."""
+    """Return the unit's connection."""
     connection = resources.get(AsyncConnection)
     assert isinstance(connection, AsyncConnection)
     return connection

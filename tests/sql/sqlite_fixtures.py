@@ -25,5 +25,5 @@ async def database(file: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def store(database: Database) -> SqlStore:
-    """Give the store of an endpoint."""
+    """Return the store of an endpoint."""
     return SqlStore(database, "shop")

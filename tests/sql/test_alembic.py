@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text, update
 from sqlalchemy.engine import make_url
 
@@ -28,11 +29,11 @@ import asyncio
 from alembic import context
 from sqlalchemy import Column, Integer, MetaData, Table
 from sqlalchemy.ext.asyncio import create_async_engine
-from onceonly.alembic import ignore, with_tables
+from onceonly.alembic import ignore_tables, configure_options
 
 metadata = MetaData()
 Table(context.config.get_main_option("own"), metadata, Column("id", Integer, primary_key=True))
-others = ignore(PREFIX)
+others = ignore_tables(PREFIX)
 
 def leave_others(name, kind, parents):
     return kind != "table" or name.startswith((context.config.get_main_option("own"), PREFIX))
@@ -65,7 +66,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     ${downgrades if downgrades else "pass"}
 '''
-WITH_TABLES = "include_name=leave_others, version_table=OWN + '_version', **with_tables(metadata, prefix=PREFIX)"
+WITH_TABLES = "include_name=leave_others, version_table=OWN + '_version', **configure_options(metadata, prefix=PREFIX)"
 ALONE = (
     "target_metadata=metadata, version_table=OWN + '_version', include_name=lambda *them: leave_others(*them) and others(*them)"
 )
@@ -179,17 +180,19 @@ def test_tables_that_alembic_shall_ignore_are_not_dropped(project: Project) -> N
     assert f"op.drop_table('{project.prefix}records')" in project.generate()
 
 
-def test_tables_of_an_earlier_version_are_upgraded_by_a_call(project: Project) -> None:
+def test_tables_of_an_earlier_version_are_upgraded_by_a_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Autogenerate would leave out what a step does with the data, so it says what to write."""
     project.configure(WITH_TABLES)
     project.generate()
     command.upgrade(project.config, "head")
     asyncio.run(project.set_version(STORE.version - 1))
-    with pytest.raises(SetupError, match=r"onceonly\.alembic\.upgrade"):
+    step = replace(STORE, upgrades={STORE.version - 1: lambda _connection, _tables: None})
+    monkeypatch.setattr(onceonly_alembic, "_SCHEMAS", {**onceonly_alembic._SCHEMAS, "store": step})
+    with pytest.raises(SetupError, match=r"onceonly\.alembic\.upgrade_tables"):
         project.generate()
     command.revision(project.config, "upgrade onceonly")
     (revision,) = (each for each in (project.folder / "versions").glob("*.py") if "upgrade_onceonly" in each.name)
-    called = f"from onceonly.alembic import upgrade as it\n    it(op.get_bind(), prefix={project.prefix!r})"
+    called = f"from onceonly.alembic import upgrade_tables as it\n    it(op.get_bind(), prefix={project.prefix!r})"
     revision.write_text(revision.read_text().replace("pass", called, 1))
     command.upgrade(project.config, "head")
     asyncio.run(project.check())
@@ -199,4 +202,4 @@ def test_tables_of_an_earlier_version_are_upgraded_by_a_call(project: Project) -
 def test_an_unknown_use_is_refused() -> None:
     """With the names that there are."""
     with pytest.raises(SetupError, match="store, transport, documents, http"):
-        onceonly_alembic.tables(uses=["queue"])
+        onceonly_alembic.tables(components=["queue"])

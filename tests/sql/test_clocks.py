@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import text
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
@@ -18,6 +16,8 @@ from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.servers.debian import FAKETIME, program
 from tests.sql.emptying import empty
 from tests.sql.every_database import emptied
@@ -42,13 +42,13 @@ asyncio.run(main())
 
 
 def shifted(shift: int) -> ManualClock:
-    """Give the clock of a process that is wrong by this much."""
+    """Return the clock of a process that is wrong by this much."""
     return ManualClock(SystemClock().now() + shift)
 
 
 @pytest.fixture
 async def queue(place: str) -> AsyncIterator[Database]:
-    """Give an empty queue in each database."""
+    """Return an empty queue in each database."""
     async with opened(place, clock=shifted(0)) as database:
         await create(database, SCHEMA)
         await empty(database, SCHEMA.tables(database.prefix, database.schema).sorted_tables)
@@ -57,7 +57,7 @@ async def queue(place: str) -> AsyncIterator[Database]:
 
 
 def names(taken: tuple[Delivery, ...]) -> list[str]:
-    """Give the ids of what was taken."""
+    """Return the ids of what was taken."""
     return [dict(each.headers)["ce-id"] for each in taken]
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, Unable
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, StoreUnavailable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
@@ -204,4 +204,4 @@ async def test_at_commit_only_locks_and_constraints_are_definite(database: Datab
 
     error = OperationalError("COMMIT", None, Full("database or disk is full"))
     assert type(translated(error, database.dialect, committing=True)) is OutcomeUnknown
-    assert type(translated(error, database.dialect)) is Unable
+    assert type(translated(error, database.dialect)) is StoreUnavailable

@@ -8,11 +8,11 @@ from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
+from onceonly_conformance.clock import ManualClock
 from tests.sql.harness import Order, add, handle, message, opened, orders, records, session_of, url
 
 

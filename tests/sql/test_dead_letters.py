@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import START, ManualClock
-from onceonly.conformance.samples import failures, rich_message
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed
 from onceonly.ports.dead_letters import Filter
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters
+from onceonly_conformance.clock import START, ManualClock
+from onceonly_conformance.samples import failures, rich_message
 from tests.sql.harness import message, opened, url
 
 

@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import deliver, run
+from onceonly.algorithms.blame import run
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.algorithms.intake import PendingMessage
-from onceonly.endpoint.reading import read
+from onceonly.endpoint.received_message import read
 from onceonly.model.errors import ConflictError, HandlerFailed, RetryableError
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Decision
@@ -59,9 +60,9 @@ class ShopHandlers(OneByOne):
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=repr(error))) from error
         return Decision()
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the default policy."""
-        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=0, chance=0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=0, fraction=0)
 
 
 async def reach_past(session: AsyncSession, reach: bytes) -> None:

@@ -10,6 +10,8 @@ from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.sql.dialect import Dialect
 
 DEFAULTS = {"has_ended", "is_busy", "insert_behind", "insert_all", "insert_last", "update_last"}
+SHARED = {"among", "current", "drop_connections", "allow_commit"}
+"""What a database can leave out whose driver and snapshots need nothing more."""
 SETTINGS = {"enclose_driver", "own_settings", "reset_session"}
 """What is needed where handlers can change settings, or a driver's connection can be enclosed."""
 LOGS = {"history", "shrink_log"}
@@ -22,7 +24,7 @@ NOTIFICATIONS = {"notify", "listen"}
 def test_a_dialect_has_all_that_has_no_default(kind: type[Dialect]) -> None:
     """A function without a body in the port would return None."""
     promised = {name for name, _ in inspect.getmembers(Dialect, inspect.isfunction) if not name.startswith("_")}
-    assert promised - DEFAULTS - SETTINGS - LOGS - NOTIFICATIONS <= vars(kind).keys()
+    assert promised - DEFAULTS - SHARED - SETTINGS - LOGS - NOTIFICATIONS <= vars(kind).keys()
     assert vars(kind).keys() & LOGS == ({"shrink_log"} if kind.embedded else {"history"})
     assert kind.notifies == (vars(kind).keys() >= NOTIFICATIONS)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import START, ManualClock
 from onceonly.model.errors import SchemaMissing
 from onceonly.ports.documents import Change
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS
+from onceonly_conformance.clock import START, ManualClock
 from tests.sql.harness import opened, statements, url
 
 

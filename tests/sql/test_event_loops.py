@@ -14,12 +14,12 @@ from sqlalchemy.event import listen, remove
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onceonly import Endpoint
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SetupError, WrongEventLoop
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.translation import check_loop
+from onceonly_conformance.clock import ManualClock
 from tests.adapters.rabbitmq.harness import until
 from tests.log_events import events
 from tests.sql.conftest import place_named

@@ -29,7 +29,7 @@ BATCH = 500
 
 async def test_fuzz_rows_of_actions(database: Database) -> None:
     """Good actions and good items are listed next to others."""
-    log, chance = SqlDeadLetters(database).actions, random.Random(38)  # noqa: S311 - inputs
+    log, rng = SqlDeadLetters(database).actions, random.Random(38)  # noqa: S311 - inputs
     own = tables(database.prefix)
     good = await log.begin(Action(actor="a", method="cli", action=ActionKind.RETRY, endpoint="shop", runner="r", lease=1))
     assert await log.plan(good, [ActionItem(action=good.position, number=1, letter="l", outcome=ItemOutcome.PLANNED)])
@@ -38,9 +38,7 @@ async def test_fuzz_rows_of_actions(database: Database) -> None:
             names = [column.name for column in table.c]
             rows = [
                 tuple(
-                    (number + 2 if name in {"position", "number"} else good.position)
-                    if name in fixed
-                    else chance.choice(VALUES)
+                    (number + 2 if name in {"position", "number"} else good.position) if name in fixed else rng.choice(VALUES)
                     for name in names
                 )
                 for number in range(start, start + BATCH)

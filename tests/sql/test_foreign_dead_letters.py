@@ -8,17 +8,16 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from onceonly.cli.letter_lines import write_lines
-from onceonly.conformance.samples import failures, rich_message
-from onceonly.formats import unreadable_letters
+from onceonly.cli.files import write_lines
+from onceonly.formats import undecodable
 from onceonly.formats.records import encode_letter
-from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
-from onceonly.model.failure_group import failure_group
-from onceonly.operations.letters import LetterSelection, pages
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter, failure_group
+from onceonly.operations.letters import pages
 from onceonly.ports.dead_letters import Filter
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.samples import failures, rich_message
 from tests.fuzzing import inputs
 from tests.sql.harness import message
 from tests.sql.test_foreign_store_rows import UNREADABLE, changed
@@ -44,7 +43,7 @@ OTHERS_BYTES = encode_letter(letter("of another row"))
 
 @pytest.fixture(autouse=True)
 def _none_reported() -> None:
-    unreadable_letters._REPORTED.clear()
+    undecodable._REPORTED_LETTERS.clear()
 
 
 async def spoil(database: Database, key: str, stored: bytes) -> None:
@@ -75,7 +74,7 @@ async def test_an_unreadable_letter_is_shown_with_its_key(
     assert isinstance(bad, UnreadableLetter)
     assert (bad.body, bad.endpoint, bad.message) == (stored, "shop", None)
     stream = io.BytesIO()
-    assert await write_lines(pages(letters, LetterSelection()), stream) == 3
+    assert await write_lines(pages(letters, Filter()), stream) == 3
     lines = [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
     assert [line["key"] for line in lines] == expected
     (entry,) = [each for each in caplog.records if getattr(each, "event", "") == "dead letter unreadable"]
@@ -98,58 +97,40 @@ async def test_a_group_stays_when_its_last_letter_is_unreadable(database: Databa
     assert (group.group, group.count) == (None, 2)
 
 
-async def test_unreadable_letters_are_grouped_once(database: Database) -> None:
-    """They form groups of their own, and do not keep maintenance from the letters behind them."""
-    own, letters = tables(database.prefix).dead_letters, SqlDeadLetters(database)
-    for name in ("bad", "good"):
-        await letters.add(letter(name))
-    await spoil(database, letter("bad").key, b"\x07")
-    async with database.writing() as connection:
-        await connection.execute(update(own).values(failure=None, identity=None))
-    assert [await letters.fill_groups("shop", 1) for _ in range(3)] == [1, 1, 0]
-    bad = await letters.get(letter("bad").key)
-    assert bad is not None
-    assert {each.group for each in (await letters.groups()).groups} == {failure_group(bad), failure_group(letter("good"))}
-
-
 async def test_fuzz_dead_letters(database: Database) -> None:
     """Cut and changed bytes of a letter, and bytes that never were one. All rows are listed, and a selection of all ends."""
-    own, letters, chance = tables(database.prefix).dead_letters, SqlDeadLetters(database), random.Random(38)  # noqa: S311 - inputs
-    plain = encode_letter(RICH)
+    own, letters, rng = tables(database.prefix).dead_letters, SqlDeadLetters(database), random.Random(38)  # noqa: S311 - inputs
+    plain, row = encode_letter(RICH), {"endpoint": "shop", "type": "", "reason": "", "stored_at": 0, "failure": bytes(16)}
     for start in range(0, inputs(), BATCH):
         keys = [f"k{number}" for number in range(start, start + BATCH)]
-        rows = [
-            {"key": key, "endpoint": "shop", "type": "", "reason": "", "stored_at": 0, "letter": changed(plain, chance)}
-            for key in keys
-        ]
+        rows = [{**row, "key": key, "letter": changed(plain, rng)} for key in keys]
         async with database.writing() as connection:
             await connection.execute(insert(own), rows)
         assert await selected(letters) == keys
-        assert await letters.fill_groups("shop") == BATCH
         await letters.groups("shop")
         assert await letters.remove(keys) == BATCH
 
 
 async def selected(letters: SqlDeadLetters) -> list[str]:
     """Return the keys of all letters, as each command reads them."""
-    found: AsyncIterator[Sequence[DeadLetter]] = pages(letters, LetterSelection())
+    found: AsyncIterator[Sequence[DeadLetter]] = pages(letters, Filter())
     return [each.key async for page in found for each in page]
 
 
 async def test_fuzz_values_of_rows(database: Database) -> None:
     """SQLite stores a value of any type in any column: the good letter is listed, and so is each row whose key is text."""
-    letters, chance = SqlDeadLetters(database), random.Random(38)  # noqa: S311 - inputs
+    letters, rng = SqlDeadLetters(database), random.Random(38)  # noqa: S311 - inputs
     await letters.add(letter("good"))
-    names = ("key", "endpoint", "type", "reason", "stored_at", "letter")
+    names = ("key", "endpoint", "type", "reason", "stored_at", "letter", "failure")
     values: list[object] = [0, -1, 2**63 - 1, 0.5, 1e300, "", "a\0'", "{}", b"\xff", b"", encode_letter(letter("x"))]
     for start in range(0, inputs(), BATCH):
         rows = [
-            (chance.choice([f"k{number}", f"k{number}".encode()]), *(chance.choice(values) for _ in names[1:]))
+            (rng.choice([f"k{number}", f"k{number}".encode()]), *(rng.choice(values) for _ in names[1:]))
             for number in range(start, start + BATCH)
         ]
         async with database.writing() as connection:
             await connection.exec_driver_sql(
-                f"INSERT INTO {database.prefix}dead_letters ({', '.join(names)}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+                f"INSERT INTO {database.prefix}dead_letters ({', '.join(names)}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
                 rows,
             )
         assert await selected(letters) == [letter("good").key, *(row[0] for row in rows if isinstance(row[0], str))]

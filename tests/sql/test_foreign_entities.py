@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import PermanentFailure
 from onceonly.model.transaction import key_of
 from onceonly.sql.database import Database, open_database
@@ -14,6 +13,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import stored_bytes
 from onceonly.sql.store.transactions import SqlTransactions
+from onceonly_conformance.clock import ManualClock
 from tests.fuzzing import Inputs
 from tests.sql.every_database import on, states
 
@@ -75,15 +75,15 @@ async def test_a_key_that_is_not_bytes_costs_its_own_request(file: Database, fin
 
 async def test_fuzz_states_and_keys(file: Database) -> None:
     """Each is read as bytes, or refused so that only what needs it fails."""
-    chance = Inputs()
+    inputs = Inputs()
     store, transactions = SqlStore(file, "shop"), SqlTransactions(file, "shop")
-    for number in chance.rounds():
-        value = chance.column()
+    for number in inputs.rounds():
+        value = inputs.column()
         with suppress(PermanentFailure):
             assert stored_bytes(value, "it") == value
         if number % IN_A_TABLE == 0:
             await put_state(file, "x", value)
-            await put_key(file, "x", value, chance.column())
+            await put_key(file, "x", value, inputs.column())
             with suppress(PermanentFailure):
                 (await store.begin([on("x")])).abandon()
             with suppress(PermanentFailure):

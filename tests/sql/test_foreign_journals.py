@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table
 
-from onceonly.config.journal import Journal as Setting
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
+from onceonly.config.retention import Journal as Setting
 from onceonly.formats import undecodable
 from onceonly.formats.log_events import LoggedKeys
 from onceonly.formats.records import encode_record
@@ -21,22 +19,24 @@ from onceonly.formats.remote import decode_request, decode_response, encode_requ
 from onceonly.model.conversation import HANDLED, JournalEntry, conversation_key
 from onceonly.model.errors import PermanentFailure, SchemaTooNew, SetupError, UpgradeRequired
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.journal import Journal, TaskRun
+from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
 from onceonly.model.record import Record
 from onceonly.model.remote import Request, Response
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, attempt_unit, key_of
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import check, create, version_in, versions_table
 from onceonly.sql.store import SCHEMA, SqlStore
-from onceonly.sql.store.attempts import record_in
-from onceonly.sql.store.bucketing import bucketing_in, find_bucketing
 from onceonly.sql.store.journals import SqlJournals, journal_in
 from onceonly.sql.store.message_journal import SCHEMA as JOURNAL_SCHEMA
 from onceonly.sql.store.message_journal import TABLES, SqlMessageJournal
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import OpenSqlRequest, SqlRemoteRequests, requests_table
 from onceonly.sql.store.ring import SqlRing
+from onceonly.sql.store.statements import record_in
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.time_buckets import bucketing_in, find_bucketing
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.fuzzing import Inputs
 from tests.log_events import event_in
 from tests.sql.harness import ONE_EFFECT
@@ -146,14 +146,14 @@ def row(position: int, **values: object) -> dict[str, object]:
 
 async def test_fuzz_rows_of_the_message_journal(file: Database) -> None:
     """The good event of a conversation is shown, and the tables are emptied."""
-    chance, journal = Inputs(), SqlMessageJournal(file, "shop", Setting())
+    inputs, journal = Inputs(), SqlMessageJournal(file, "shop", Setting())
     await journal.add([entry()])
     key, (current,) = conversation_key(message("m1")), [each for each in journal_tables(file) if await count(file, each)]
-    for _ in chance.rounds(BATCH):
+    for _ in inputs.rounds(BATCH):
         rows = []
         for number in range(BATCH):
             odd = {
-                name: chance.column() for name in row(0) if name not in ("position", "conversation") and chance.random() < 0.4
+                name: inputs.column() for name in row(0) if name not in ("position", "conversation") and inputs.random() < 0.4
             }
             rows.append(row(1000 + number) | odd)
         await put(file, current, rows)
@@ -165,12 +165,12 @@ async def test_fuzz_rows_of_the_message_journal(file: Database) -> None:
 
 async def test_fuzz_settings_of_the_message_journal(file: Database) -> None:
     """Units go on."""
-    chance = Inputs()
-    for _ in chance.rounds(BATCH):
+    inputs = Inputs()
+    for _ in inputs.rounds(BATCH):
         names = [f"e{number}" for number in range(BATCH)]
         rows = [
-            {name: chance.column() for name in ("endpoint", "keep", "seen")}
-            | ({"endpoint": own} if chance.random() < 0.8 else {})
+            {name: inputs.column() for name in ("endpoint", "keep", "seen")}
+            | ({"endpoint": own} if inputs.random() < 0.8 else {})
             for own in names
         ]
         await put(file, settings(file), rows)
@@ -182,13 +182,15 @@ async def test_fuzz_settings_of_the_message_journal(file: Database) -> None:
 
 async def test_fuzz_rows_of_the_janitors_journals(file: Database) -> None:
     """An endpoint's janitor begins anew; others do not delete keys as long as its row cannot be read."""
-    chance, journals = Inputs(), SqlJournals(file, "shop")
-    await journals.write(Journal(at=1, interval=2, retention=3, by="x", chores={"a": TaskRun(at=1, count=3, reason="x")}))
+    inputs, journals = Inputs(), SqlJournals(file, "shop")
+    await journals.write(
+        MaintenanceJournal(at=1, interval=2, retention=3, by="x", tasks={"a": TaskRun(at=1, count=3, reason="x")})
+    )
     table = tables(file.prefix, file.schema).janitor
     async with file.reading() as connection:
         (plain,) = list(await connection.scalars(table.select().with_only_columns(table.c.journal)))
-    for number in chance.rounds():
-        value = chance.document(plain) if chance.random() < 0.8 else chance.column()
+    for number in inputs.rounds():
+        value = inputs.document(plain) if inputs.random() < 0.8 else inputs.column()
         found = journal_in("shop", value)
         assert found is None or found.overdue(NOW) >= 0
         assert found is None or all(trouble.reason for trouble in found.troubles(NOW))
@@ -205,9 +207,9 @@ async def test_fuzz_rows_of_the_janitors_journals(file: Database) -> None:
 
 async def test_fuzz_versions(file: Database) -> None:
     """What is not the version of this release is a SetupError with the number."""
-    chance, table = Inputs(), versions_table(file)
-    for number in chance.rounds():
-        value = chance.choice((chance.column(), SCHEMA.version))
+    inputs, table = Inputs(), versions_table(file)
+    for number in inputs.rounds():
+        value = inputs.choice((inputs.column(), SCHEMA.version))
         with suppress(SetupError):
             assert version_in("t", "store", value) == value
         if number % IN_A_TABLE:
@@ -223,20 +225,20 @@ async def test_fuzz_versions(file: Database) -> None:
 
 async def test_fuzz_rows_of_the_ring(file: Database) -> None:
     """A second row does not count. What is no width is restored from the labels, which other rows do not hide."""
-    chance, own = Inputs(), tables(file.prefix, file.schema)
+    inputs, own = Inputs(), tables(file.prefix, file.schema)
     wanted = (await SqlRing(file).bucketing()).width
-    for turn in chance.rounds():
-        found = bucketing_in(chance.column(), chance.column())
+    for turn in inputs.rounds():
+        found = bucketing_in(inputs.column())
         assert found is None or found.start(NOW) <= NOW
         if turn % IN_A_TABLE:
             continue
-        rows = [{"number": number, "width": chance.column(), "since": chance.column()} for number in (1, 2)]
+        rows = [{"number": number, "width": inputs.column()} for number in (1, 2)]
         rows[0]["width"] = wanted if is_width(rows[0]["width"]) else rows[0]["width"]
         await put(file, own.ring, rows)
         found = await find_bucketing(file)
         assert found is None or found.width == wanted
         assert (await SqlRing(file).bucketing()).width == wanted
-        if chance.random() < 0.1:
+        if inputs.random() < 0.1:
             assert await SqlRing(file).buckets()
 
 
@@ -251,20 +253,20 @@ def is_width(value: object) -> bool:
 
 async def test_fuzz_requests(file: Database) -> None:
     """A request or a response that cannot be read is refused, its transaction ends, and the next one is executed."""
-    chance, requests = Inputs(), SqlRemoteRequests(file, "shop")
+    inputs, requests = Inputs(), SqlRemoteRequests(file, "shop")
     plain = encode_request(Request(operation="Charge", body=b"{}", headers=(("x", "y"),)))
     answer = encode_response(Response(body=b"{}"))
     table = requests_table(file.prefix, file.schema)
     good = Request(operation="Charge", body=b"good")
-    for number in chance.rounds():
-        stored = chance.changed(plain) if chance.random() < 0.8 else chance.column()
-        answered = chance.choice((None, None, chance.changed(answer), chance.column()))
+    for number in inputs.rounds():
+        stored = inputs.changed(plain) if inputs.random() < 0.8 else inputs.column()
+        answered = inputs.choice((None, None, inputs.changed(answer), inputs.column()))
         for found, decode in ((stored, decode_request), (answered, decode_response)):
             with suppress(PermanentFailure, UpgradeRequired):
                 decode(found if isinstance(found, bytes) else b"")
         if number % IN_A_TABLE:
             continue
-        values = {"request": stored, "answer": answered, "until": NOW, "attempt": chance.choice(("a", 5, b"\xff"))}
+        values = {"request": stored, "answer": answered, "until": NOW, "attempt": inputs.choice(("a", 5, b"\xff"))}
         await put(file, table, [{"key": key_of("shop", "bad"), "endpoint": "shop"} | values])
         try:
             opened = await requests.open(TransactionAttempt(endpoint="shop", attempt="a", max_commit=1000, key="bad"))
@@ -288,12 +290,12 @@ async def test_fuzz_requests(file: Database) -> None:
 
 async def test_fuzz_records_of_attempts(file: Database) -> None:
     """One that cannot be read was committed: its fence is refused, and that of another attempt is not."""
-    chance, store, own = Inputs(), SqlStore(file, "shop"), tables(file.prefix, file.schema).records
+    inputs, store, own = Inputs(), SqlStore(file, "shop"), tables(file.prefix, file.schema).records
     of = Identity("shop", "attempt")
     plain = encode_record(Record(of, ONE_EFFECT))
     unit = attempt_unit(1000)
-    for number in chance.rounds():
-        effects = chance.changed(plain) if chance.random() < 0.8 else chance.column()
+    for number in inputs.rounds():
+        effects = inputs.changed(plain) if inputs.random() < 0.8 else inputs.column()
         with suppress(PermanentFailure, UpgradeRequired):
             assert record_in(of, effects).identity == of
         if number % IN_A_TABLE:

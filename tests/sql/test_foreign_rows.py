@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select, text
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.queue_tables import tables
 from onceonly.sql.schema import create
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.fuzzing import inputs
 
 LARGEST, LONGEST = 2**31 - 1, 2**63 - 1
@@ -117,14 +117,14 @@ async def test_fuzz_rows_of_any_type(tmp_path: Path) -> None:
     await create(database, SCHEMA)
     shop = SqlTransport(database, "shop")
     await shop.declare([Topology(endpoint="shop", events=())])
-    chance = random.Random(38)  # noqa: S311 - inputs
+    rng = random.Random(38)  # noqa: S311 - inputs
     statement = text(
         "INSERT INTO onceonly_messages (queue, visible_at, leases, receipt, headers, body)"
         " VALUES ('shop', :visible_at, :leases, :receipt, :headers, :body)"
     )
     try:
         for _ in range(max(1, inputs() // ROWS_AT_ONCE)):
-            rows = [any_row(chance) for _ in range(ROWS_AT_ONCE)]
+            rows = [any_row(rng) for _ in range(ROWS_AT_ONCE)]
             async with database.writing() as connection:
                 await connection.execute(statement, rows)
             sample = await shop.measure_queue("shop", 2 * ROWS_AT_ONCE)
@@ -143,18 +143,18 @@ async def test_fuzz_rows_of_any_type(tmp_path: Path) -> None:
         await database.close()
 
 
-def any_row(chance: random.Random) -> dict[str, object]:
+def any_row(rng: random.Random) -> dict[str, object]:
     """Make a row whose values are of any type. It is due: a number, as every type sorts behind numbers."""
     return {
-        "visible_at": chance.choice([0, 1, -1, -LONGEST - 1, 1.5, -1e300, chance.randrange(10**9)]),
-        "leases": any_value(chance),
-        "receipt": any_value(chance),
-        "headers": any_headers(chance),
-        "body": any_value(chance),
+        "visible_at": rng.choice([0, 1, -1, -LONGEST - 1, 1.5, -1e300, rng.randrange(10**9)]),
+        "leases": any_value(rng),
+        "receipt": any_value(rng),
+        "headers": any_headers(rng),
+        "body": any_value(rng),
     }
 
 
-def any_value(chance: random.Random) -> object:
+def any_value(rng: random.Random) -> object:
     """Make a number at a limit, a text or bytes."""
     numbers = [
         0,
@@ -169,19 +169,15 @@ def any_value(chance: random.Random) -> object:
         1e300,
         -1e300,
         0.5,
-        chance.getrandbits(62),
+        rng.getrandbits(62),
     ]
-    return chance.choice(
-        [chance.choice(numbers), chance.randbytes(chance.randrange(9)), "".join(chance.choices("a\0'\"[{é\n", k=5))]
-    )
+    return rng.choice([rng.choice(numbers), rng.randbytes(rng.randrange(9)), "".join(rng.choices("a\0'\"[{é\n", k=5))])
 
 
-def any_headers(chance: random.Random) -> object:
+def any_headers(rng: random.Random) -> object:
     """Make headers with foreign counts and histories, or another value."""
-    name = chance.choice(["onceonlyattempts", "onceonlyheld", "onceonlyhistory", "onceonlyalone", "id", "source", "type", "é"])
-    value = chance.choice(["9" * 400, "-1", "[[[", "1", "0x1", "[]", "[{}]", str(LONGEST), "null", "٣"])
+    name = rng.choice(["onceonlyattempts", "onceonlyheld", "onceonlyhistory", "onceonlyalone", "id", "source", "type", "é"])
+    value = rng.choice(["9" * 400, "-1", "[[[", "1", "0x1", "[]", "[{}]", str(LONGEST), "null", "٣"])
     plain = f'[["ce-{name}","{value}"]]'
-    cut = plain[: chance.randrange(len(plain))]
-    return chance.choice(
-        [plain, cut, plain.encode("utf-8", "surrogatepass"), "[" * 5000, '[["a"]]', "{}", "null", any_value(chance)]
-    )
+    cut = plain[: rng.randrange(len(plain))]
+    return rng.choice([plain, cut, plain.encode("utf-8", "surrogatepass"), "[" * 5000, '[["a"]]', "{}", "null", any_value(rng)])

@@ -6,16 +6,16 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.dialects import sqlite
 
-from onceonly.conformance.samples import message
 from onceonly.formats.records import encode_record
+from onceonly.model.health import ProcessReport
 from onceonly.model.identity import claim_key
-from onceonly.model.presence import ProcessReport
 from onceonly.model.record import Record
 from onceonly.sql.columns import TextAsBytes, Undecodable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from onceonly.sql.store.presence import SqlPresence
+from onceonly.sql.store.reports import SqlPresence
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.samples import message
 from tests.fuzzing import inputs
 from tests.sql.every_database import emptied
 from tests.sql.harness import ONE_EFFECT
@@ -80,9 +80,9 @@ async def test_an_identity_that_is_not_text_stops_no_relay(server: str) -> None:
 
 def test_fuzz_text_of_bytes() -> None:
     """Whatever bytes are stored, a text is read, and text comes back as it was."""
-    chance, kind = random.Random(38), TextAsBytes()  # noqa: S311 - inputs
+    rng, kind = random.Random(38), TextAsBytes()  # noqa: S311 - inputs
     for _ in range(inputs()):
-        raw = changed("plain π \ud800 text".encode(errors="surrogatepass"), chance)
+        raw = changed("plain π \ud800 text".encode(errors="surrogatepass"), rng)
         found = kind.process_result_value(raw, sqlite.dialect())
         assert isinstance(found, str)
         assert isinstance(found, Undecodable) or kind.process_bind_param(found, sqlite.dialect()) == raw
@@ -90,7 +90,7 @@ def test_fuzz_text_of_bytes() -> None:
 
 async def test_fuzz_records(store: SqlStore, database: Database) -> None:
     """Cut and changed bytes of a record, and bytes that never were one."""
-    chance = random.Random(38)  # noqa: S311 - inputs
+    rng = random.Random(38)  # noqa: S311 - inputs
     unit = await store.begin([message("good")])
     await unit.commit([Record(message("good").identity, ONE_EFFECT)])
     records = tables(database.prefix).records
@@ -102,7 +102,7 @@ async def test_fuzz_records(store: SqlStore, database: Database) -> None:
                 insert(records),
                 [
                     {"key": number.to_bytes(16, "big"), "endpoint": "shop", "source": "s", "id": f"{number}", "stored_at": 0}
-                    | {"effects": changed(plain, chance)}
+                    | {"effects": changed(plain, rng)}
                     for number in range(start + 1, start + 501)
                 ],
             )
@@ -111,14 +111,14 @@ async def test_fuzz_records(store: SqlStore, database: Database) -> None:
             await connection.execute(records.delete().where(records.c.source == "s"))
 
 
-def changed(plain: bytes, chance: random.Random) -> bytes:
+def changed(plain: bytes, rng: random.Random) -> bytes:
     """Cut bytes, change some, or make others."""
-    if chance.random() < 0.2:
-        return bytes([chance.randrange(5)]) + chance.randbytes(chance.randrange(40))
-    found = bytearray(plain[: chance.randrange(len(plain) + 1)] if chance.random() < 0.3 else plain)
-    for _ in range(chance.randrange(1, 4)):
+    if rng.random() < 0.2:
+        return bytes([rng.randrange(5)]) + rng.randbytes(rng.randrange(40))
+    found = bytearray(plain[: rng.randrange(len(plain) + 1)] if rng.random() < 0.3 else plain)
+    for _ in range(rng.randrange(1, 4)):
         if found:
-            found[chance.randrange(len(found))] = chance.randrange(256)
+            found[rng.randrange(len(found))] = rng.randrange(256)
     return bytes(found)
 
 
@@ -126,7 +126,7 @@ async def test_fuzz_reports_of_processes(store: SqlStore, database: Database) ->
     """One report that cannot be read hides no other. SQLite stores a value of any type in any column."""
     presence = SqlPresence(database, "shop")
     await presence.report(ProcessReport(process="good", host="h", pid=1, version="1", counters={"handled": 1}))
-    chance = random.Random(38)  # noqa: S311 - inputs
+    rng = random.Random(38)  # noqa: S311 - inputs
     table = tables(database.prefix).processes
     names = ", ".join(column.name for column in table.c)
     marks = ", ".join("?" * len(table.c))
@@ -150,8 +150,7 @@ async def test_fuzz_reports_of_processes(store: SqlStore, database: Database) ->
     for start in range(0, inputs(), 500):
         rows = [
             tuple(
-                {"endpoint": "shop", "process": f"p{start}-{number}"}.get(column.name, chance.choice(values))
-                for column in table.c
+                {"endpoint": "shop", "process": f"p{start}-{number}"}.get(column.name, rng.choice(values)) for column in table.c
             )
             for number in range(500)
         ]

@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, MissingGreenlet
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceonly.config.worker import WorkerSettings
-from onceonly.conformance.samples import message
 from onceonly.errors import CommitFailed, HandlerExpired, SetupError
 from onceonly.model.record import Record
 from onceonly.runtime.worker.handler_thread import HandlerThread
@@ -22,6 +21,7 @@ from onceonly.sql.dialect import Dialect
 from onceonly.sql.schema import create_user_tables
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
+from onceonly_conformance.samples import message
 from tests.sql.every_database import emptied
 
 Get = Callable[[type], Any]
@@ -48,7 +48,7 @@ class Line(Base):
 
 @pytest.fixture
 async def database(place: str) -> AsyncIterator[Database]:
-    """Give each SQL database, with a table of the user's."""
+    """Return each SQL database, with a table of the user's."""
     async with emptied(place) as opened:
         await create_user_tables(opened, Base.metadata)
         yield opened
@@ -70,7 +70,7 @@ async def test_the_mutex_of_the_driver_adapter_shows_whether_it_is_busy(database
 
 @pytest.fixture
 def store(database: Database) -> SqlStore:
-    """Give a store in it."""
+    """Return a store in it."""
     return SqlStore(database, "shop")
 
 

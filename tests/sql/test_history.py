@@ -10,7 +10,7 @@ import pytest
 from onceonly.model.errors import RetryableError
 from onceonly.sql import database as module
 from onceonly.sql.database import Database
-from onceonly.sql.history import History, HistoryWatch
+from onceonly.sql.database_history import DatabaseHistory, HistoryWatch
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from tests.log_events import events
@@ -24,7 +24,7 @@ MOVED = "database failed over, commits may be lost"
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Give the events about histories."""
+    """Return the events about histories."""
     return [event for event in events(caplog.records) if event in {LOST, MOVED}]
 
 
@@ -45,21 +45,21 @@ def primary() -> Iterator[OwnPostgresql]:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (History("timeline 1", {"": 200}), []),
-        (History("timeline 1", {"": 100}), []),
-        (History("timeline 1", {"": 99}), [LOST]),
-        (History("timeline 2", {"": 100}), [MOVED]),
-        (History("timeline 2", {"": 99}), [LOST]),
-        (History("timeline 1", {"": 99}, system="another"), [MOVED]),
-        (History("timeline 1", {}), [LOST]),
+        (DatabaseHistory("timeline 1", {"": 200}), []),
+        (DatabaseHistory("timeline 1", {"": 100}), []),
+        (DatabaseHistory("timeline 1", {"": 99}), [LOST]),
+        (DatabaseHistory("timeline 2", {"": 100}), [MOVED]),
+        (DatabaseHistory("timeline 2", {"": 99}), [LOST]),
+        (DatabaseHistory("timeline 1", {"": 99}, system="another"), [MOVED]),
+        (DatabaseHistory("timeline 1", {}), [LOST]),
         (None, []),
     ],
 )
-def test_what_is_logged(caplog: pytest.LogCaptureFixture, now: History | None, said: list[str]) -> None:
+def test_what_is_logged(caplog: pytest.LogCaptureFixture, now: DatabaseHistory | None, said: list[str]) -> None:
     """Once; the next look compares with what was found."""
     caplog.set_level(logging.WARNING)
     watch = HistoryWatch("postgresql://db/shop")
-    for each in (None, History("timeline 1", {"": 100}), now, now):
+    for each in (None, DatabaseHistory("timeline 1", {"": 100}), now, now):
         watch.seen(each)
     assert logged(caplog) == said
 
@@ -149,7 +149,7 @@ async def test_a_user_without_rights_asks_for_less(primary: OwnPostgresql) -> No
     assert nothing is None
 
 
-async def told(database: Database) -> History | None:
+async def told(database: Database) -> DatabaseHistory | None:
     """Ask the server."""
     async with database.reading():
         return await database.dialect.history(database.engine)

@@ -14,8 +14,9 @@ from onceonly import Context, Endpoint, Reject, Retry, RetryLater
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message, Send
 from onceonly.ports.bundle import Ports
@@ -79,7 +80,7 @@ async def swallow(session: AsyncSession, _id: str) -> None:
 
 
 async def reject(session: AsyncSession, _id: str) -> None:
-    """Give the message up."""
+    """Return the message up."""
     await session.flush()
     raise Reject("not for us")
 
@@ -176,13 +177,13 @@ class Shop:
         return await deliver(await self.transport.receive(100, 0), self.ports, isolated=isolated)
 
     async def orders(self) -> dict[str, int]:
-        """Give the committed orders."""
+        """Return the committed orders."""
         async with self.database.reading() as connection:
             found = await connection.execute(select(Order.id, Order.total))
         return {row.id: row.total for row in found}
 
     async def published(self) -> list[str]:
-        """Give the ids of the orders that were announced."""
+        """Return the ids of the orders that were announced."""
         sink = MemoryTransport(self.driver, "sink", clock=self.database.clock)
         return sorted(each.body.decode().split('"')[3] for each in await sink.receive(100, 0))
 

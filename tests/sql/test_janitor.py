@@ -13,22 +13,22 @@ from onceonly.assembly import wire
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SchemaTooNew
-from onceonly.model.journal import Journal, LateBucket, TaskRun
+from onceonly.model.maintenance_journal import LateBucket, MaintenanceJournal, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
-from onceonly.sql.store.measuring import SampleSize, measure
+from onceonly.sql.store.measurements import SampleSize, measure
 from onceonly.sql.store.tables import tables
 from onceonly.sql.transaction import DatabaseTransaction
 from tests.sql.every_database import emptied
 
-JOURNAL = Journal(
+JOURNAL = MaintenanceJournal(
     at=5,
     interval=60_000,
     retention=7,
     by="here:1",
-    chores={"recycling slots": TaskRun(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
+    tasks={"recycling slots": TaskRun(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
     late=(LateBucket(number=3, late=9, reason="no process ran the task", stops=True),),
 )
 
@@ -65,9 +65,9 @@ async def test_a_journal_is_read_as_it_was_written(database: Database) -> None:
     """By every process; the last one stays, and each endpoint has its own."""
     journals = SqlJournals(database, "shop")
     assert await journals.read() is None
-    await journals.write(Journal(at=1, interval=1))
+    await journals.write(MaintenanceJournal(at=1, interval=1))
     await journals.write(JOURNAL)
-    await SqlJournals(database, "mailer").write(Journal(at=9, interval=1, retention=8))
+    await SqlJournals(database, "mailer").write(MaintenanceJournal(at=9, interval=1, retention=8))
     assert await SqlJournals(database, "shop").read() == JOURNAL
     assert await journals.longest_retention() == 8
 
@@ -185,11 +185,10 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
     assert journal is not None
     assert not journal.is_failing(), journal
     assert journal.retention == 86_400_000
-    assert list(journal.chores) == [
+    assert list(journal.tasks) == [
         "sending old records",
         "recycling slots",
         "removing expired claims",
-        "grouping dead letters",
         "removing old actions",
         "removing expired keys",
         "removing ended processes",

@@ -9,15 +9,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import URL, make_url
 
-from onceonly.config.journal import Journal
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
+from onceonly.config.retention import Journal
 from onceonly.model.conversation import RETRIED, JournalEntry
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, versions_table
 from onceonly.sql.store import JOURNAL_SCHEMA, SCHEMA, SqlMessageJournal, SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests import ROOT
 from tests.servers.available import on_mariadb, on_postgresql
 from tests.sql.emptying import empty
@@ -66,7 +66,7 @@ class Owner:
         return [f"{self.prefix}journal_{name}" for name in names]
 
     async def grant(self, without: str = "") -> None:
-        """Give all rights on the other tables, and those of the documentation without one on the journal's."""
+        """Return all rights on the other tables, and those of the documentation without one on the journal's."""
         statements = self.granting(["ALL"], *self.others)
         for row, rights in documented("postgresql" if self.is_postgresql else "mariadb").items():
             for table in self.tables_of(row):

@@ -1,17 +1,15 @@
 """What dead letters in SQL offer to operators: groups, pages by position, and letters of a message, each by an index."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Select, insert, update
+from sqlalchemy import Select, insert
 
-from onceonly.conformance.clock import START
 from onceonly.formats.records import encode_letter
-from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.failure_group import failure_group
+from onceonly.model.dead_letter import DeadLetter, failure_group
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.ports.dead_letters import Filter, LetterIndex
@@ -19,6 +17,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters
 from onceonly.sql.store import dead_letters as module
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.clock import START
 from tests.sql.every_database import emptied
 from tests.sql.query_plans import analyze, plan_of
 
@@ -46,14 +45,6 @@ async def stored(place: str, *letters: DeadLetter) -> AsyncIterator[tuple[Databa
         for each in letters:
             await found.add(each)
         yield database, found
-
-
-async def forget_groups(database: Database, letters: Iterable[DeadLetter]) -> None:
-    """Make letters look as those of an earlier version."""
-    table = tables(database.prefix, database.schema).dead_letters
-    old = update(table).where(table.c.key.in_([each.key for each in letters]))
-    async with database.writing() as connection:
-        await connection.execute(old.values(failure=None, identity=None))
 
 
 async def test_groups_are_counted(place: str) -> None:
@@ -156,23 +147,6 @@ async def test_letters_of_a_message_are_found(place: str) -> None:
         assert await letters.of_message("shop", Identity("other", "m1")) == ()
 
 
-async def test_letters_of_an_earlier_version_are_grouped_in_portions(place: str) -> None:
-    """Until then they are counted together, and their messages cannot be found."""
-    given = [letter(number, "gone" if number == 1 else "no order") for number in range(1, 6)]
-    given.append(DeadLetter(endpoint="shop", reason="no identity", headers=(), body=b"x", at=START))
-    async with stored(place, *given) as (database, letters):
-        await letters.add(letter(9, endpoint="billing"))
-        await forget_groups(database, [*given, letter(9, endpoint="billing")])
-        (together,) = (await letters.groups("shop")).groups
-        assert (together.group, together.key, together.count) == (None, "", 6)
-        assert await letters.of_message("shop", Identity("test", "m1")) == ()
-        assert [await letters.fill_groups("shop", 4) for _ in range(3)] == [4, 2, 0]
-        found = (await letters.groups("shop")).groups
-        assert [(str(each.group), each.count) for each in found] == [("no order …", 4), ("gone …", 1), ("no identity", 1)]
-        assert [each.key for each in await letters.of_message("shop", Identity("test", "m1"))] == [given[0].key]
-        assert (await letters.groups("billing")).groups[0].group is None
-
-
 async def fill(database: Database, count: int) -> None:
     """Store many rows at once: 20 groups at two endpoints."""
     table = tables(database.prefix, database.schema).dead_letters
@@ -212,7 +186,6 @@ async def test_every_query_uses_an_index(place: str) -> None:
             letters.placing(of_group, after=5000, upto=19_000, limit=100, newest=False),
             letters.placing(of_group, after=0, upto=None, limit=100, newest=True),
             letters.identifying("shop", Identity("test", "m7")),
-            letters.unfilled("shop", 1000),
             letters.spanning("shop"),
         )
         if database.dialect.name != "postgresql":  # it always has the limit

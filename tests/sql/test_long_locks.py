@@ -1,6 +1,6 @@
 """How long units wait for locks after one of them met a row that is locked for long."""
 
-from onceonly.sql.long_locks import CAREFUL_FOR, FIRST, MOST, LockWait, LongLocks
+from onceonly.sql.time_limits import CAREFUL_FOR, FIRST, MOST, LockWait, LongLocks
 
 
 def test_units_wait_fully_until_one_of_them_meets_a_lock() -> None:

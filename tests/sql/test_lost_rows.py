@@ -13,9 +13,9 @@ from onceonly import Endpoint, Retry
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.conformance.clock import ManualClock
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import ConflictError, HandlerFailed
 from onceonly.model.message import FailureKind, Message, Send
@@ -28,6 +28,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlDeadLetters, SqlStore
 from onceonly.sql.store.unit import SqlUnit
+from onceonly_conformance.clock import ManualClock
 from tests.endpoint.harness import FixedRandomSource
 from tests.sql.emptying import empty
 from tests.sql.harness import attempt, messages, opened, records, session_of
@@ -95,7 +96,7 @@ class Shop:
             if self.flushes:
                 await session.flush()
 
-        handlers = host_of(endpoint).handlers(Environment(clock=clock, chance=FixedRandomSource()))
+        handlers = host_of(endpoint).handlers(Environment(clock=clock, random=FixedRandomSource()))
         store, effects, admission = self.store, NoArtifacts(), StoreAdmission()
         self.ports = Ports("shop", store, store, store, handlers, admission, effects, self.transport, self.letters)
 
@@ -112,7 +113,7 @@ class Shop:
         return report
 
     async def counts(self) -> dict[str, int]:
-        """Give the committed stock."""
+        """Return the committed stock."""
         async with self.database.reading() as connection:
             return {row.id: row.count for row in await connection.execute(select(Stock.id, Stock.count))}
 

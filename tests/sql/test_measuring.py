@@ -3,18 +3,18 @@
 import pytest
 from sqlalchemy import text
 
-from onceonly.conformance.clock import START, ManualClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import QueueMissing
 from onceonly.model.message import Send
 from onceonly.model.record import Record
-from onceonly.ports.measuring import AgedCount, EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords, QueueSample
+from onceonly.ports.measurements import AgedCount, EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords, QueueSample
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlDeadLetters, SqlRing, SqlStore
+from onceonly_conformance.clock import START, ManualClock
 from tests.sql.emptying import empty
 from tests.sql.every_database import emptied
 from tests.sql.harness import ONE_EFFECT, message, messages

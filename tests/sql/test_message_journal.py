@@ -6,19 +6,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Connection, inspect, select, text, update
+from sqlalchemy import select, text
 
-from onceonly.config.journal import Journal
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
+from onceonly.config.retention import Journal
 from onceonly.model.conversation import (
     DEAD_LETTER,
     DUPLICATE,
     HANDLED,
     RETRIED,
     SENT,
-    HandlerRun,
     JournalEntry,
+    JournalRun,
     conversation_key,
     message_key,
 )
@@ -26,8 +24,10 @@ from onceonly.model.dead_letter import letter_key
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
-from onceonly.sql.schema import create, drop, upgrade, versions_table
+from onceonly.sql.schema import create
 from onceonly.sql.store import JOURNAL_SCHEMA, SCHEMA, SqlMessageJournal, SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.sql.emptying import empty
 from tests.sql.harness import opened, statements
 
@@ -255,50 +255,13 @@ async def test_what_is_handled_has_the_run_that_was_committed(place: str) -> Non
     """A run that is forgotten, or of another message, is not in it."""
     async with journalled(place) as (database, journal, _):
         for name in ("m1", "m2"):
-            journal.ran(message(name).identity, HandlerRun(attempt=3, duration=2500))
+            journal.ran(message(name).identity, JournalRun(attempt=3, duration=2500))
         journal.ran(message("m2").identity, None)
         await handle(database, journal, message("m1"), message("m2"), sends=(NEXT,))
         (one,), (two,) = [(await journal.of_message(message(name).identity)).events for name in ("m1", "m2")]
         assert (one.attempt, one.duration) == (3, 2500)
         assert (two.attempt, two.duration) == (0, None)
         assert {each.attempt for each in (await journal.of_message(NEXT.identity)).events} == {0}
-
-
-async def test_tables_of_the_first_version_become_those_of_this_one(place: str) -> None:
-    """Columns and indexes are those of new tables, and events stay."""
-    prefixed = f"{place.partition('?')[0]}?prefix=older_journal_"
-
-    def shape(connection: Connection) -> dict[str, object]:
-        found = inspect(connection)
-        names = sorted(name for name in found.get_table_names() if name.startswith("older_journal_"))
-        return {
-            name: (
-                {(each["name"], str(each["type"]), each["nullable"]) for each in found.get_columns(name)},
-                {(each["name"], tuple(each["column_names"])) for each in found.get_indexes(name)},
-            )
-            for name in names
-        }
-
-    def step_back(connection: Connection) -> None:
-        for number in range(4):
-            for column in ("attempt", "duration", "error", "letter"):
-                connection.execute(text(f"ALTER TABLE older_journal_journal_{number} DROP COLUMN {column}"))
-        connection.execute(text("DROP TABLE older_journal_journal_settings"))
-        connection.execute(update(versions_table(database)).values(version=1))
-
-    async with opened(prefixed) as database:
-        await drop(database, JOURNAL_SCHEMA)
-        try:
-            await create(database, JOURNAL_SCHEMA)
-            async with database.writing() as connection:
-                new = await connection.run_sync(shape)
-                await connection.run_sync(step_back)
-            await upgrade(database, JOURNAL_SCHEMA)
-            await upgrade(database, JOURNAL_SCHEMA)
-            async with database.reading() as connection:
-                assert await connection.run_sync(shape) == new
-        finally:
-            await drop(database, JOURNAL_SCHEMA)
 
 
 async def test_no_bodies_are_stored(place: str) -> None:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from onceonly import Endpoint
-from onceonly.cli.maintenance import read_maintenance
+from onceonly.cli.endpoint_status import read_maintenance
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SchemaMissing, SetupError
-from onceonly.model.presence import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.model.health import STALE_SECONDS, ProcessReport, ProcessState
 from onceonly.sql.store import SqlPresence
 from tests.sql.every_database import emptied
 from tests.sql.harness import counted, opened, statements

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.endpoint.reading import read
+from onceonly.endpoint.received_message import read
 from onceonly.formats.cloudevents import UNREADABLE
 from onceonly.model.errors import CommitFailed, SchemaMissing
 from onceonly.model.message import Delivery, Send, Unreadable
@@ -23,6 +22,7 @@ from onceonly.runtime.environment import SystemClock
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import AS_STORED, SCHEMA, SqlTransport
 from onceonly.sql.schema import check, create
+from onceonly_conformance.clock import ManualClock
 from tests.sql.competing_processes import message, take_and_die, work
 
 AGES = 3600.0

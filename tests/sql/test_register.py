@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from onceonly.conformance.clock import START
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
@@ -13,8 +12,9 @@ from onceonly.model.record import Record
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store import ClaimMode, SqlRegister, SqlStore
 from onceonly.sql.store.register import spend
-from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import StoreScope
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.clock import START
 from tests.sql.every_database import emptied, put, states
 from tests.sql.harness import messages, opened, statements
 

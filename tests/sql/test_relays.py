@@ -12,20 +12,21 @@ from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.conformance.samples import message
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Send
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import LONGEST_IDLE_SECONDS, PAGE, Relay
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
+from onceonly.sql.store.leases import FEW
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
-from onceonly.sql.store.taking import FEW
+from onceonly_conformance.samples import message
 from tests.sql.every_database import emptied
 
 SHOP, SINK = "shop", "sink"
@@ -41,7 +42,7 @@ class Passing:
         self._stop, self._sleeps = stop, sleeps
 
     def seconds(self) -> float:
-        """Give what has been slept."""
+        """Return what has been slept."""
         return sum(self.slept)
 
     async def sleep(self, seconds: float) -> None:
@@ -76,9 +77,17 @@ def asked(database: Database) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", execute)
 
 
-def ports(database: Database, live: Live) -> RelayPorts:
-    """Give a relay's ports: the database, and a broker in memory."""
-    store = SqlStore(database, SHOP)
+class StoppedClock:
+    """No lease ends, however busy the machine is."""
+
+    def now(self) -> int:
+        """Return an instant after that of the records."""
+        return LATER
+
+
+def ports(database: Database, live: Live, *, clock: Clock | None = None) -> RelayPorts:
+    """Return a relay's ports: the database, and a broker in memory. `clock` replaces the database's."""
+    store = SqlStore(database, SHOP, clock=clock)
     return RelayPorts(SHOP, store, store, StoreAdmission(), NoArtifacts(), MemoryTransport(live, SHOP))
 
 
@@ -107,7 +116,8 @@ async def test_relays_at_once_send_each_record_once(database: Database) -> None:
     await leave(database, 6 * PAGE)
     live, stop = Live(), asyncio.Event()
     await MemoryTransport(live, SINK).declare([Topology(endpoint=SINK)])
-    relays = [Relay(ports(database, live), after=0.001, grace=30.0, notifier=Notifier()) for _ in range(3)]
+    waiting = [ports(database, live, clock=StoppedClock()) for _ in range(3)]
+    relays = [Relay(each, after=0.001, grace=30.0, notifier=Notifier()) for each in waiting]
     running = [asyncio.create_task(relay.run(stop)) for relay in relays]
     store = SqlStore(database, SHOP)
     async with asyncio.timeout(60):

@@ -1,27 +1,23 @@
 """The ring in SQL databases, beyond what every ring promises: upgrades, settings, statements, and adapters that are wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import select, update
 
-from onceonly.conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
-from onceonly.model.errors import SchemaMissing, SetupError
-from onceonly.model.identity import claim_key
+from onceonly.model.errors import SetupError
 from onceonly.model.record import Record
 from onceonly.model.ring import label
 from onceonly.ports.ring import Rotation, TimeBucketState
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
-from onceonly.sql.schema import check, create, drop, upgrade
-from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
+from onceonly.sql.store import ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
 from tests.log_events import events
 from tests.sql.every_database import emptied
-from tests.sql.harness import ONE_EFFECT, catalog, counted, opened, statements
+from tests.sql.harness import ONE_EFFECT, counted, opened, statements
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4
@@ -35,7 +31,7 @@ async def now_in(database: Database) -> int:
 
 
 def own(database: Database) -> Any:
-    """Give the tables."""
+    """Return the tables."""
     return tables(database.prefix, database.schema)
 
 
@@ -54,116 +50,6 @@ async def found(store: SqlStore, *asked: Any) -> tuple[list[str], list[str], lis
         [name_of(each.identity) for each in some] for some in (unit.found.new, unit.found.pending, unit.found.done)
     )
     return new, pending, done
-
-
-async def as_of_version_2(database: Database) -> None:
-    """Take away what came with version 3."""
-    ours = own(database)
-    added = [ours.claims.c.arrived_at, ours.records.c.claim, ours.records.c.taken_at]
-    changes = [f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}" for column in added]
-    indexes = [index for table in (ours.claims, ours.records, ours.keys) for index in table.indexes]
-    async with database.writing() as connection:
-        for index in indexes:
-            await connection.run_sync(index.drop)
-        for statement in (*changes, f"UPDATE {database.prefix}schema SET version = 2"):  # noqa: S608 - names of our own
-            await connection.execute(text(statement))
-        await connection.run_sync(
-            lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.buckets, ours.janitor, ours.starts])
-        )
-
-
-@asynccontextmanager
-async def of_version_2(place: str) -> AsyncIterator[Database]:
-    """Open a database with the tables of version 2, and leave none."""
-    apart = place.replace("prefix=every_", "prefix=old_") if "prefix=" in place else f"{place}?prefix=old_"
-    async with opened(apart) as database:
-        await create(database, SCHEMA)
-        await as_of_version_2(database)
-        try:
-            yield database
-        finally:
-            await drop(database, SCHEMA)
-
-
-async def test_claims_of_version_2_go_on_protecting(place: str) -> None:
-    """Their copies are known, with an instant and without, and so are those of the first day; the upgrade may be repeated."""
-    async with of_version_2(place) as database:
-        now, ours = await now_in(database), own(database)
-        old = [former(now - 1000, "instant"), at(0, "plain")]
-        async with database.writing() as connection:
-            for each in old:
-                row = {"key": claim_key("shop", each.identity), "fingerprint": each.fingerprint}
-                await connection.execute(insert(ours.claims).values({ours.claims.c[name]: row[name] for name in row}).inline())
-        with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
-            await check(database, SCHEMA)
-        await upgrade(database, SCHEMA)
-        await upgrade(database, SCHEMA)
-        store = SqlStore(database, "shop")
-        assert await found(store, *old, at(now + 1000, "fresh")) == (["fresh"], [], ["instant", "plain"])
-        assert await handled(store, at(now + 1000, "fresh"), at(now + BEYOND_THE_FIRST_DAY, "later")) == ("fresh", "later")
-        assert await counted_in_buckets(database) == 1
-        assert await found(store, *old, at(now + 1000, "fresh")) == ([], [], ["instant", "plain", "fresh"])
-        assert await SqlRing(database).remove_expired() == 0
-
-
-async def test_what_came_with_version_3_is_there_after_an_upgrade(place: str) -> None:
-    """Columns and indexes of every table, as where they were made new; and records of before are taken."""
-    async with of_version_2(place) as database:
-        await upgrade(database, SCHEMA)
-        ours = own(database)
-        expected = {
-            each.name: ({*each.c.keys()}, {index.name for index in each.indexes}) for each in ours.metadata.sorted_tables
-        }
-
-        def as_made(connection: Connection) -> dict[str, tuple[set[str], set[str | None]]]:
-            found = catalog(connection)
-            return {
-                name: (
-                    {column["name"] for column in found.get_columns(name)},
-                    {each["name"] for each in found.get_indexes(name)},
-                )
-                for name in expected
-            }
-
-        async with database.reading() as connection:
-            made = await connection.run_sync(as_made)
-        for name, (columns, indexes) in expected.items():
-            assert made[name][0] == columns
-            assert made[name][1] >= indexes
-        store = SqlStore(database, "shop")
-        await handled(store, at(0, "owing"), effects=True)
-        assert [each.identity.id for each in await store.take(1 << 52, 10, lease=1)] == ["owing"]
-
-
-async def test_claims_of_version_2_expire_a_retention_after_the_upgrade(place: str) -> None:
-    """They were made before, but nobody knows when."""
-    async with of_version_2(place) as database:
-        ours = own(database)
-        key = {"key": claim_key("shop", at(0).identity), "fingerprint": at(0).fingerprint}
-        async with database.writing() as connection:
-            await connection.execute(insert(ours.claims).values({ours.claims.c[name]: key[name] for name in key}).inline())
-        before = await now_in(database)
-        await upgrade(database, SCHEMA)
-        async with database.reading() as connection:
-            (arrived,) = (await connection.scalars(select(ours.claims.c.arrived_at))).all()
-        assert before <= arrived <= await now_in(database)
-        await make_older(database, 8 * DAY)
-        assert await SqlRing(database).remove_expired() == 1
-
-
-async def test_an_upgrade_that_was_interrupted_is_gone_on_with(server: str) -> None:
-    """MariaDB commits with every table it changes."""
-    async with of_version_2(server) as database:
-        async with database.writing() as connection:
-            await connection.run_sync(own(database).buckets[3].create)
-            await connection.execute(
-                text(f"ALTER TABLE {database.prefix}claims ADD COLUMN arrived_at BIGINT NOT NULL DEFAULT 7")
-            )
-        await upgrade(database, SCHEMA)
-        await handled(SqlStore(database, "shop"), at(0))
-        async with database.reading() as connection:
-            (arrived,) = (await connection.scalars(select(own(database).claims.c.arrived_at))).all()
-        assert arrived > 7
 
 
 async def test_claims_arrive_by_the_databases_own_clock(place: str) -> None:
@@ -248,25 +134,6 @@ async def test_a_relay_learns_the_fingerprints_of_what_the_store_will_forget(pla
             "a": at(0, "a", b"one").fingerprint,
             "b": at(0, "b", b"two").fingerprint,
         }
-
-
-async def test_only_messages_of_older_versions_cost_a_second_statement(place: str) -> None:
-    """For each bucket that their headers name; what the headers of others say costs nothing."""
-    async with emptied(place) as database:
-        now, store = await now_in(database), SqlStore(database, "shop", retention=100 * DAY)
-        await store.prepare()
-        width = (await SqlRing(database).bucketing()).width
-        ours = [stating(at(now, f"m{number}"), str(now - number * width)) for number in range(3)]
-        foreign = [stating(at(0, f"f{number}"), header) for number, header in enumerate(("", "soon", "9" * 30))]
-        before = [former(now - number // 2 * width, f"b{number}") for number in range(4)]
-        counts = []
-        for asked in (ours, foreign, before):
-            with statements(database) as heard:
-                unit = await store.begin(asked)
-            unit.abandon()
-            assert len(unit.found.new) == len(asked)
-            counts.append(len([words for words in heard if words.startswith("INSERT")]))
-        assert counts == [1, 1, 3]
 
 
 async def test_copies_in_a_bucket_cost_one_read_more(place: str) -> None:

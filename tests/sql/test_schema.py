@@ -3,22 +3,22 @@
 import asyncio
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, insert, inspect, text
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, insert, inspect, select, text, update
 
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
-from onceonly.model.record import Record
-from onceonly.sql.database import Database
-from onceonly.sql.schema import Schema, check, create, render, upgrade
-from onceonly.sql.store import SCHEMA, SqlStore
-from onceonly.sql.store.statements import row_of
-from tests.sql.harness import ONE_EFFECT, counted, look, message, opened, url
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.schema import Schema, check, create, drop, render, render_upgrade, upgrade, versions_table
+from onceonly.sql.store import SCHEMA
+from onceonly_conformance.clock import ManualClock
+from tests.sql.harness import counted, opened, url
 
 
-def toys(prefix: str, _schema: str | None = None) -> MetaData:
-    """Give the tables of a component as of version 3."""
+def toys_of_version_3(prefix: str, _schema: str | None = None) -> MetaData:
+    """Return the tables of a component as of version 3."""
     metadata = MetaData()
     Table(
         f"{prefix}toys", metadata, Column("id", Integer, primary_key=True), Column("weight", Integer), Column("price", Integer)
@@ -27,7 +27,7 @@ def toys(prefix: str, _schema: str | None = None) -> MetaData:
 
 
 def old_toys(prefix: str, _schema: str | None = None) -> MetaData:
-    """Give its table as of version 1."""
+    """Return its table as of version 1."""
     metadata = MetaData()
     Table(f"{prefix}toys", metadata, Column("id", Integer, primary_key=True))
     return metadata
@@ -43,8 +43,9 @@ def adding(name: str) -> object:
     return step
 
 
+PREFIX = "toys_"
 FIRST = Schema(component="toys", version=1, tables=old_toys)
-THIRD = Schema(component="toys", version=3, tables=toys, upgrades={1: adding("weight"), 2: adding("price")})
+THIRD = Schema(component="toys", version=3, tables=toys_of_version_3, upgrades={1: adding("weight"), 2: adding("price")})
 
 
 async def columns(database: Database) -> set[str]:
@@ -78,7 +79,7 @@ async def test_several_processes_may_create_at_once(file: Path) -> None:
 
     await asyncio.gather(*(start() for _ in range(8)))
     with sqlite3.connect(file) as raw:
-        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", 6)]
+        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", SCHEMA.version)]
     raw.close()
 
 
@@ -100,42 +101,6 @@ async def test_newer_tables_are_refused(database: Database) -> None:
     await check(database, THIRD)
 
 
-async def test_older_tables_say_what_to_run(database: Database) -> None:
-    """Creating does not upgrade."""
-    await create(database, FIRST)
-    for command in (check, create):
-        with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
-            await command(database, THIRD)
-
-
-async def test_upgrading_takes_every_step_and_keeps_what_is_there(database: Database) -> None:
-    """And is done once, however often it is asked for."""
-    await create(database, FIRST)
-    async with database.writing() as connection:
-        await connection.execute(insert(old_toys(database.prefix).tables["onceonly_toys"]), [{"id": 7}])
-    await upgrade(database, THIRD)
-    await upgrade(database, THIRD)
-    assert await columns(database) == {"id", "weight", "price"}
-    async with database.reading() as connection:
-        assert (await connection.execute(text("SELECT id FROM onceonly_toys"))).scalars().all() == [7]
-
-
-async def test_upgrading_nothing_creates(database: Database) -> None:
-    """A new database gets the newest tables, without steps."""
-    await upgrade(database, THIRD)
-    assert await columns(database) == {"id", "weight", "price"}
-
-
-async def test_an_upgrade_whose_step_fails_changes_nothing(database: Database) -> None:
-    """All steps are one database transaction."""
-    await create(database, FIRST)
-    missing = Schema(component="toys", version=3, tables=toys, upgrades={1: adding("weight")})
-    with pytest.raises(SchemaMissing, match="cannot upgrade version 2"):
-        await upgrade(database, missing)
-    assert await columns(database) == {"id"}
-    await check(database, FIRST)
-
-
 async def test_what_is_printed_makes_the_tables(file: Path) -> None:
     """A person may run it by hand, twice even; the file is not touched by printing."""
     async with opened(url(file) + "?prefix=shop_") as database:
@@ -154,40 +119,77 @@ async def test_claims_are_narrow(database: Database) -> None:
     assert "WITHOUT ROWID" in render(database, SCHEMA)
 
 
-async def test_a_store_of_version_1_is_upgraded(file: Path) -> None:
-    """It gets the tables and columns of later versions; what is claimed, waits and failed stays, and workers say so before."""
-    version1 = (
-        "CREATE TABLE onceonly_schema (component VARCHAR(40) NOT NULL PRIMARY KEY, version INTEGER NOT NULL)",
-        "INSERT INTO onceonly_schema VALUES ('store', 1)",
-        'CREATE TABLE onceonly_claims ("key" BLOB NOT NULL PRIMARY KEY, fingerprint BLOB NOT NULL) WITHOUT ROWID',
-        (
-            'CREATE TABLE onceonly_records ("key" BLOB NOT NULL PRIMARY KEY, endpoint VARCHAR(255) NOT NULL,'
-            " source TEXT NOT NULL, id TEXT NOT NULL, effects BLOB NOT NULL, stored_at BIGINT NOT NULL)"
-        ),
-        (
-            'CREATE TABLE onceonly_dead_letters (position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, "key" VARCHAR(32)'
-            " NOT NULL UNIQUE, endpoint VARCHAR(255) NOT NULL, type TEXT NOT NULL, reason TEXT NOT NULL,"
-            " stored_at BIGINT NOT NULL, letter BLOB NOT NULL)"
-        ),
-        "INSERT INTO onceonly_dead_letters VALUES (7, 'k', 'shop', 't', 'r', 1, x'01')",
-    )
-    pending = message("pending")
-    row = row_of("shop", Record(pending.identity, ONE_EFFECT), 1)
-    with sqlite3.connect(file) as raw:
-        for statement in version1:
-            raw.execute(statement)
-        raw.execute("INSERT INTO onceonly_claims VALUES (?, ?)", (row["key"], pending.fingerprint))
-        raw.execute("INSERT INTO onceonly_records VALUES (?, ?, ?, ?, ?, ?)", tuple(row.values())[:6])
-    raw.close()
-    async with opened(url(file)) as database:
-        for command in (check, create):
-            with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
-                await command(database, SCHEMA)
-        await upgrade(database, SCHEMA)
-        await upgrade(database, SCHEMA)
-        assert await look(SqlStore(database, "shop"), pending) == {"pending": ["pending"]}
-        (taken,) = await SqlStore(database, "shop").take(1 << 52, 10, lease=1)
-        assert taken.identity == pending.identity
-        found = [await counted(database, name) for name in ("claims", "records", "dead_letters")]
-        assert found == [1, 1, 1]
-        assert [await counted(database, name) for name in ("entities", "register", "tokens")] == [0, 0, 0]
+@pytest.fixture(name="toys")
+async def a_database_without_tables(place: str) -> AsyncIterator[Database]:
+    """Open each SQL database under a prefix of these tests, and leave no table in it."""
+    database = await open_database(place, clock=ManualClock(), prefix=PREFIX)
+    try:
+        await drop(database, THIRD)
+        yield database
+        await drop(database, THIRD)
+    finally:
+        await database.close()
+
+
+async def test_older_tables_say_what_to_run(toys: Database) -> None:
+    """Creating does not upgrade."""
+    await create(toys, FIRST)
+    for command in (check, create):
+        with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
+            await command(toys, THIRD)
+
+
+async def test_upgrading_takes_every_step_and_keeps_what_is_there(toys: Database) -> None:
+    """On every SQL database, and once, however often it is called."""
+    await create(toys, FIRST)
+    async with toys.writing() as connection:
+        await connection.execute(insert(old_toys(toys.prefix).tables[f"{PREFIX}toys"]), [{"id": 7}])
+    await upgrade(toys, THIRD)
+    await upgrade(toys, THIRD)
+    await check(toys, THIRD, thorough=True)
+    assert await columns(toys) == {"id", "weight", "price"}
+    async with toys.reading() as connection:
+        assert (await connection.execute(text(f"SELECT id FROM {PREFIX}toys"))).scalars().all() == [7]  # noqa: S608 - our own name
+
+
+async def test_upgrading_nothing_creates(toys: Database) -> None:
+    """A new database gets the newest tables, without steps."""
+    await upgrade(toys, THIRD)
+    assert await columns(toys) == {"id", "weight", "price"}
+
+
+async def test_an_upgrade_without_all_its_steps_changes_nothing(toys: Database) -> None:
+    """The steps that exist are not taken either."""
+    await create(toys, FIRST)
+    missing = Schema(component="toys", version=3, tables=toys_of_version_3, upgrades={1: adding("weight")})
+    with pytest.raises(SchemaMissing, match="version 1, which cannot be upgraded to version 3"):
+        await upgrade(toys, missing)
+    assert await columns(toys) == {"id"}
+    await check(toys, FIRST)
+
+
+async def test_what_is_printed_upgrades_and_printing_changes_nothing(toys: Database) -> None:
+    """On MariaDB too, where a change of a table commits."""
+    await create(toys, FIRST)
+    printed = await render_upgrade(toys, THIRD)
+    assert await columns(toys) == {"id"}
+    async with toys.writing() as connection:
+        for statement in filter(str.strip, printed.split(";\n")):
+            await connection.execute(text(statement))
+    await check(toys, THIRD)
+    assert await columns(toys) == {"id", "weight", "price"}
+    assert await render_upgrade(toys, THIRD) == ""
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_a_store_of_before_the_first_release_says_how_to_start_again(database: Database, version: int) -> None:
+    """By whatever command: what was found, what to save, and how to create the tables. They are left alone."""
+    async with database.writing() as connection:
+        await connection.execute(update(versions_table(database)).values(version=version))
+    found = rf"tables of the store have version {version}, which cannot be upgraded to version 7, the one that this onceonly"
+    saved = r"drain the queues \(`onceonly run --drain .*export the dead letters \(`onceonly dead export "
+    for command in (check, create, upgrade, render_upgrade):
+        with pytest.raises(SchemaMissing, match=f"{found}.*{saved}.*Drop the tables .*`onceonly schema create "):
+            await command(database, SCHEMA)
+    async with database.reading() as connection:
+        assert await connection.scalar(select(versions_table(database).c.version)) == version

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from onceonly.adapters.mariadb.dialect import MariaDB
 from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.adapters.sqlite.dialect import SQLite
-from onceonly.model.errors import CommitFailed, CommitRefused, HandlerFailed, OnceOnlyError, Unable
+from onceonly.model.errors import CommitFailed, CommitRefused, HandlerFailed, OnceOnlyError, StoreUnavailable
 from onceonly.model.message import FailureKind
 from onceonly.ports.store import Unit
 from onceonly.sql.database import Database
@@ -111,7 +111,7 @@ async def test_what_a_handler_has_set_is_its_own_failure_and_an_outage_otherwise
     assert connection.sync_connection is not None
     own = {"connection": unit_connection(connection.sync_connection), "session": None}
     for error in (failed.value, ExceptionGroup("tasks", [ValueError("a"), failed.value])):
-        assert type(failure_of_unit(error, database.dialect, **own)) is Unable  # type: ignore[arg-type]
+        assert type(failure_of_unit(error, database.dialect, **own)) is StoreUnavailable  # type: ignore[arg-type]
         assert failure_of_unit(error, database.dialect, **own, has_set=True) is None  # type: ignore[arg-type]
     unit.abandon()
 

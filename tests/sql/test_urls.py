@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SetupError
 from onceonly.sql.database import open_database
 from onceonly.sql.options import checked_prefix
 from onceonly.sql.urls import read_url
+from onceonly_conformance.clock import ManualClock
 from tests.sql.harness import opened
 
 

@@ -25,7 +25,7 @@ class OneId:
     """Ids of which the first is known."""
 
     def new_id(self) -> str:
-        """Give the same one; a test that asks twice would see a conflict."""
+        """Return the same one; a test that asks twice would see a conflict."""
         return "attempt-1"
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import SetupError
 from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemRandomSource
 from onceonly.systems.shared import RemovableTransport, SharedQueues
+from onceonly_conformance.clock import ManualClock
 
 CHANCE = SystemRandomSource()
 TOPOLOGIES = (Topology(endpoint="shop"),)
@@ -43,13 +43,15 @@ class Queue(RemovableTransport):
 def queues(log: list[str]) -> SharedQueues[Connection]:
     """Return queues that note what happens."""
 
-    async def connect(url: str, chance: RandomSource) -> Connection:
-        assert chance is CHANCE
-        if url == "wrong":
-            raise SetupError("no such server")
-        return Connection(url, log)
+    class Noting(Queue):
+        @staticmethod
+        async def connect(url: str, random: RandomSource) -> Connection:
+            assert random is CHANCE
+            if url == "wrong":
+                raise SetupError("no such server")
+            return Connection(url, log)
 
-    return SharedQueues(connect, Queue)
+    return SharedQueues(Noting)
 
 
 async def test_endpoints_with_one_url_share_a_connection() -> None:
@@ -57,9 +59,9 @@ async def test_endpoints_with_one_url_share_a_connection() -> None:
     log: list[str] = []
     shared, clock = queues(log), ManualClock()
     async with (
-        shared.open_transport("a", "shop", clock=clock, chance=CHANCE) as shop,
-        shared.open_transport("a", "mail", clock=clock, chance=CHANCE) as mail,
-        shared.open_transport("b", "mail", clock=clock, chance=CHANCE) as other,
+        shared.open_transport("a", "shop", clock=clock, random=CHANCE) as shop,
+        shared.open_transport("a", "mail", clock=clock, random=CHANCE) as mail,
+        shared.open_transport("b", "mail", clock=clock, random=CHANCE) as other,
     ):
         assert isinstance(shop, Queue)
         assert isinstance(mail, Queue)
@@ -74,7 +76,7 @@ async def test_temporary_queues_are_removed_also_after_an_error() -> None:
     """They are removed before the connection is closed."""
     log: list[str] = []
     with pytest.raises(RuntimeError, match="mine"):
-        async with queues(log).temporary_transport("a", TOPOLOGIES, clock=ManualClock(), chance=CHANCE):
+        async with queues(log).temporary_transport("a", TOPOLOGIES, clock=ManualClock(), random=CHANCE):
             raise RuntimeError("mine")
     assert log == ["connect a", "remove True", "close queue ", "close a"]
 
@@ -85,7 +87,7 @@ async def test_a_connection_that_cannot_be_opened_leaves_nothing() -> None:
     shared = queues(log)
     for _ in range(2):
         with pytest.raises(SetupError, match="no such server"):
-            async with shared.open_transport("wrong", "shop", clock=ManualClock(), chance=CHANCE):
+            async with shared.open_transport("wrong", "shop", clock=ManualClock(), random=CHANCE):
                 raise AssertionError
-    async with shared.open_transport("a", "shop", clock=ManualClock(), chance=CHANCE):
+    async with shared.open_transport("a", "shop", clock=ManualClock(), random=CHANCE):
         assert log == ["connect a"]

@@ -15,7 +15,7 @@ from tests import ROOT
 from tests.endpoint.harness import incoming
 from tests.log_events import event_in
 
-BROKERS: dict[str, str] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["BROKERS"]
+BROKERS: dict[str, str] = runpy.run_path(str(ROOT / "docs" / "generate" / "__main__.py"))["BROKERS"]
 URLS = [
     *(url for url in BROKERS.values() if not url.startswith(("postgresql:", "azure-queue:"))),
     "nats://localhost?lease=7&max_body=1000",
@@ -88,7 +88,7 @@ async def test_a_key_without_an_effect_is_logged_once(
     async def order(message: bytes, context: Context) -> None:
         context.send(message, to="other", type="x", key="A")
 
-    builder = host_of(shop).handlers()._envelopes
+    builder = host_of(shop).handlers()._builder
     assert caplog.messages == []
     used = Context(builder, incoming(), now=1)
     used.send(b"", to="other", type="x")

@@ -1,4 +1,4 @@
-"""Names, attributes and links, as docs/telemetry.md lists them, for messages that succeed and for messages that do not."""
+"""Names, attributes and links, as docs/how-to/telemetry.md lists them, for messages that succeed and that fail."""
 
 import subprocess
 import sys
@@ -17,11 +17,11 @@ from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.retry import Retry
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Unit
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.observe.telemetry import Instruments, NewMessage, TelemetrySubject
 from onceonly.telemetry import OpenTelemetry
-from onceonly.telemetry.conventions import MOST_ERRORS, OTHER_ERROR, Names
+from onceonly.telemetry.conventions import MOST_ERRORS, OTHER_ERROR, EndpointNames
 from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
 from tests.telemetry.recording import Recording, attributes, id_of, linked, parent_of, trace_of
 
@@ -244,16 +244,18 @@ async def test_spans_never_have_bodies_headers_or_tokens(recording: Recording) -
 
 def test_destinations_by_system() -> None:
     """RabbitMQ's has the exchange of an event; others have the type."""
-    rabbitmq = Names.of(TelemetrySubject("shop", "amqp", "amqp://guest:guest@127.0.0.1/?prefix=p.", "history"))
+    rabbitmq = EndpointNames.of(TelemetrySubject("shop", "amqp", "amqp://guest:guest@127.0.0.1/?prefix=p.", "history"))
     assert (rabbitmq.system, rabbitmq.queue) == ("rabbitmq", "p.shop")
     assert rabbitmq.server == {"server.address": "127.0.0.1"}
     assert rabbitmq.destination("OrderPlaced", "") == "p.onceonly:event:OrderPlaced"
     assert rabbitmq.destination("PlaceOrder", "billing") == "p.billing"
-    postgresql = Names.of(TelemetrySubject("shop", "postgresql+psycopg", "postgresql+psycopg://db:5433/x", "off"))
+    assert rabbitmq.destination("OrderPlaced", "exchange:orders#placed") == "exchange:orders#placed"  # without the prefix
+    assert rabbitmq.destination("PlaceOrder", "queue:Sales") == "queue:Sales"
+    postgresql = EndpointNames.of(TelemetrySubject("shop", "postgresql+psycopg", "postgresql+psycopg://db:5433/x", "off"))
     assert (postgresql.system, postgresql.server) == ("postgresql", {"server.address": "db", "server.port": 5433})
     assert (postgresql.destination("OrderPlaced", ""), postgresql.destination("x", "billing")) == ("OrderPlaced", "billing")
     for scheme, system in (("sqs", "aws_sqs"), ("mysql+asyncmy", "mariadb"), ("rediss", "redis"), ("nats", "nats")):
-        assert Names.of(TelemetrySubject("shop", scheme, f"{scheme}://x", "off")).system == system
+        assert EndpointNames.of(TelemetrySubject("shop", scheme, f"{scheme}://x", "off")).system == system
 
 
 def test_error_types_are_bounded(recording: Recording) -> None:

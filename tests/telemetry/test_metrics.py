@@ -15,7 +15,7 @@ from onceonly.model.record import Answer
 from onceonly.runtime.metrics import catalog
 from onceonly.runtime.metrics.observer import MOST_DESTINATIONS, MOST_ERRORS, MOST_TYPES, OTHER, MetricsObserver
 from onceonly.runtime.observe.observer import Point, PortCall
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind
 from onceonly.runtime.observe.telemetry import TelemetrySubject
 from onceonly.telemetry.settings import OpenTelemetry
 from tests.telemetry.places import services
@@ -128,15 +128,15 @@ def test_thousands_of_own_types_make_a_bounded_number_of_series(recording: Recor
         metrics.ended(PortCall(Point.DISPATCH, "shop", (send, refused), result=(Answer.TAKEN, Answer.REFUSED)), None, 0.01)
         metrics.ended(PortCall(Point.HANDLE, "shop", (message,)), error, 0.01)
         metrics.ended(PortCall(Point.RECEIVE, "shop", result=(delivery,)), error, 0.01)
-        for outcome in Outcome:
+        for outcome in OutcomeKind:
             metrics.settled(MessageOutcome(endpoint="shop", outcome=outcome, delivery=delivery, message=message, attempt=1))
     found = points(reader)
-    types = {kind for _, kind, outcome in counted(found, catalog.MESSAGES) if outcome == Outcome.HANDLED.value}
+    types = {kind for _, kind, outcome in counted(found, catalog.MESSAGES) if outcome == OutcomeKind.HANDLED.value}
     assert (len(types), OTHER in types) == (MOST_TYPES + 1, True)
     handled = counted(found, catalog.MESSAGES)
-    assert sum(value for (_, _, outcome), value in handled.items() if outcome == Outcome.HANDLED.value) == count
+    assert sum(value for (_, _, outcome), value in handled.items() if outcome == OutcomeKind.HANDLED.value) == count
     destinations = {row[3] for row in counted(found, catalog.SENT)}
     assert (len(destinations), OTHER in destinations) == (MOST_DESTINATIONS + 1, True)
     assert sum(counted(found, catalog.SENT).values()) == 2 * count
-    each_name = (MOST_TYPES + MOST_DESTINATIONS + MOST_ERRORS + 3) * len(Outcome)
+    each_name = (MOST_TYPES + MOST_DESTINATIONS + MOST_ERRORS + 3) * len(OutcomeKind)
     assert {name: len(rows) for name, (_, rows) in found.items() if len(rows) > each_name} == {}

@@ -18,10 +18,10 @@ from opentelemetry.trace import SpanKind
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import BatchContext, Context
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.endpoint.host import host_of
-from onceonly.integrations.fastapi import OnceOnlyRoute, Tx
+from onceonly.integrations.fastapi import IdempotentRoute, Tx
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
@@ -85,7 +85,7 @@ def traced(app: FastAPI, recording: Recording) -> Callable[..., Awaitable[None]]
 async def test_the_trace_of_an_http_request_goes_on(recording: Recording, tmp_path: Path) -> None:
     """A route with `Tx`, and one that opens a transaction itself."""
     places = in_memory(recording, tmp_path)
-    app, router = FastAPI(), APIRouter(route_class=OnceOnlyRoute.of(places.shop))
+    app, router = FastAPI(), APIRouter(route_class=IdempotentRoute.of(places.shop))
 
     @router.post("/orders")
     async def order(tx: Tx) -> dict[str, str]:
@@ -148,7 +148,7 @@ async def test_a_trace_goes_through_postgresql_and_rabbitmq(recording: Recording
         await places.billed.wait()
     await drop(database, SCHEMA)
     await database.close()
-    exchange = TopologyNames(prefix).exchange("OrderPlaced")
+    exchange = RabbitMQNames(prefix).exchange("OrderPlaced")
     found = [recording.one(f"create {prefix}shop"), recording.one(f"process {prefix}shop"), recording.one(f"create {exchange}")]
     assert {trace_of(span) for span in found} == {request.trace_id}
     bill = recording.one(f"process {prefix}billing")

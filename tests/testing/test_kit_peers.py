@@ -172,7 +172,7 @@ async def test_an_answer_that_cannot_be_meant_is_an_error() -> None:
             t.answer(CHARGE, Response(status=500))
         with pytest.raises(ValueError, match="cannot be sent"):
             t.answer(CHARGE, object())
-        t.answer(CHARGE, lambda _: 17)
+        t.answer(CHARGE, lambda _: 17j)
         with pytest.raises(AssertionError, match="cannot be sent"):
             await t.deliver(Order("a"))
     async with testing.run(shop(peers=())) as t:

@@ -14,7 +14,7 @@ from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.invariants.copies import wrong_copy
-from onceonly_verify.naming import blaming
+from onceonly_verify.names import reason_blaming
 from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import shipped
 from onceonly_verify.roles import endpoint_roles
@@ -30,7 +30,7 @@ def claim_of(text: str) -> Claim:
 
 
 def handled(*rows: tuple[str, str]) -> StoreWorld:
-    """Give a store in which these were handled: body and attempt."""
+    """Return a store in which these were handled: body and attempt."""
     return StoreWorld(claims=frozenset(claim_of(text) for text, _ in rows), notes=rows)
 
 
@@ -69,8 +69,8 @@ def test_a_torn_or_doubled_store_is_named(shop: StoreWorld, billing: StoreWorld,
     assert verdict_on(shop, billing) == words
 
 
-OWN = Failure(kind=FailureKind.EXCEPTION, reason=blaming("the handler failed", "a"))
-OTHERS = Failure(kind=FailureKind.EXCEPTION, reason=blaming("the handler failed", "b"))
+OWN = Failure(kind=FailureKind.EXCEPTION, reason=reason_blaming("the handler failed", "a"))
+OTHERS = Failure(kind=FailureKind.EXCEPTION, reason=reason_blaming("the handler failed", "b"))
 ORDER = Message(id="a", source="upstream", type="order", body=b"a")
 
 

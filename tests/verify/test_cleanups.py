@@ -5,7 +5,7 @@ import pytest
 from onceonly_verify import CHECKS
 from onceonly_verify.generated.generator import generated_mutants
 from onceonly_verify.programs import changed
-from onceonly_verify.running import explore
+from onceonly_verify.runs import explore
 
 LOSING = "an artifact in a store with claims, two copies, and no sweeper"
 UNITS = "an artifact and a transaction, and a relay that sends both"

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from onceonly_verify import CHECKS
-from onceonly_verify.coverage.measuring import Arcs, functions_of, run_measured
-from onceonly_verify.coverage.places import ModuleCoverage, coverage_of, share
-from onceonly_verify.coverage.suite import findings_of, uncovered
+from onceonly_verify.coverage.measurement import Arcs, functions_of, run_measured
+from onceonly_verify.coverage.suite import ModuleCoverage, coverage_of, findings_of, share, uncovered
 
 CHECK = next(check for check in CHECKS if check.name == "a handler that fails, and nothing else does")
 CODE = """\
@@ -98,8 +97,8 @@ def test_a_check_measures_its_own_process() -> None:
     assert "algorithms.sweeper" not in measured.arcs
     found = findings_of([measured.arcs], listed={}, whole=False)
     assert found.modules["algorithms.sweeper"].covered_lines == 0
-    assert "algorithms.delivery.give_up: await ports.dead_letters.add(letter.letter)" not in found.total.missing
-    assert "algorithms.control.look: return ControlOutcome.OVER" in found.total.missing
+    assert "algorithms.settlement.give_up: await ports.dead_letters.add(letter.letter)" not in found.total.missing
+    assert "algorithms.control.check_transaction: return ControlOutcome.OVER" in found.total.missing
     assert found.complaints == []
     assert run_measured([CHECK], limit=5, jobs=1)[0].result.complete is False
 

@@ -4,10 +4,10 @@ import pytest
 
 from onceonly_verify import CHECKS, CheckResult
 from onceonly_verify.deep import Budget, holds, run_deep, run_within
-from onceonly_verify.memory import peak, resident
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import replace
 from onceonly_verify.mutations.places import argument
+from onceonly_verify.processes import peak, resident
 from onceonly_verify.programs import changed
 
 NAMED = {check.name: check for check in CHECKS}

@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly_verify import CHECKS
-from onceonly_verify.generated import running, suite
+from onceonly_verify.generated import runs, suite
 from onceonly_verify.generated.generator import GeneratedMutant, generated_modules, generated_mutants, mutants_of
-from onceonly_verify.generated.listed import ListedTwice, equivalents, known_survivors, parse
+from onceonly_verify.generated.lists import ListedTwice, equivalents, known_survivors, parse
 from onceonly_verify.generated.reach import CheckReach, Reach, record_reach
-from onceonly_verify.generated.report import generated_json, show_generated
-from onceonly_verify.generated.running import GeneratedResult, Limits, MutantTask, run_generated, run_one
+from onceonly_verify.generated.runs import GeneratedResult, Limits, MutantTask, run_generated, run_one
 from onceonly_verify.generated.suite import GeneratedPlan, choose, summed_up, tasks_of
 from onceonly_verify.invariants.batch_log import BatchLog
 from onceonly_verify.mutations import change, mutated
 from onceonly_verify.mutations.operations import drop, insert_first
+from onceonly_verify.output import generated_json, show_generated
 from onceonly_verify.step_limit import SECONDS
 from onceonly_verify.trie import NotDeterministic
 
@@ -204,7 +204,7 @@ def test_what_the_world_cannot_follow_is_caught(monkeypatch: pytest.MonkeyPatch)
         def explore(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(running, "explore", explore)
+        monkeypatch.setattr(runs, "explore", explore)
         result = run_one(_task("odd", insert_first("unused = 1")))
         assert result.caught
         assert words in result.violation

@@ -8,11 +8,10 @@ import pytest
 
 import onceonly_verify
 from onceonly_verify import MUTANTS, run_mutant
-from onceonly_verify.invariants.kinds import AT_REST, IN_EVERY_STATE, KINDS, kind_of, unreported
-from onceonly_verify.limits import NOT_COVERED
+from onceonly_verify.invariants.kinds import AT_REST, IN_EVERY_STATE, KINDS, NOT_COVERED, kind_of, unreported
 
 PACKAGE = Path(onceonly_verify.__file__).parent
-PAGE = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "verification.md").read_text(encoding="utf-8")
 WITNESSES = {
     "apart": "every message taken for one that was only held",
     "blocked": "tombstone on the client's key",

@@ -4,12 +4,12 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.artifacts import ArtifactsWorld
 from onceonly.adapters.memory.store import StoreWorld
-from onceonly.adapters.memory.tokens import TokensWorld
 from onceonly.model.artifact import Artifact
 from onceonly.model.token import Token
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
 from onceonly_verify.check import TWICE, Check
 from onceonly_verify.invariants.resources import QuiescentWorld, dead_tokens, left_over, missing_things
+from onceonly_verify.memory_ports.tokens import TokensWorld
 from onceonly_verify.workload import SHOP, SINK, DeduplicationMode, Workload, copies
 from onceonly_verify.workload_ports import ARTIFACTS, TOKENS
 from onceonly_verify.world import Bounds, BrokerPart
@@ -22,7 +22,7 @@ EMPTY = BrokerPart(None)
 
 
 def artifact(attempt: str, mark: str) -> ArtifactsWorld:
-    """Give a place with one thing in it."""
+    """Return a place with one thing in it."""
     return ArtifactsWorld(frozenset([Artifact(kind="blob", name=f"{attempt}/0", data=f"a.0 by {mark}".encode())]))
 
 

@@ -21,7 +21,7 @@ from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Batch, Role
-from onceonly_verify.running import explore
+from onceonly_verify.runs import explore
 from onceonly_verify.trie import Node
 from onceonly_verify.workload import DeduplicationMode, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
@@ -59,8 +59,8 @@ ATTEMPTS = Check(
 )
 WITHOUT_STARTS = changed(
     [
-        change("algorithms.delivery", "", imports("onceonly.ports.starts", "NO_DEATHS")),
-        change("algorithms.delivery", "set_apart", replace_answer("starts.died", "NO_DEATHS")),
+        change("algorithms.deaths", "", imports("onceonly.ports.run_markers", "NO_DEATHS")),
+        change("algorithms.deaths", "isolate_suspects", replace_answer("run_markers.find_dead", "NO_DEATHS")),
         *next(each.changes for each in MUTANTS if each.name == "those that must run alone run without a record"),
     ]
 )
@@ -103,7 +103,7 @@ def unwatched(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, 
     return programs.delivery.deliver(batch, ports)
 
 
-def without_starts(bounds: Bounds) -> World:
+def without_run_markers(bounds: Bounds) -> World:
     """Have a shell without a record of starts handle one message."""
     check = replace(ONE, bounds=bounds)
     return World(check, tuple(replace(role, program=unwatched) for role in check.roles), WITHOUT_STARTS)
@@ -116,8 +116,8 @@ WORLDS = {
     RELAYED: with_a_relay(workload=Workload(arrivals=TWICE)),
     RELAYED_DYING: with_a_relay(bounds=Bounds(crashes=1)),
     RELAYED_LATE: with_a_relay(bounds=Bounds(expiries=1)),
-    UNRECORDED_DYING: without_starts(Bounds(crashes=1, expiries=1)),
-    UNRECORDED_FAILING: without_starts(Bounds(expiries=1, failures=1)),
+    UNRECORDED_DYING: without_run_markers(Bounds(crashes=1, expiries=1)),
+    UNRECORDED_FAILING: without_run_markers(Bounds(expiries=1, failures=1)),
 }
 COMPARED = (
     "one message",
@@ -224,7 +224,7 @@ def everything_in(name: str) -> Found:
 
 
 def history_of(node: Node) -> tuple[Any, ...]:
-    """Give what a worker received, and how each of its calls ended.
+    """Return what a worker received, and how each of its calls ended.
 
     Of what is raised the kind counts, not the words: a commit that is refused may find another reason later.
     """
@@ -239,7 +239,7 @@ def history_of(node: Node) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE or number % 3 else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE or number % 9 else [])
         for number, name in enumerate(COMPARED)
     ],
 )
@@ -301,7 +301,7 @@ def test_a_worker_whose_delivery_another_may_settle_never_goes_first(monkeypatch
 @pytest.mark.parametrize(
     "mutant",
     [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if number % 4 else [])
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if number % 12 else [])
         for number, mutant in enumerate(each for each in MUTANTS if len(each.checks) > 1)
     ],
 )

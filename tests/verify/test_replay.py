@@ -1,4 +1,4 @@
-"""Counterexamples can be kept, replayed on an event loop, and doubted: another program does not go their way."""
+"""Counterexamples can be kept, replayed on an event loop, and blamed: another program does not go their way."""
 
 import asyncio
 from pathlib import Path
@@ -104,7 +104,7 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     idle = change(
         "algorithms.delivery",
         "deliver",
-        insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
+        insert_before("release", "await release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
     )
     opening = InitialState(opening_of(history).check, changed([idle]))
 

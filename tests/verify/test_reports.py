@@ -16,7 +16,7 @@ from onceonly_verify.invariants.logged import LoggedMessage
 from onceonly_verify.invariants.reports import WrongReportError, with_each_record
 from onceonly_verify.invariants.reruns import Reruns
 from onceonly_verify.programs import changed
-from onceonly_verify.running import explore
+from onceonly_verify.runs import explore
 
 ONE, OTHER = (Record(Identity("shop", name), ()) for name in "ab")
 
@@ -45,73 +45,105 @@ DIED = "two messages of a process that died, which failed before"
 GIVEN_UP = "two copies of a message that fails in a batch, and a failed call"
 ONE_MESSAGE = "one message"
 WRONG = [
-    (FAILING, "give_up: drop argument dead for BatchReport #1", "miscounted: of 1 deliveries, 1 are dead and 0 are reported"),
-    (FAILING, "_take_through: drop argument isolated for run #1", "wrong unit: the first one with b, a is not isolated"),
-    (FAILING, "_final: drop argument attempts for DeadLetter #1", "wrong letter: 'b' is given up because"),
+    (
+        FAILING,
+        "settlement.give_up: drop argument dead for BatchReport #1",
+        "miscounted: of 1 deliveries, 1 are dead and 0 are reported",
+    ),
+    (
+        FAILING,
+        "delivery._take_through: drop argument isolated for run #1",
+        "wrong unit: the first one with b, a is not isolated",
+    ),
+    (FAILING, "settlement._final: drop argument attempts for DeadLetter #1", "wrong letter: 'b' is given up because"),
     (
         ANY,
-        "RunResult.__add__: drop argument trouble for RunResult #1",
+        "blame.RunResult.__add__: drop argument trouble for RunResult #1",
         "the error of a unit is not reported",
     ),
     (
         ANY,
-        "RunResult.__add__: drop argument unknown for RunResult #1",
+        "blame.RunResult.__add__: drop argument unknown for RunResult #1",
         "left behind: of 2 deliveries, 1 are",
     ),
-    (ANY, "RunResult.__add__: drop argument needs_upgrade for RunResult #1", "1 are needs_upgrade and 0 are reported"),
-    (HOPELESS, "_run: put 1 for 2 in len(items) // 2 #1", "endless: "),
-    (HELD, ": put 21 for 20 in MOST_HELD = 20 #1", "miscopied: the copy of 'b' is"),
-    (HELD, "deliver: swap do and _run_alone #1", "wrong unit: 'b' runs alone, and 'a' is still held"),
-    (KILLING, ": put TIMEOUT for FailureKind.KILLED #1", "unfair: 'a' did not fail like this: timeout"),
-    (CONTROL, "_look_at: negate looked is ControlOutcome.UNKNOWN #1", "wrong look: a control message is released"),
+    (ANY, "blame.RunResult.__add__: drop argument needs_upgrade for RunResult #1", "1 are needs_upgrade and 0 are reported"),
+    (HOPELESS, "blame._run: put 1 for 2 in len(items) // 2 #1", "endless: "),
+    (HELD, "deaths: put 21 for 20 in MOST_HELD = 20 #1", "miscopied: the copy of 'b' is"),
+    (HELD, "delivery.deliver: swap do and run_alone #1", "wrong unit: 'b' runs alone, and 'a' is still held"),
+    (KILLING, "deaths: put TIMEOUT for FailureKind.KILLED #1", "unfair: 'a' did not fail like this: timeout"),
+    (
+        CONTROL,
+        "delivery._settle_control: negate outcome is ControlOutcome.UNKNOWN #1",
+        "wrong look: a control message is released",
+    ),
     (
         ON,
-        "_find: drop return _abandoned(suspect, error) + await _run(others, ports, isolate... #1",
+        "blame._find_cause: drop return _abandoned(suspect, error) + await _run(others, ports, isolate... #1",
         "wrong unit: 'b' runs again",
     ),
-    (ON, "_find: drop argument isolated for _run #2", "wrong unit: a handler is likely to fail in this batch"),
+    (ON, "blame._find_cause: drop argument isolated for _run #2", "wrong unit: a handler is likely to fail in this batch"),
     (
         RUINED,
-        "_each_alone: drop return ran + RunResult(unknown=tuple(items[items.index(item):])) #1",
+        "blame._run_each_alone: drop return ran + RunResult(unknown=tuple(items[items.index(item):])) #1",
         "wrong unit: 'd' runs by itself, and an earlier unit shows an outage",
     ),
     (
         ENDING,
-        "_run: drop return await _run(items, ports, isolated=True) #1",
+        "blame._run: drop return await _run(items, ports, isolated=True) #1",
         "wrong unit: the last one failed and is not repeated",
     ),
     (
         SPOILED,
-        "_doubt: drop _is_committed_without for False #1",
+        "blame._retry_without_handler: drop _is_committed_without for False #1",
         "unfair: the unit of 'c' failed, and it was not tried without",
     ),
-    (TWO_RUIN, "_find: negate ran.unknown #1", "wrong unit: 'c' ended its last unit, and is released without a run by itself"),
-    (LOCKED, "_doubt: drop return _locked(item, error) #1", "unfair: a unit with b begins without handlers"),
-    (DIED, "set_apart: first of suspects #1", "and no death is looked up"),
-    (GIVEN_UP, "give_up: swap _is_committed and dead_letters.add #1", "both: 'a' is given up, and no fence"),
-    (ONE_MESSAGE, "_is_committed_without: drop return False #1", "torn: a unit with known messages is committed"),
-    (OUTAGE, "_is_committed_without: drop unit.abandon #2", "leak: a unit with c is neither committed nor abandoned"),
+    (
+        TWO_RUIN,
+        "blame._find_cause: negate ran.unknown #1",
+        "wrong unit: 'c' ended its last unit, and is released without a run by itself",
+    ),
+    (
+        LOCKED,
+        "blame._retry_without_handler: drop return _locked(item, error) #1",
+        "unfair: a unit with b begins without handlers",
+    ),
+    (DIED, "deaths.isolate_suspects: first of suspects #1", "and no death is looked up"),
+    (GIVEN_UP, "settlement.give_up: swap _is_committed and dead_letters.add #1", "both: 'a' is given up, and no fence"),
+    (ONE_MESSAGE, "blame._is_committed_without: drop return False #1", "torn: a unit with known messages is committed"),
+    (OUTAGE, "blame._is_committed_without: drop unit.abandon #2", "leak: a unit with c is neither committed nor abandoned"),
 ]
 
 
 @pytest.mark.parametrize(("check", "mutant", "words"), WRONG, ids=[mutant for _, mutant, _ in WRONG])
 def test_what_contradicts_the_calls_of_a_batch_is_a_violation(check: str, mutant: str, words: str) -> None:
     """A copy, a dead letter, a decision, the order of units, and each number of the report."""
-    name = f"generated: algorithms.delivery{'' if mutant.startswith(':') else '.'}{mutant}"
+    name = f"generated: algorithms.{mutant}"
     wrong = next(each.change for each in generated_mutants() if each.name == name)
     found, _ = explore(next(each for each in CHECKS if each.name == check), changed([wrong]), limit=5000)
     assert words in found.violation
 
 
 LOOKS = [
-    (LOOKING, "look: drop attempts.entry for None #1", "is acked, and its key was not read"),
-    (LOOKING, "look: turn control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
-    (LOOKING, "look: negate control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
-    (LOOKING, "look: negate record is not None or entry is not None #1", "is acked, and its attempt may still be committed"),
-    (LOOKING, "look: drop operand record.effects of record is not None and record.effects #1", "and nothing was sent"),
-    (LOOKING, "look: put UNKNOWN for ControlOutcome.OVER #1", "is released, and no call failed"),
+    (LOOKING, "check_transaction: drop attempts.entry for None #1", "is acked, and its key was not read"),
+    (LOOKING, "check_transaction: turn control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
+    (LOOKING, "check_transaction: negate control.look < len(controls.delays) #1", "wrong look: a control message leads to"),
+    (
+        LOOKING,
+        "check_transaction: negate record is not None or entry is not None #1",
+        "is acked, and its attempt may still be committed",
+    ),
+    (
+        LOOKING,
+        "check_transaction: drop operand record.effects of record is not None and record.effects #1",
+        "and nothing was sent",
+    ),
+    (LOOKING, "check_transaction: put UNKNOWN for ControlOutcome.OVER #1", "is released, and no call failed"),
     (LOOKING, "announce: drop argument key for Control #1", "is announced by"),
-    (LOOKING_TWICE, "look: swap _again and attempts.bury #1", "is given up, and this is not the last look at it"),
+    (
+        LOOKING_TWICE,
+        "check_transaction: swap _check_later and attempts.bury #1",
+        "is given up, and this is not the last look at it",
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ from onceonly.model.record import Record
 from onceonly.model.remote import RemoteRequest, Verb
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.mutants import MUTANTS
-from onceonly_verify.running import run_check
+from onceonly_verify.runs import run_check
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (
@@ -43,4 +43,4 @@ def test_calls_are_stored_with_their_record() -> None:
         Identity("s", "i"), requests=(RemoteRequest(Verb.POST, "http://a/x/r"), RemoteRequest(Verb.DELETE, "http://a/x/q"))
     )
     stored = encode_record(record)
-    assert (decode_record(record.identity, stored), stored[:1]) == (record, b"\x03")
+    assert (decode_record(record.identity, stored), stored[:1]) == (record, b"\x01")

@@ -61,7 +61,7 @@ def test_the_shipping_code_stands_random_schedules() -> None:
             "large, a ring", "1:110719", id="a copy is rejected, and before the next unit the message is past the retention"
         ),
         pytest.param(
-            "large, a handler that kills", "1:193403", id="the unit of one that is given up fails, and a doubted one follows"
+            "large, a handler that kills", "1:193403", id="the unit of one that is given up fails, and a blamed one follows"
         ),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_schedule_on_which_an_artifact_was_left(schedule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(CAUGHT_SOON)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 12 else []) for number, name in enumerate(CAUGHT_SOON)]
 )
 async def test_random_schedules_catch_mutants(name: str) -> None:
     """Within a few schedules; what is told happens again on an event loop, in fewer steps than it was found in."""
@@ -120,7 +120,7 @@ def test_a_schedule_is_named_by_seed_and_number() -> None:
     assert sum(half.steps for half in halves) == walk_schedules(40, seed=5).steps
 
 
-WALKED = "d23e3cfac393383b"
+WALKED = "d27d8a69f6989c43"
 """What the first two schedules of each world do, in one number.
 
 A change of the algorithms, of the faults or of `LARGE` changes it. Then copy the new value from the failed test. A change that
@@ -170,7 +170,7 @@ def test_a_walk_that_never_rests_is_stuck() -> None:
     idle = change(
         "algorithms.delivery",
         "deliver",
-        insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
+        insert_before("release", "await release(deliveries, ports)\nreturn BatchReport(unknown=len(deliveries))"),
     )
     walked = walk_schedules(1, programs=changed([idle]))
     assert walked.violation.startswith(("stuck", "endless"))

@@ -26,7 +26,7 @@ def explored(check: Check, roles: tuple[Role, ...]) -> Exploration:
 
 
 def ring_at(now: int) -> TimedRing:
-    """Give an empty ring, labelled at the beginning, when its clock shows this."""
+    """Return an empty ring, labelled at the beginning, when its clock shows this."""
     ring: TimedRing = replace(first_ring(shipped()), now=now)
     return ring
 

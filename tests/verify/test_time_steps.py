@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly_verify import CHECKS, MUTANTS, Check, render, run_check, run_mutant
+from onceonly_verify.check import named
 from onceonly_verify.checks.timed import TIMED_CHECKS
-from onceonly_verify.expiry import ExpiringWorld, drop_expired
 from onceonly_verify.histories import history_of
 from onceonly_verify.replay import replay
-from onceonly_verify.running import explore
+from onceonly_verify.runs import explore
 from onceonly_verify.schedules import walk_schedules
-from onceonly_verify.time_steps import HANDLED_AGAIN, STEP, TICKS, Timing
+from onceonly_verify.time_steps import HANDLED_AGAIN, STEP, TICKS, ExpiringWorld, Timing, drop_expired
 from onceonly_verify.world import Bounds
 
 NAMED = {check.name: check for check in CHECKS}
@@ -86,7 +86,7 @@ def test_a_counterexample_with_time_is_replayed(name: str) -> None:
     assert found.is_the_same, found.diverged
 
 
-@pytest.mark.parametrize("check", TIMED_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", named(TIMED_CHECKS), ids=lambda check: check.name)
 def test_random_schedules_keep_the_same_time(check: Check) -> None:
     """No search is involved."""
     walked = walk_schedules(20, checks=[check])

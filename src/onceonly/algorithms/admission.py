@@ -9,10 +9,8 @@ from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
-from onceonly.ports.admission import AdmissionResult
+from onceonly.ports.admission import NO_FINGERPRINTS, AdmissionResult, MarkStore, TokenStore
 from onceonly.ports.environment import IdGenerator
-from onceonly.ports.mark_store import NONE, MarkStore
-from onceonly.ports.token_store import TokenStore
 
 Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
@@ -47,9 +45,9 @@ class DedupStoreAdmission:
         self._done = dedup_store
 
     async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
-        """Admit what is not known to be done. A mark without a fingerprint, of an older version, fits every body."""
+        """Admit what is not known to be done. A mark without a fingerprint fits every body."""
         by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
-        done = await self._done.contains(list(by_key)) if by_key else NONE
+        done = await self._done.contains(list(by_key)) if by_key else NO_FINGERPRINTS
         return AdmissionResult(
             frozenset(message.identity for key, message in by_key.items() if key not in done),
             frozenset(by_key[key].identity for key, body in done.items() if body and body != by_key[key].fingerprint),
@@ -140,7 +138,7 @@ class TokensInStore:
 
 
 def issue(record: Record, subscribers: Subscribers, ids: IdGenerator) -> Record:
-    """Give every message of a record a fresh token, the same for all endpoints that it goes to.
+    """Return every message of a record a fresh token, the same for all endpoints that it goes to.
 
     It replaces one that came along with attributes handed on from another message, which is none of this one's.
     """

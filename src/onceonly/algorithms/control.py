@@ -65,32 +65,32 @@ async def announce(opening: TransactionAttempt, unit: str, controls: Controls, t
         )
 
 
-async def look(control: Control, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
+async def check_transaction(control: Control, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
     """See to one attempt. Raises ConflictError, CommitFailed, OutcomeUnknown: then it is to be released."""
     entry = await controls.attempts.entry(control.key, control.endpoint) if control.key else None
     record = await controls.attempts.record(control.identity, control.unit)
     if record is not None and record.effects:
         relayed = await relay([record], ports)
         if relayed.refused:  # until a person has seen to it that the broker takes it
-            return await _again(control, len(controls.delays), controls, ports)
+            return await _check_later(control, len(controls.delays), controls, ports)
         return ControlOutcome.OVER if relayed.finished else ControlOutcome.UNKNOWN
     if record is not None or entry is not None:
         return ControlOutcome.OVER
     if control.look < len(controls.delays):
-        return await _again(control, control.look + 1, controls, ports)
+        return await _check_later(control, control.look + 1, controls, ports)
     await controls.attempts.bury(control.identity, control.unit)
     return ControlOutcome.OVER
 
 
 def send_of(control: Control, controls: Controls) -> Send:
-    """Give the message for one look, with the instant before which it is not delivered."""
+    """Return the message for one look, with the instant before which it is not delivered."""
     name = f"{control.attempt}.{control.look}"
     message = Message(id=name, source=control.endpoint, type=CONTROL, body=_encode(control))
     delay = controls.delays[min(control.look, len(controls.delays)) - 1]
     return Send(message=message, to=controls.to, due=controls.clock.now() + delay)
 
 
-def apart(deliveries: Sequence[Delivery]) -> tuple[tuple[Delivery, ...], tuple[Delivery, ...]]:
+def split_controls(deliveries: Sequence[Delivery]) -> tuple[tuple[Delivery, ...], tuple[Delivery, ...]]:
     """Tell control messages from users'."""
     theirs = tuple(delivery for delivery in deliveries if _HEADERS.isdisjoint(delivery.headers))
     ours = tuple(delivery for delivery in deliveries if not _HEADERS.isdisjoint(delivery.headers))
@@ -105,7 +105,7 @@ def control_of(delivery: Delivery) -> Control:
         raise ValueError(str(error)) from error
 
 
-async def _again(control: Control, number: int, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
+async def _check_later(control: Control, number: int, controls: Controls, ports: FinishingPorts) -> ControlOutcome:
     (answer,) = await ports.transport.send([send_of(replace(control, look=number), controls)])
     # Crash here, "after-dispatch": 1 the copy is taken, 2 not acked, 3 both come, 4 each finds out the same.
     return ControlOutcome.AGAIN if answer is Answer.TAKEN else ControlOutcome.UNKNOWN

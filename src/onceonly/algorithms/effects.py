@@ -13,15 +13,14 @@ So it does not matter which attempt was the committed one: cancelling a row prov
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from onceonly.algorithms.remote_call import needing, perform, response_of
+from onceonly.algorithms.remote_call import callers_of, perform, response_of
 from onceonly.algorithms.sweeper import sweep_each
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import CommitRefused, PeerAway
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
-from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, Response, requested
+from onceonly.model.remote import HTTP, Response, peer_of, requested
 from onceonly.ports.effects import ArtifactStore, Register
 from onceonly.ports.environment import Clock, IdGenerator
 from onceonly.ports.remote import Peers, Remote
@@ -52,7 +51,7 @@ class NoArtifacts:
         return dict.fromkeys((record.identity for record in records if record.requests), Answer.UNKNOWN)
 
     async def response(self, message: Message) -> Response | None:
-        """Give None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""
+        """Return None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""
         if requested(message):
             raise CommitRefused(
                 "this message follows up a request to another service, but the endpoint has no peers: "
@@ -82,8 +81,8 @@ class RegisteredEffects:
         self._clock = clock
         self._remote = remote
 
-    def asking(self, peers: Peers) -> "RegisteredEffects":
-        """Give the same effects with these other services instead of its own, such as those of a test."""
+    def with_peers(self, peers: Peers) -> "RegisteredEffects":
+        """Return the same effects with these other services instead of its own, such as those of a test."""
         artifacts = {**self._artifacts, HTTP: peers}
         return RegisteredEffects(self._store, self._register, artifacts, ids=self._ids, clock=self._clock, remote=peers)
 
@@ -111,7 +110,7 @@ class RegisteredEffects:
                 try:
                     await self._artifacts[artifact.kind].create(artifact)
                 except PeerAway as away:
-                    away.needed_by = needing(away.peer, records)
+                    away.needed_by = callers_of(away.peer, records)
                     raise
 
     async def discard(self, records: Sequence[Record]) -> None:

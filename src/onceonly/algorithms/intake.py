@@ -7,7 +7,7 @@ from msgspec import Struct
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
-from onceonly.model.retry import is_doubted
+from onceonly.model.retry import is_blamed
 from onceonly.ports.bundle import Ports
 
 OTHER_BODY = "an earlier message had the same source and id, but another body: its sender reuses ids. Correct the sender"
@@ -40,9 +40,9 @@ class PendingMessage(Struct, frozen=True):
         return max(delivery.held for delivery in self.deliveries)
 
     @property
-    def doubted(self) -> bool:
+    def blamed(self) -> bool:
         """Return whether it runs after the others, in a unit of its own: units with it failed, perhaps because of it."""
-        return True in [is_doubted(delivery.history) for delivery in self.deliveries if delivery.history]
+        return True in [is_blamed(delivery.history) for delivery in self.deliveries if delivery.history]
 
     @property
     def history(self) -> tuple[Failure, ...]:

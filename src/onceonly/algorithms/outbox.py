@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.algorithms.remote_call import forgetting, gone
+from onceonly.algorithms.remote_call import delete_call, lost_response_error
 from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, ResponseGone, RetryableError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
@@ -60,9 +60,10 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     records: tuple[Record, ...] = ()
     try:
         known = _known(unit, messages, attempts)
-        asked = [message for message in messages if message not in unit.found.mismatched]
-        told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
-        admitted = told.messages | told.mismatched.intersection(record.identity for record in known)  # committed: it is sent
+        to_admit = [message for message in messages if message not in unit.found.mismatched]
+        admission = await ports.admission.admits(to_admit)  # only now: an earlier answer may be stale
+        committed = admission.mismatched.intersection(record.identity for record in known)  # they are sent
+        admitted = admission.messages | committed
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
         await ports.effects.create(records)
@@ -77,7 +78,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         raise
     except ResponseGone as error:
         unit.abandon()
-        raise await gone(error, ports) from error
+        raise await lost_response_error(error, ports) from error
     except BaseException:
         unit.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
@@ -95,12 +96,12 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
             for m in unit.found.new
-            if m.identity not in told.messages | told.mismatched
+            if m.identity not in admission.messages | admission.mismatched
         ),
         postponed=attempted.postponed,
         failed=attempted.failed,
         mismatched=tuple(message.identity for message in unit.found.mismatched),
-        mismatched_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in told.mismatched),
+        mismatched_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in admission.mismatched),
         undecidable=unit.found.undecidable,
         handled=frozenset(record.identity for record in records),
     )
@@ -148,13 +149,13 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         token=message.token,
         attempt=attempts.get(message.identity, ""),
         artifacts=decision.artifacts,
-        requests=(*decision.requests, *forgetting(message)),
+        requests=(*decision.requests, *delete_call(message)),
         fingerprint=message.fingerprint,
     )
 
 
 def _known(unit: Unit, messages: Sequence[Message], attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
-    """Give the records of what was handled before, with the attempts that are for nothing."""
+    """Return the records of what was handled before, with the attempts that are for nothing."""
     bodies = {message.identity: message.fingerprint for message in messages} if unit.found.pending else {}
     pending = (replace(record, fingerprint=bodies[record.identity]) for record in unit.found.pending)
     done = (Record(m.identity, unit=unit.key, token=m.token, fingerprint=m.fingerprint) for m in unit.found.done)
@@ -187,7 +188,7 @@ async def _handle(
                 raise
             blamed = _blamed(batch, error)
             failed.extend(blamed.items())
-            waiting[:0] = _again(batch, blamed)
+            waiting[:0] = _rerun_batches(batch, blamed)
         except (ConflictError, RetryableError) as error:
             error.during = batch[0].identity if len(batch) == 1 else None
             raise
@@ -206,12 +207,12 @@ async def _decide(batch: Sequence[Message], unit: Unit, attempts: Mapping[Identi
 
 
 def _blamed(batch: Sequence[Message], error: HandlerFailed) -> Mapping[Identity, Failure]:
-    """Give the messages of a batch that failed, as far as this is known; of one message it always is."""
+    """Return the messages of a batch that failed, as far as this is known; of one message it always is."""
     return {batch[0].identity: error.failure} if len(batch) == 1 else error.by_message
 
 
-def _again(batch: Sequence[Message], blamed: Mapping[Identity, Failure]) -> Sequence[Sequence[Message]]:
-    """Give the batches in which the others run again, since all of it was undone: halves, if it is unknown which failed."""
+def _rerun_batches(batch: Sequence[Message], blamed: Mapping[Identity, Failure]) -> Sequence[Sequence[Message]]:
+    """Return the batches in which the others run again, since all of it was undone: halves, if it is unknown which failed."""
     if not blamed:
         return batch[: len(batch) // 2], batch[len(batch) // 2 :]
     others = [message for message in batch if message.identity not in blamed]

@@ -27,9 +27,8 @@ from onceonly.model.errors import (
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
-from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, requested
+from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, peer_of, requested
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import Remote
 
@@ -43,7 +42,7 @@ async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, A
 
 
 async def response_of(message: Message, remote: Remote) -> Response | None:
-    """Give what the message follows up; None for one that follows nothing up.
+    """Return what the message follows up; None for one that follows nothing up.
 
     Raises ResponseGone; PeerAway when there is no answer; CommitRefused for an answer that is none.
     """
@@ -55,7 +54,7 @@ async def response_of(message: Message, remote: Remote) -> Response | None:
     except CommitRefused:
         raise
     except (CommitFailed, OutcomeUnknown) as error:
-        away = PeerAway(str(error), awaited(message))
+        away = PeerAway(str(error), awaited_peer(message))
         away.needed_by = frozenset({message.identity})
         raise away from error
     if response is None:
@@ -63,29 +62,29 @@ async def response_of(message: Message, remote: Remote) -> Response | None:
     return response
 
 
-def awaited(message: Message) -> str:
-    """Give the URL of the peer that must answer before a message can be handled, or nothing."""
+def awaited_peer(message: Message) -> str:
+    """Return the URL of the peer that must answer before a message can be handled, or nothing."""
     return requested(message).rpartition("/")[0]
 
 
-def called(record: Record) -> str:
-    """Give the URLs of the peers that a committed record calls."""
+def called_peers(record: Record) -> str:
+    """Return the URLs of the peers that a committed record calls."""
     return ", ".join(dict.fromkeys(call.url.rpartition("/")[0] for call in record.requests))
 
 
-def needing(peer: str, records: Sequence[Record]) -> frozenset[Identity]:
-    """Give the messages of these attempts that ask this peer for something."""
+def callers_of(peer: str, records: Sequence[Record]) -> frozenset[Identity]:
+    """Return the messages of these attempts that ask this peer for something."""
     asking = [(record, artifact) for record in records for artifact in record.artifacts if artifact.kind == HTTP]
     return frozenset(record.identity for record, artifact in asking if peer_of(artifact.name) == peer)
 
 
-def forgetting(message: Message) -> tuple[RemoteRequest, ...]:
-    """Give the call that ends the request which a message follows up."""
+def delete_call(message: Message) -> tuple[RemoteRequest, ...]:
+    """Return the call that ends the request which a message follows up."""
     url = requested(message)
     return (RemoteRequest(Verb.DELETE, url),) if url else ()
 
 
-async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
+async def lost_response_error(error: ResponseGone, ports: Ports) -> OnceOnlyError:
     """Look again at a message whose response was not there: whoever handled it has deleted that; otherwise it is lost.
 
     Gives what to raise: ConflictError, uncounted, or HandlerFailed for the dead letters.

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from onceonly.model.errors import CommitRefused, ConflictError, PeerAway, RetryableError, UpgradeRequired
 from onceonly.model.token import PreparedToken
+from onceonly.ports.admission import TokenStore
 from onceonly.ports.bundle import Ports
-from onceonly.ports.token_store import TokenStore
 
 Left = TypeVar("Left")
 

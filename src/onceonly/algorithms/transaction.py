@@ -1,20 +1,18 @@
 """The transaction: what makes a block of the user's, outside of any handler, happen once. Protocols, section 8.
 
-    begin     take the client's key; who finds it committed has the answer already, and runs nothing
+    begin     take the client's key; if it is committed, the stored answer is returned, and nothing runs
     block     the user's own work; nothing is visible yet
     announce  where the store cannot be searched: a control message, so that a worker checks how this ended
     complete  business state + record + key with its answer, in one atomic step, before the deadline
-    then      dispatch and forget the record: `algorithms/relay`, at once or by the process that finds it
+    then      dispatch and forget the record (`algorithms/relay`): at once, by a relay, or by a caller that repeats the key
 
 The key is taken first, so that a second attempt waits for the first one instead of doing its work for nothing; stores that do
 not wait say ConflictError, here or at the commit. A ConflictError is no answer: only the key's row is, read again. There: it is
 the answer of who won. Not there: it was not done, and the client may try again.
 
-Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it, or else the control
-message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After OutcomeUnknown
-nothing else is done: the client's next attempt finds out. Without a key attempts cannot be told apart, so a client
-that repeats such a request has it done twice. What comes before the commit is never OutcomeUnknown, but for the read of who
-won.
+Crash before commit: nothing happened. Crash after commit: the record is found by a relay, by the control message
+(`algorithms/control`), or under the repeated key. After OutcomeUnknown only the client's next attempt finds out. Without a key
+it would be done twice. What comes before the commit is never OutcomeUnknown, but for the read of who won.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -46,38 +44,41 @@ class TransactionPorts(NamedTuple):
 
 
 class TransactionResult(Struct, frozen=True, kw_only=True):
-    """How a transaction ended: with its own answer and records to dispatch, or with the answer of the attempt that won."""
+    """How a transaction ended: its own answer, or that of the attempt that won; and the records to dispatch now."""
 
     answer: bytes | None = None
     records: tuple[Record, ...] = ()
     is_known: bool = False
 
 
-async def transact(opening: TransactionAttempt, block: Block, ways: TransactionPorts) -> TransactionResult:
+async def transact(opening: TransactionAttempt, block: Block, ports: TransactionPorts) -> TransactionResult:
     """Run a block once for each client's key; every later attempt gets the first answer.
 
     Raises what the block raises, KeyReused, ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
     """
-    opened = await begin(opening, ways)
+    opened = await begin(opening, ports)
     if isinstance(opened, IdempotencyEntry):
-        return TransactionResult(answer=opened.answer, is_known=True)
+        return known(opened)
     try:
         async with enclosed(opened):
             decided = await block(opened)
     except ConflictError as lost:
-        entry = await _winner(opening, ways, lost)
-        return TransactionResult(answer=entry.answer, is_known=True)
-    return await complete(opening, opened, decided, ways)
+        return known(await _winner(opening, ports, lost))
+    return await complete(opening, opened, decided, ports)
 
 
-async def begin(opening: TransactionAttempt, ways: TransactionPorts) -> OpenTransaction | IdempotencyEntry:
+async def begin(opening: TransactionAttempt, ports: TransactionPorts) -> OpenTransaction | IdempotencyEntry:
     """Open the transaction; returns the stored entry instead when its key is committed. Raises as `transact`."""
     try:
         with before_commit():
-            opened = await ways.transactions.open(opening)
+            opened = await ports.transactions.open(opening)
     except ConflictError as lost:
-        return await _winner(opening, ways, lost)
+        return await _winner(opening, ports, lost)
     return _checked(opening, opened) if isinstance(opened, IdempotencyEntry) else opened
+
+
+def known(entry: IdempotencyEntry) -> TransactionResult:
+    return TransactionResult(answer=entry.answer, records=entry.records, is_known=True)
 
 
 @contextmanager
@@ -104,23 +105,22 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
 
 
 async def complete(
-    opening: TransactionAttempt, opened: OpenTransaction, decided: BlockDecision, ways: TransactionPorts
+    opening: TransactionAttempt, opened: OpenTransaction, decided: BlockDecision, ports: TransactionPorts
 ) -> TransactionResult:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
     decision = Record(opening.identity, decided.effects, unit=opened.unit or attempt_unit(opening.max_commit))
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
     try:
         with before_commit():
-            records = await ways.admission.prepare(records)
-        if records and ways.controls and ways.transport:
-            await announce(opening, opened.unit, ways.controls, ways.transport)
+            records = await ports.admission.prepare(records)
+        if records and ports.controls and ports.transport:
+            await announce(opening, opened.unit, ports.controls, ports.transport)
         # Crash here, "before-commit": 1 nothing happened, 2 the control message comes, 3 no record, no key, 4 a tombstone.
         await opened.commit(next(iter(records), None), decided.answer)
     except ConflictError as lost:
         opened.abandon()
-        await ways.admission.discard(records)  # definite: nothing of this attempt happened
-        entry = await _winner(opening, ways, lost)
-        return TransactionResult(answer=entry.answer, is_known=True)
+        await ports.admission.discard(records)  # definite: nothing of this attempt happened
+        return known(await _winner(opening, ports, lost))
     except BaseException:
         opened.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
@@ -128,9 +128,9 @@ async def complete(
     return TransactionResult(answer=decided.answer, records=records)
 
 
-async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:
-    """Give what the attempt that won has committed under the key. Raises ConflictError if none was committed, KeyReused."""
-    entry = await ways.transactions.entry(opening.key) if opening.key else None
+async def _winner(opening: TransactionAttempt, ports: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:
+    """Return what the attempt that won has committed under the key. Raises ConflictError if none was committed, KeyReused."""
+    entry = await ports.transactions.entry(opening.key) if opening.key else None
     if entry is None:
         raise ConflictError(f"nothing was committed, so the call can be repeated: {lost}") from lost
     return _checked(opening, entry)

@@ -7,21 +7,22 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from onceonly.assembly.opened import OpenedStore
+from onceonly.assembly.parts import StoreParts
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
-from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentStarts
+from onceonly.config.store_plan import StorePlan
+from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentRunMarkers
 from onceonly.documents.dead_letters import DocumentDeadLetters
-from onceonly.documents.lookup import DocumentLookup
 from onceonly.documents.register import DocumentRegister
-from onceonly.documents.store import DocumentStore
+from onceonly.documents.store import DocumentLookup, DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
-from onceonly.systems import DocumentService
+from onceonly.ports.transactions import Controls
+from onceonly.systems import DocumentService, Family
 from onceonly.systems.shared import Shared
 
 _log = EventLogger(logging.getLogger("onceonly.documents"))
@@ -42,12 +43,12 @@ _PLACES: Shared[_Place] = Shared(_Place.close)
 
 @asynccontextmanager
 async def open_documents(place: Location | str, *, clock: Clock) -> AsyncIterator[Documents]:
-    """Give the documents that a setting names: of a service, of a SQL database, or in memory.
+    """Return the documents that a setting names: of a service, of a SQL database, or in memory.
 
     Raises SetupError where the place is missing or does not keep its promises, and RetryableError when it is away.
     """
     found = locate(place, "store")
-    if found.is_sql:
+    if found.family is Family.SQL:
         from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 
         async with sql.open_documents(found.setting, clock=clock) as documents:
@@ -75,51 +76,52 @@ async def create(place: Location | str) -> None:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store on documents, the dead letters and the register next to it. Raises SetupError for what it cannot do."""
+async def open_store(
+    settings: Settings,
+    plan: StorePlan,
+    *,
+    clock: Clock,
+    creates: bool = True,  # noqa: ARG001 - documents are created as they are written
+) -> AsyncIterator[StoreParts]:
+    """Open a store on documents, and what is next to it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.places.store, clock=clock) as documents:
-        store = store_on(documents, settings, clock)
-        journals = DocumentJournals(documents, settings.name)
         letters = DocumentDeadLetters(documents, clock=clock)
-        starts = partial(DocumentStarts, documents, settings.name, clock)
-        yield OpenedStore(
-            store,
-            store,
-            None,
-            letters,
-            DocumentRegister(store),
-            journals=journals,
-            starts=starts,
+        yield parts_on(documents, settings, plan, letters=letters, clock=clock)._replace(
+            run_markers=partial(DocumentRunMarkers, documents, settings.name, clock),
             unsubscribed=DocumentEventCounts(documents, settings.name),
-            lookup=DocumentLookup(store),
         )
 
 
 @asynccontextmanager
-async def open_transactions_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[DocumentTransactions]:
-    """Give the transactions of a store on documents."""
-    async with open_documents(settings.places.store, clock=clock) as documents:
-        yield transactions_on(documents, settings, clock)
-
-
-@asynccontextmanager
 async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[DeadLetters]:
-    """Give the dead letters of a place."""
     async with open_documents(place, clock=clock) as documents:
         yield DocumentDeadLetters(documents, clock=clock)
 
 
-def store_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentStore:
-    """Make an endpoint's store. What is done stays known in it where its history is the rule, and nowhere else."""
+def parts_on(documents: Documents, settings: Settings, plan: StorePlan, *, letters: DeadLetters, clock: Clock) -> StoreParts:
+    """Return the parts of an endpoint's store on documents. Raises SetupError for what it cannot do.
+
+    What is done stays known in it where its history is the rule, and nowhere else.
+    """
     if settings.isolation is not None:
         raise SetupError(f"isolation= needs a SQL store; in {settings.places.store} each unit is one document. Remove it")
-    return DocumentStore(documents, settings.name, clock=clock, history=settings.plan.history)
-
-
-def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentTransactions:
-    """Make an endpoint's transactions."""
-    retention = settings.control.retention // timedelta(milliseconds=1)
-    return DocumentTransactions(store_on(documents, settings, clock), retention=retention)
+    store = DocumentStore(documents, settings.name, clock=clock, history=settings.plan.history)
+    parts = StoreParts(
+        store,
+        store,
+        None,
+        letters,
+        DocumentRegister(store),
+        journals=DocumentJournals(documents, settings.name),
+        lookup=DocumentLookup(store),
+    )
+    if not plan.has_transactions:
+        return parts
+    chosen, millisecond = settings.control, timedelta(milliseconds=1)
+    transactions = DocumentTransactions(store, retention=chosen.retention // millisecond)
+    delays = tuple(delay // millisecond for delay in chosen.delays)
+    controls = Controls(transactions, delays, chosen.processed_by or settings.name, clock)
+    return parts._replace(transactions=transactions, controls=controls)
 
 
 def tell(place: Location, warnings: Sequence[str]) -> None:

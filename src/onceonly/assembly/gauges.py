@@ -10,13 +10,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any
 
-from onceonly.assembly import look_at_store, open_dead_letters, open_transport, shown
-from onceonly.assembly.looking import looked_at, refuse_missing
-from onceonly.assembly.opened import OpenedStore
+from onceonly.assembly import open_dead_letters, open_read_only, open_transport, shown
+from onceonly.assembly.parts import StoreParts
+from onceonly.assembly.stores import read_only, refuse_missing
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import QueueMissing
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.ports.measuring import EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords
+from onceonly.ports.measurements import EstimatesClaims, MeasuresLetters, MeasuresQueue, MeasuresRecords
 from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.maintenance.tasks import late_buckets
@@ -31,6 +31,7 @@ ANSWER_SECONDS = 2.0
 """Seconds that a part may take, its connection included."""
 SCRAPE_SECONDS = 3.0
 """Seconds that a scrape waits for a read: less than the answer may take."""
+SHADOW_OUTCOMES = ("known", "mismatched", "undecidable")
 MOST_QUEUED = 100_001
 MOST_RECORDS = 10_001
 """Up to these numbers messages, records and dead letters are counted. The number itself means "or more"."""
@@ -71,7 +72,6 @@ class GaugePart:
         return values
 
     async def close(self) -> None:
-        """Close what is open."""
         stack, self._stack, self._opened = self._stack, AsyncExitStack(), None
         with suppress(Exception):
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -104,7 +104,6 @@ class GaugeReader:
         return self._values
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._reading is not None:
             self._reading.cancel()
             with suppress(asyncio.CancelledError):
@@ -140,7 +139,6 @@ class GaugeLoop:
 
 
 async def read_together(parts: Sequence[GaugePart]) -> Values:
-    """Read these parts, side by side."""
     found = await asyncio.gather(*(part.refresh() for part in parts))
     return {row: value for values in found for row, value in values.items()}
 
@@ -169,25 +167,25 @@ def parts_of(settings: Settings, events: Sequence[str]) -> list[GaugePart]:
     """List what can be read of an endpoint. What is in the memory of its process cannot be."""
     places, name = settings.places, settings.name
     parts: list[GaugePart] = []
-    if not places.transport.in_process:
-        opening = lambda: open_transport(looked_at(settings.transport), name)  # noqa: E731 - raises where the file is missing
+    if places.transport.is_shared:
+        opening = lambda: open_transport(read_only(settings.transport), name)  # noqa: E731 - raises where the file is missing
         parts.append(GaugePart(name, "transport", opening, partial(_read_queue, name, events)))
-    if not (places.store.in_process or places.store.keeps_documents):
+    if settings.store_plan.has_tables:
         # the ring is known once a process has cut time
         is_whole = lambda opened: opened.ring is not None or settings.plan.history is None  # noqa: E731 - one use
         reading = partial(_read_store, settings, CappedNames(MOST_TYPES, OTHER))
         parts.append(GaugePart(name, "store", partial(_open_store, settings), reading, is_whole=is_whole))
     letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
-    if not places.dead_letters.in_process:
-        opening_letters = lambda: open_dead_letters(looked_at(letters_in))  # noqa: E731 - the same
+    if places.dead_letters.is_shared:
+        opening_letters = lambda: open_dead_letters(read_only(letters_in))  # noqa: E731 - the same
         parts.append(GaugePart(name, "dead letters", opening_letters, partial(_read_letters, name)))
     return parts
 
 
 @asynccontextmanager
-async def _open_store(settings: Settings) -> AsyncIterator[OpenedStore]:
+async def _open_store(settings: Settings) -> AsyncIterator[StoreParts]:
     refuse_missing(settings.store)
-    async with look_at_store(settings) as opened:
+    async with open_read_only(settings) as opened:
         yield opened
 
 
@@ -208,7 +206,7 @@ def _states(name: str, waiting: int, held: int, delayed: int) -> Values:
     return {(catalog.QUEUE_MESSAGES, (name, state)): number for state, number in numbers.items()}
 
 
-async def _read_store(settings: Settings, type_of: CappedNames, opened: OpenedStore) -> Values:
+async def _read_store(settings: Settings, type_of: CappedNames, opened: StoreParts) -> Values:
     name, store = settings.name, shown(settings.store)
     values: Values = {}
     if isinstance(opened.pending, MeasuresRecords):
@@ -216,7 +214,7 @@ async def _read_store(settings: Settings, type_of: CappedNames, opened: OpenedSt
         values[catalog.PENDING, (name,)] = records.count
         values[catalog.PENDING_OLDEST, (name,)] = _age(records.oldest)
     journal = await opened.journals.read() if opened.journals is not None else None
-    for task, run in journal.chores.items() if journal is not None else ():
+    for task, run in journal.tasks.items() if journal is not None else ():
         values[catalog.MAINTENANCE, (name, task)] = run.at / 1000
     if opened.ring is not None:
         values[catalog.BUCKETS_LATE, (store,)] = len(await late_buckets(opened.ring))
@@ -227,6 +225,9 @@ async def _read_store(settings: Settings, type_of: CappedNames, opened: OpenedSt
     for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):  # the first ones keep their rows
         row = catalog.UNSUBSCRIBED, (name, type_of(kind))
         values[row] = values.get(row, 0) + count
+    if opened.shadow is not None:
+        shadow = await opened.shadow.stored.read()
+        values |= {(catalog.SHADOW, (name, outcome)): shadow.get(outcome, 0) for outcome in SHADOW_OUTCOMES}
     return values
 
 

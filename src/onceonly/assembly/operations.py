@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from onceonly.assembly import look_at_store, open_dead_letters
 from onceonly.assembly.deduplication import open_admission
-from onceonly.assembly.naming import named
+from onceonly.assembly.stores import errors_name_setting, open_dead_letters, open_read_only
 from onceonly.config.endpoint import Settings
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register
-from onceonly.ports.lookup import Lookup
 from onceonly.ports.maintenance import MessageJournal
+from onceonly.ports.operators import Lookup
 from onceonly.ports.ring import Ring
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.environment import LIVE, Environment
@@ -39,11 +38,11 @@ async def open_operations(settings: Settings, *, environment: Environment = LIVE
     """Open the store, the dead letters and the deduplication of an endpoint, to look. Raises SetupError, RetryableError."""
     places = settings.places
     async with AsyncExitStack() as stack:
-        with named(settings, "store", places.store):
-            opened = await stack.enter_async_context(look_at_store(settings, environment=environment))
+        with errors_name_setting(settings, "store", places.store):
+            opened = await stack.enter_async_context(open_read_only(settings, environment=environment))
         letters = opened.dead_letters
         if places.dead_letters is not places.store:
-            with named(settings, "dead_letters", places.dead_letters):
+            with errors_name_setting(settings, "dead_letters", places.dead_letters):
                 opening = open_dead_letters(places.dead_letters, environment=environment)
                 letters = await stack.enter_async_context(opening)
         elsewhere = settings.plan.marks is not None or (settings.plan.tokens is not None and not settings.plan.tokens_in_store)

@@ -1,23 +1,26 @@
 """The SQL adapters, put together: databases are shared by URL within a process, and have their tables before they are used."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
-from onceonly.assembly.opened import BucketClock, OpenedStore
+from onceonly.assembly.parts import BucketClock, StoredShadow, StoreParts
 from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
+from onceonly.config.estimates import Measurements
 from onceonly.config.location import Location
-from onceonly.config.measured import Measurements
+from onceonly.config.store_plan import StorePlan
 from onceonly.model.errors import CommitFailed, SetupError
+from onceonly.model.transaction import TransactionAttempt
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.environment import Clock, RandomSource
+from onceonly.ports.measurements import StoredRemains
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, connection_limit, dialect_of, place_of, pool_of
 from onceonly.sql.database import open_database as connect
 from onceonly.sql.database_clock import database_now
-from onceonly.sql.database_identity import whereabouts
 from onceonly.sql.dialect import checked_isolation
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.queue_tables import SCHEMA as QUEUE
@@ -37,16 +40,21 @@ from onceonly.sql.store import (
     SqlRegister,
     SqlRemoteRequests,
     SqlRing,
-    SqlStarts,
+    SqlRunMarkers,
     SqlStore,
     SqlTokens,
     SqlTransactions,
 )
-from onceonly.sql.store.bucketing import RETENTION_MS, find_bucketing, refuse_more
-from onceonly.sql.store.enlisted import Committed, EnlistedSession, RecordStore
-from onceonly.sql.store.enlisted import enlist as enlist_session
-from onceonly.sql.store.measuring import SampleSize, measure
+from onceonly.sql.store.enlisted_keys import KeyToTake, SessionKey
+from onceonly.sql.store.enlisted_keys import enlist_key as enlist_session_key
+from onceonly.sql.store.enlistment import Committed, EnlistedSession, RecordStore
+from onceonly.sql.store.enlistment import enlist as enlist_session
+from onceonly.sql.store.measurements import SampleSize, measure
+from onceonly.sql.store.remains import read_remains as remains_in
+from onceonly.sql.store.shadow import count_name
 from onceonly.sql.store.tables import SCHEMA as STORE
+from onceonly.sql.store.time_buckets import RETENTION_MS, find_bucketing, refuse_more
+from onceonly.sql.urls import whereabouts
 from onceonly.systems.shared import Shared
 
 SPARE_CONNECTIONS = 4
@@ -57,7 +65,7 @@ _DATABASES: Shared[Database] = Shared(Database.close)
 
 
 def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[Database]:
-    """Give the database of a URL, an engine or a session factory; one for all that name it in this process."""
+    """Return the database of a URL, an engine or a session factory; one for all that name it in this process."""
 
     async def make() -> Database:
         return await connect(setting, clock=clock)
@@ -66,50 +74,45 @@ def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give a store and the dead letters next to it; an embedded database gets the user's tables as well."""
+async def open_store(settings: Settings, plan: StorePlan, *, clock: Clock, creates: bool = True) -> AsyncIterator[StoreParts]:
+    """Open a store, and what is next to it. An embedded database gets the user's tables as well.
+
+    Without `creates` there is no ring if time is not cut yet.
+    """
     async with open_database(settings.store, clock=clock) as database:
-        await _ensure(database, STORE)
+        await _ensure(database, STORE, creates=creates)
         if settings.journal is not None:
-            await _ensure(database, JOURNAL)
+            await _ensure(database, JOURNAL, creates=creates)
         metadata: Any = settings.metadata
-        if metadata is not None and database.creates:
+        if creates and metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        store, opened = _opened(database, settings, clock)
-        if opened.ring is not None:
+        store, parts = _parts(database, settings, plan, clock)
+        if creates and parts.ring is not None:
             await store.prepare()
-        yield opened
+        if not creates and await find_bucketing(database) is None:
+            parts = parts._replace(ring=None)
+        yield parts
 
 
-@asynccontextmanager
-async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
-    """Give the same only to look at: no table is made, nothing is decided; without a ring where time is not cut yet."""
-    async with open_database(settings.store, clock=clock) as database:
-        await _ensure(database, STORE, creates=False)
-        if settings.journal is not None:
-            await _ensure(database, JOURNAL, creates=False)
-        _, opened = _opened(database, settings, clock)
-        yield opened if await find_bucketing(database) is not None else opened._replace(ring=None)
-
-
-def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
-    claim_mode, retention = settings.plan.claims, _retention(settings)
+def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock) -> tuple[SqlStore, StoreParts]:
+    claim_mode, retention, isolation = settings.plan.claims, _retention(settings), settings.isolation
     mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
     journal = None if settings.journal is None else SqlMessageJournal(database, settings.name, settings.journal)
     store = SqlStore(
         database,
         settings.name,
         claim_mode=claim_mode,
-        isolation=settings.isolation,
+        isolation=isolation,
         retention=retention,
         clock=mine,
         journal=journal,
     )
-    ring = SqlRing(database, retention=retention, clock=mine) if claim_mode is ClaimMode.HISTORY else None
-    return store, OpenedStore(
+    ring = SqlRing(database, retention=retention, clock=mine) if claim_mode.has_history else None
+    transactions = SqlTransactions(database, settings.name, claim_mode=claim_mode, isolation=isolation)
+    return store, StoreParts(
         store,
         store,
-        None if claim_mode is ClaimMode.NOTHING else store,
+        store if claim_mode.decides else None,
         SqlDeadLetters(database),
         SqlRegister(database, settings.name),
         ring,
@@ -117,17 +120,22 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         leader=ring or SqlRing(database, clock=mine),
         journals=SqlJournals(database, settings.name),
         expect=database.dialect.expect,
-        starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
+        run_markers=lambda lasts: SqlRunMarkers(database, settings.name, lasts=lasts),
         unsubscribed=SqlEventCounts(database, settings.name),
+        shadow=None
+        if store.shadow is None
+        else StoredShadow(store.shadow, SqlEventCounts(database, count_name(settings.name))),
         lookup=SqlLookup(database, settings.name, claim_mode=claim_mode, clock=mine),
         presence=SqlPresence(database, settings.name) if settings.presence else None,
         message_journal=journal,
         log=database if database.dialect.embedded else None,
+        transactions=transactions if plan.has_transactions else None,
+        open_remote_requests=partial(_open_remote_requests, database, settings),
         isolate=store.isolate,
     )
 
 
-async def look_at_ring(database: Database) -> BucketClock | None:
+async def read_bucket_clock(database: Database) -> BucketClock | None:
     """Return how time is cut in a database. None if that is not decided or the tables are missing.
 
     Raises SchemaMissing for those of an older version, SchemaTooNew.
@@ -142,9 +150,18 @@ async def look_at_ring(database: Database) -> BucketClock | None:
         return BucketClock(bucketing, await connection.run_sync(database_now))
 
 
-def refuse_ring(settings: Settings, cut: BucketClock) -> None:
+async def read_remains(setting: Any, endpoint: str, limit: int, *, clock: Clock) -> StoredRemains | None:
+    """Return what is left in a database. None if it has no tables. Raises SchemaMissing for older ones, SchemaTooNew."""
+    async with open_database(setting, clock=clock) as database:
+        if not await is_there(database, STORE):
+            return None
+        await check(database, STORE)
+        return await remains_in(database, endpoint, limit, clock=None if clock is LIVE.clock else clock)
+
+
+def check_bucketing(settings: Settings, cut: BucketClock) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
-    if settings.plan.claims is ClaimMode.HISTORY:
+    if settings.plan.claims.has_history:
         refuse_more(_retention(settings), cut.bucketing)
 
 
@@ -170,7 +187,6 @@ async def measure_in(database: Database, rows: int, rate: float, *, name: str, s
 
 @asynccontextmanager
 async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocuments]:
-    """Give the documents of a database."""
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, DOCUMENTS)
         yield SqlDocuments(database)
@@ -178,25 +194,14 @@ async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocu
 
 @asynccontextmanager
 async def open_tokens(place: Location, *, clock: Clock) -> AsyncIterator[SqlTokens]:
-    """Give the tokens that are next to a store."""
     async with open_database(place.setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlTokens(database)
 
 
-@asynccontextmanager
-async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
-    """Give the transactions of a store that is open, with its tables."""
-    async with open_database(settings.store, clock=clock) as database:
-        yield SqlTransactions(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
-
-
-@asynccontextmanager
-async def open_remote_requests(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlRemoteRequests]:
-    """Give what an endpoint was asked by others, next to a store that is open."""
-    async with open_database(settings.store, clock=clock) as database:
-        await _ensure(database, HTTP)
-        yield SqlRemoteRequests(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
+async def _open_remote_requests(database: Database, settings: Settings) -> SqlRemoteRequests:
+    await _ensure(database, HTTP)
+    return SqlRemoteRequests(database, settings.name, claim_mode=settings.plan.claims, isolation=settings.isolation)
 
 
 def are_one_file(one: Any, other: Any) -> bool:
@@ -232,9 +237,22 @@ def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -
     return enlist_session(session, RecordStore(endpoint, place_of(setting), pool_of(setting)), committed)
 
 
+def enlist_key(
+    setting: Any,
+    endpoint: str,
+    session: object,
+    committed: Committed,
+    *,
+    opening: TransactionAttempt,
+    now: int,
+) -> SessionKey | Awaitable[SessionKey]:
+    """Take a client's key through a session of the user's. Raises SetupError, ConflictError."""
+    home = RecordStore(endpoint, place_of(setting), pool_of(setting))
+    return enlist_session_key(session, home, committed, KeyToTake(opening, now))
+
+
 @asynccontextmanager
 async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[DeadLetters]:
-    """Give the dead letters of a database."""
     async with open_database(place.setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlDeadLetters(database)
@@ -246,9 +264,8 @@ async def open_transport(
     endpoint: str,
     *,
     clock: Clock,
-    chance: RandomSource,  # noqa: ARG001 - see the protocol
+    random: RandomSource,  # noqa: ARG001 - see the protocol
 ) -> AsyncIterator[Transport]:
-    """Open the queue of one endpoint."""
     async with open_database(url, clock=clock) as database:
         await _ensure(database, QUEUE)
         yield SqlTransport(database, endpoint, lease=database.lease, clock=None if clock is LIVE.clock else clock)
@@ -260,7 +277,7 @@ async def temporary_transport(
     topologies: Sequence[Topology],  # noqa: ARG001 - the same
     *,
     clock: Clock,
-    chance: RandomSource,  # noqa: ARG001 - the same
+    random: RandomSource,  # noqa: ARG001 - the same
 ) -> AsyncIterator[None]:
     """Make the queue's tables, and drop them with all that is in them."""
     async with open_database(url, clock=clock) as database:

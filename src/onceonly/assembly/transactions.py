@@ -4,25 +4,29 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from onceonly.algorithms.effects import NoArtifacts
-from onceonly.algorithms.relay import relay
+from onceonly.algorithms.relay import RelayResult, relay
 from onceonly.algorithms.transaction import TransactionPorts
+from onceonly.assembly import open_transport
 from onceonly.assembly.deduplication import open_admission
-from onceonly.assembly.naming import named
-from onceonly.assembly.opened import OpenedFinishing
+from onceonly.assembly.stores import errors_name_setting, open_store
+from onceonly.config.deduplication import without_records
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, error_text
 from onceonly.model.record import Record
+from onceonly.ports.admission import Admission
 from onceonly.ports.bundle import FinishingPorts
-from onceonly.ports.store import Store
-from onceonly.ports.transactions import Attempts, Controls, Transactions
+from onceonly.ports.effects import Effects
+from onceonly.ports.store import Records, Store
+from onceonly.ports.transactions import Transactions
+from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE, Environment
+from onceonly.runtime.maintenance.unmaintained import MaintenanceWatch
 
 _log = EventLogger(logging.getLogger("onceonly.transaction"))
 
@@ -37,11 +41,14 @@ class EndpointTraits(NamedTuple):
 ANYTHING = EndpointTraits()
 
 
-class OpenedTransactions(NamedTuple):
-    """The transactions of a store; none where there are none. `controls` where it cannot be searched."""
+class DispatchPorts(NamedTuple):
+    """What sends the records of one endpoint, in a process that does not run it."""
 
-    transactions: Transactions | None = None
-    controls: Controls | None = None
+    endpoint: str
+    store: Records
+    admission: Admission
+    effects: Effects
+    transport: Transport
 
 
 class OutsideTransactions:
@@ -54,88 +61,70 @@ class OutsideTransactions:
         self,
         settings: Settings,
         store: Store,
-        ways: TransactionPorts,
+        ports: TransactionPorts,
         environment: Environment,
         *,
         expect: Callable[[float], None] | None = None,
     ) -> None:
-        self.ways = ways
+        self.ports = ports
         self.expect = expect
         self._settings = settings
         self._store = store
-        self._surroundings = environment
+        self._environment = environment
 
-    async def dispatch(self, records: Sequence[Record]) -> None:
-        """Send what is committed. What cannot be sent now is left to the relay of a process where the endpoint runs."""
-        from onceonly.assembly import open_transport  # noqa: PLC0415 - which imports this module
+    async def dispatch(self, records: Sequence[Record]) -> bool:
+        """Send what is committed; returns whether all of it was taken.
 
+        What cannot be sent now is left to the relay of a process where the endpoint runs.
+        """
         if not records:
-            return
+            return True
         async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
-            transport = self.ways.transport
+            transport = self.ports.transport
             if transport is None:
-                opening = open_transport(self._settings.places.transport, self._settings.name, environment=self._surroundings)
+                opening = open_transport(self._settings.places.transport, self._settings.name, environment=self._environment)
                 transport = await stack.enter_async_context(opening)
-            await relay(
-                records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoArtifacts(), transport)
-            )
-
-
-@asynccontextmanager
-async def open_transactions(
-    settings: Settings, *, entities: bool = False, environment: Environment = LIVE
-) -> AsyncIterator[OpenedTransactions]:
-    """Open the transactions of an endpoint's store, if it has any. Raises SetupError."""
-    is_memory = settings.places.store.in_process
-    if not settings.plan.records:
-        yield OpenedTransactions()
-        return
-    if settings.keeps_documents(entities=entities):
-        if problem := settings.control_problem(entities=entities):  # which only handlers of entities bring about
-            raise SetupError(problem)
-        family = import_module(f"onceonly.assembly.{'memory' if is_memory else 'documents'}")
-        async with family.open_transactions_on_documents(settings, clock=environment.clock) as transactions:
-            yield OpenedTransactions(transactions, _controls(transactions, settings, environment))
-        return
-    if is_memory:
-        from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
-    else:
-        from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
-    async with adapters.open_transactions(settings, clock=environment.clock) as transactions:
-        yield OpenedTransactions(transactions)
-
-
-def _controls(attempts: Attempts, settings: Settings, environment: Environment) -> Controls:
-    chosen = settings.control
-    delays = tuple(delay // timedelta(milliseconds=1) for delay in chosen.delays)
-    return Controls(attempts, delays, chosen.processed_by or settings.name, environment.clock)
+            ports = DispatchPorts(self._settings.name, self._store, self.ports.admission, NoArtifacts(), transport)
+            return is_finished(await relay(records, ports), records)
+        return False
 
 
 @asynccontextmanager
 async def outside(
-    settings: Settings, has: EndpointTraits = ANYTHING, *, environment: Environment = LIVE
+    settings: Settings,
+    has: EndpointTraits = ANYTHING,
+    *,
+    environment: Environment = LIVE,
+    watch: MaintenanceWatch | None = None,
 ) -> AsyncIterator[OutsideTransactions]:
     """Open what a transaction needs in a process in which the endpoint does not run.
 
-    Raises SetupError, CommitFailed, OutcomeUnknown.
+    After the block, a `watch` looks whether any process maintains the endpoint, if that is due. Raises SetupError,
+    CommitFailed, OutcomeUnknown.
     """
-    from onceonly.assembly import open_store, open_transport  # noqa: PLC0415 - which imports this module
-
-    if settings.keeps_documents(entities=has.entities):
+    with errors_name_setting(settings, "store", settings.places.store):
+        plan = settings.plan_store(entities=has.entities)
+    if plan.on_documents:
         check_processed(settings, has)
     async with AsyncExitStack() as stack:
-        with named(settings, "store", settings.places.store):
+        with errors_name_setting(settings, "store", settings.places.store):
             opening = open_store(settings, entities=has.entities, environment=environment)
-            store = await stack.enter_async_context(opening)
-            begun = open_transactions(settings, entities=has.entities, environment=environment)
-            transactions, controls = await stack.enter_async_context(begun)
+            parts = await stack.enter_async_context(opening)
         deciding = await open_admission(stack, settings, environment)
-        ways = TransactionPorts(required(transactions, settings), deciding.admission)
-        if controls is not None:
-            with named(settings, "transport", settings.places.transport):
+        ports = TransactionPorts(required(parts.transactions, settings), deciding.admission)
+        if parts.controls is not None:
+            with errors_name_setting(settings, "transport", settings.places.transport):
                 opened = open_transport(settings.places.transport, settings.name, environment=environment)
-                ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
-        yield OutsideTransactions(settings, store.store, ways, environment, expect=store.expect)
+                ports = ports._replace(controls=parts.controls, transport=await stack.enter_async_context(opened))
+        yield OutsideTransactions(settings, parts.store, ports, environment, expect=parts.expect)
+        if watch is not None and (parts.journals is not None or parts.ring is not None):
+            await watch.look(parts.journals, parts.ring)
+
+
+def watch_of(settings: Settings, environment: Environment) -> MaintenanceWatch:
+    """Return what notices that an endpoint is not maintained, in a process without its janitor."""
+    retention = round(settings.retention.total_seconds() * 1000) if settings.retention is not None else 0
+    return MaintenanceWatch(settings.name, retention=retention, clock=environment.clock)
 
 
 def check_processed(settings: Settings, has: EndpointTraits) -> None:
@@ -149,13 +138,13 @@ def check_processed(settings: Settings, has: EndpointTraits) -> None:
 
 
 def required(transactions: Transactions | None, settings: Settings) -> Transactions:
-    """Give them, where there are any. Raises SetupError."""
+    """Return the transactions, if there are any. Raises SetupError."""
     if transactions is not None:
         return transactions
     if not settings.plan.records:
         raise SetupError(
-            f"transactions of endpoint {settings.name!r} cannot be used with deduplication=Off(), which "
-            "stores no records: a crash would lose their messages. Use History()"
+            f"transactions of endpoint {settings.name!r} cannot be used with "
+            f"{without_records(settings.deduplication)}: a crash would lose their messages. Use History()"
         )
     raise SetupError(f"the store of endpoint {settings.name!r}, {settings.places.store}, does not support transactions")
 
@@ -167,7 +156,7 @@ async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
         async with asyncio.timeout(settings.relay_after):
             yield
     except Exception as error:  # noqa: BLE001 - an outage, however a driver words it; the record is there
-        reason = f"{type(error).__name__}: {error}"
+        reason = error_text(error)
         _log.warning(
             "transaction committed, sending will be retried",
             extra={"endpoint": settings.name, "reason": reason},
@@ -175,7 +164,7 @@ async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
 
 
 def session_of(store: Location) -> type[Any] | None:
-    """Give the class of a SQL store's sessions; None for another store. Imports SQLAlchemy, which is there by then."""
+    """Return the class of a SQL store's sessions; None for another store. Imports SQLAlchemy, which is there by then."""
     for name in store.offer.asynchronous:
         module, _, attribute = name.rpartition(".")
         if attribute == "AsyncSession":
@@ -184,8 +173,14 @@ def session_of(store: Location) -> type[Any] | None:
     return None
 
 
-async def dispatch_within(records: Sequence[Record], ports: FinishingPorts, settings: Settings) -> None:
-    """Send what is committed on ports that are open."""
-    if records:
-        async with left_to_the_relay(settings):
-            await relay(records, ports)
+async def dispatch_within(records: Sequence[Record], ports: FinishingPorts, settings: Settings) -> bool:
+    """Send what is committed through open ports; returns whether all of it was taken."""
+    if not records:
+        return True
+    async with left_to_the_relay(settings):
+        return is_finished(await relay(records, ports), records)
+    return False
+
+
+def is_finished(result: RelayResult, records: Sequence[Record]) -> bool:
+    return len(result.finished) == len(records)

@@ -9,6 +9,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     The commands are imported here and not before: every worker process imports its parent's script as well.
     """
-    from onceonly.cli.app import run_commands  # noqa: PLC0415 - see above
+    from onceonly.cli.app import run_commands
 
     run_commands(arguments)

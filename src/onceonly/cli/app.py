@@ -10,11 +10,10 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from onceonly.cli.commands import COMMANDS, GROUPS, CommandGroup, listed
-from onceonly.cli.output import NEGATIVE, SETUP, complain, replace_unwritable
-from onceonly.cli.plugins import plugins
-from onceonly.formats.escaping import escape
+from onceonly.cli.commands import COMMANDS, GROUPS, CommandGroup, listed, plugins
+from onceonly.cli.output import NEGATIVE, SETUP, print_error, replace_unwritable
 from onceonly.model.errors import OnceOnlyError, SetupError
+from onceonly.model.escaping import escape
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
@@ -62,17 +61,17 @@ def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         application()(given, prog_name="onceonly")
     except SetupError as error:
-        complain(_pasteable(str(error), given))
+        print_error(_pasteable(str(error), given))
         sys.exit(SETUP)
     except OnceOnlyError as error:
-        complain(f"{_pasteable(str(error), given)} ({type(error).__name__})")
+        print_error(f"{_pasteable(str(error), given)} ({type(error).__name__})")
         sys.exit(NEGATIVE)
     except OSError as error:  # a full disk, a file that may not be read
-        complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        print_error(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(SETUP)
     except UnicodeEncodeError:
         if not all(map(_is_utf8, given)):
-            complain("an argument is not UTF-8, or the locale is not: set LC_ALL=C.UTF-8, or PYTHONUTF8=1")
+            print_error("an argument is not UTF-8, or the locale is not: set LC_ALL=C.UTF-8, or PYTHONUTF8=1")
             sys.exit(SETUP)
         _report_bug()
     except Exception:  # noqa: BLE001 - a bug
@@ -95,6 +94,6 @@ def _is_utf8(argument: str) -> bool:
 
 
 def _pasteable(text: str, arguments: Sequence[str]) -> str:
-    from onceonly.cli.hints import pasteable  # noqa: PLC0415 - `onceonly --help` needs nothing of the library
+    from onceonly.cli.hints import pasteable
 
     return pasteable(text, arguments)

@@ -15,32 +15,25 @@ from msgspec import Struct
 
 from onceonly.assembly import shown, wire
 from onceonly.assembly.documents import TOLD
-from onceonly.assembly.pools import pool_connections
 from onceonly.cli.health import health_path
 from onceonly.cli.hints import pasteable
-from onceonly.cli.loading import load_all
-from onceonly.cli.output import SETUP, complain
-from onceonly.cli.places import UrlOverrides
+from onceonly.cli.output import SETUP, print_error
+from onceonly.cli.targets import UrlOverrides, load_all
 from onceonly.config.endpoint import Settings
-from onceonly.config.messaging_system import messaging_system
+from onceonly.config.location import messaging_system
 from onceonly.endpoint import Endpoint
-from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
-from onceonly.ports.effects import ArtifactStore
-from onceonly.ports.transport import Traits
 from onceonly.runtime.metrics.catalog import LOOP_LAG, POOL
-from onceonly.runtime.metrics.loop_lag import record_lag
 from onceonly.runtime.metrics.observer import EndpointLabels, MetricsObserver
-from onceonly.runtime.metrics.series import Instrument, SeriesFile, series_path
+from onceonly.runtime.metrics.series import Instrument, SeriesFile, pool_connections, record_lag, series_path
 from onceonly.runtime.observe.health_state import HealthObserver, keep_written, write_health
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.observe.outcomes import OutcomeObserver
-from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.collection import frozen_start
+from onceonly.runtime.processes.child import frozen_start, run_child
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
@@ -76,16 +69,20 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
         return (*self.names, *UrlOverrides(self.store, self.transport).arguments)
 
     def load(self) -> list[tuple[Endpoint, Settings]]:
-        """Import the endpoints, and give each with its settings. Raises SetupError."""
+        """Import the endpoints, and give each with its settings. Raises SetupError, also for one without a transport."""
         instead = UrlOverrides(self.store, self.transport)
-        return [(endpoint, self._settings(instead.settings(endpoint))) for endpoint in load_all(self.names)]
+        loaded = [(endpoint, self._settings(instead.settings(endpoint))) for endpoint in load_all(self.names)]
+        for _, settings in loaded:
+            _ = settings.required_transport
+        return loaded
 
     def _settings(self, settings: Settings) -> Settings:
         own = settings.worker
         # nothing but handlers uses this process's event loop, and a debugger needs the main thread
         place = "loop" if self.debug or own.def_handlers is None else own.def_handlers
         worker = msgspec.structs.replace(own, concurrency=self.concurrency or own.concurrency, def_handlers=place)
-        return replace(settings, worker=worker, debug=self.debug)
+        changed = replace(settings, worker=worker)
+        return changed.for_debugger() if self.debug else changed
 
 
 async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event) -> bool:
@@ -108,17 +105,16 @@ def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None 
     """
     host = host_of(endpoint)
     handlers = host.handlers(settings=settings)
-    topology, entities, responders = (
-        endpoint.topology(),
-        host_of(endpoint).works_on_entities(),
-        bool(host_of(endpoint).operations()),
+    topology = endpoint.topology()
+    return wire(
+        settings,
+        lambda _traits, _blobs: handlers,
+        events=topology.events,
+        commands=topology.commands,
+        entities=host.works_on_entities(),
+        responders=bool(host.operations()),
+        observer=observer,
     )
-    asked = partial(wire, events=topology.events, commands=topology.commands, entities=entities, responders=responders)
-    return asked(settings, partial(_same, handlers), observer=observer)
-
-
-def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | None) -> EndpointHandlers:
-    return handlers
 
 
 def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
@@ -130,7 +126,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
 
         async def main(stop: asyncio.Event, row: CounterRow) -> None:
             collection = frozen_start() if plan.freeze else nullcontext()
-            async with _observed(plan, loaded, Path(counters_path).parent, index) as observer, collection:
+            async with _open_observer(plan, loaded, Path(counters_path).parent, index) as observer, collection:
                 # each endpoint starts on its own: none waits for a server that another one needs
                 runs = [
                     host_of(endpoint).run(stop, settings=settings, observer=observer, counters=row)
@@ -140,7 +136,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
 
         run_child(index, counters_path, main, grace=max(settings.worker.grace for _, settings in loaded) + CLOSE_SECONDS)
     except SetupError as error:
-        complain(pasteable(str(error), plan.arguments))
+        print_error(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)
     except Exception:  # noqa: BLE001 - the supervisor replaces this process; what ended it is for the log
         _log.exception("process failed, exiting")
@@ -148,7 +144,7 @@ def work(index: int, counters_path: str, plan: ChildPlan, told: Iterable[tuple[s
 
 
 @asynccontextmanager
-async def _observed(
+async def _open_observer(
     plan: ChildPlan, loaded: Sequence[tuple[Endpoint, Settings]], folder: Path, index: int
 ) -> AsyncIterator[Observer]:
     """Return the observer of this process: logs, and with `--health` the state of its endpoints and metrics."""
@@ -158,36 +154,37 @@ async def _observed(
     health_observer, path = HealthObserver(), health_path(folder, index)
     write_health(health_observer, path)  # before the first tick: what the process before it left is of no worth
     async with AsyncExitStack() as stack:
-        _beside(stack, keep_written(health_observer, path))
+        _run_in_background(stack, keep_written(health_observer, path))
         if not plan.measures:
             yield health_observer
             return
         series = stack.enter_context(SeriesFile(series_path(folder, index)))
         series.reset_gauges()
         metrics = MetricsObserver(series, [labels_of(endpoint, settings) for endpoint, settings in loaded])
-        _beside(stack, record_lag(series.instrument(LOOP_LAG), index, partial(_look_at_pools, series.instrument(POOL))))
+        _run_in_background(
+            stack, record_lag(series.instrument(LOOP_LAG), index, partial(_record_pools, series.instrument(POOL)))
+        )
         yield Observers(health_observer, OutcomeObserver(metrics), metrics)
 
 
-def _look_at_pools(instrument: Instrument) -> None:
+def _record_pools(instrument: Instrument) -> None:
     for pool in pool_connections():
         instrument.add((pool.system, pool.state), pool.number)
 
 
-def _beside(stack: AsyncExitStack, work: Coroutine[object, object, None]) -> None:
-    """Do some work until the stack is closed."""
-    stack.callback(asyncio.ensure_future(work).cancel)
+def _run_in_background(stack: AsyncExitStack, coroutine: Coroutine[object, object, None]) -> None:
+    """Run a coroutine until the stack is closed."""
+    stack.callback(asyncio.ensure_future(coroutine).cancel)
 
 
 def labels_of(endpoint: Endpoint, settings: Settings) -> EndpointLabels:
-    """Return what metrics say about an endpoint."""
     topology = endpoint.topology()
     return EndpointLabels(
         name=endpoint.name,
         system=messaging_system(settings.places.transport),
         types=frozenset((*topology.events, *topology.commands)),
         store=shown(settings.store),
-        has_buckets=settings.places.store.is_sql and settings.plan.history is not None,
+        has_buckets=settings.store_plan.has_tables and settings.plan.history is not None,
     )
 
 
@@ -199,7 +196,7 @@ class OpenRunners(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(
+async def open_runners(
     loaded: Sequence[tuple[Endpoint, Settings]], row: CounterRow, observer: Observer, stop: asyncio.Event
 ) -> AsyncIterator[OpenRunners]:
     """Open endpoints one after the other, and give what works on each; none of those left when `stop` is set."""

@@ -3,14 +3,49 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from importlib import import_module
-from typing import Any, NamedTuple
+from importlib.metadata import EntryPoint, entry_points, version
+from inspect import getdoc
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from onceonly.model.errors import SetupError
+
 _URL = re.compile(r"[^\s'\"(]*(?:://|@).*", re.DOTALL)
+
+StoreOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--store", envvar="ONCEONLY_STORE", metavar="URL", help="Store URL [default: the endpoint's]."),
+]
+TransportOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--transport", envvar="ONCEONLY_TRANSPORT", metavar="URL", help="Transport URL [default: the endpoint's]."),
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+HealthOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--health",
+        envvar="ONCEONLY_HEALTH",
+        metavar="HOST:PORT",
+        help="Serve GET /live, /ready and /metrics here. A port alone binds to localhost.",
+    ),
+]
+GROUP = "onceonly.commands"
+_ELSEWHERE = {
+    "dashboard": ("onceonly-dashboard", "Serve a web page with the state of endpoints."),
+    "demo": ("onceonly-demo", "Count the miles of real flights exactly once while processes are killed."),
+    "verify": (
+        "onceonly-verify",
+        "Explore every interleaving of the shipping algorithms in small worlds, with crashes, duplicates and lost answers.",
+    ),
+}
+"""Commands that this project ships in a distribution of their own: its name, and the first paragraph of the command's help."""
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandSource(NamedTuple):
@@ -35,16 +70,15 @@ COMMANDS = {
     "status": CommandSource(
         "Show the queue, pending records, dead letters and maintenance of each endpoint.", ("onceonly.cli.status",)
     ),
-    "dashboard": CommandSource("Serve a web page with the state of endpoints.", ("onceonly.cli.dashboard",)),
+    "leave": CommandSource(
+        "Show what must be gone before the library can be removed from endpoints, and when it is.", ("onceonly.cli.leave",)
+    ),
     "janitor": CommandSource(
         "Run all clean-up tasks now, even if they are not due. `onceonly run` runs them automatically.",
         ("onceonly.cli.janitor",),
     ),
     "plan": CommandSource(
         "Estimate the size of claims and tokens in this database, and the cost of deleting them.", ("onceonly.cli.plan",)
-    ),
-    "demo": CommandSource(
-        "Count the miles of real flights exactly once while processes are killed.", ("onceonly.demo.command",)
     ),
 }
 GROUPS = {
@@ -115,8 +149,6 @@ def _hiding_urls() -> Iterator[None]:
 
 
 def listed(name: str, source: CommandSource) -> ListedCommand:
-    """Return one of this project's commands for the list."""
-
     def load() -> TyperCommand | TyperGroup:
         first, *_ = [import_module(module) for module in source.modules]
         return loaded(name, first.app if source.is_group else getattr(first, name))
@@ -134,3 +166,68 @@ def loaded(name: str, command: typer.Typer | Callable[..., Any], **settings: Any
     found = get_group(app).commands[name]
     assert isinstance(found, TyperCommand | TyperGroup)  # noqa: S101 - for the type checker: Typer has made it
     return found
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(help="Lowest level to log. At debug, each run of a handler is logged with its duration.")
+]
+
+
+class Component(StrEnum):
+    STORE = "store"
+    TRANSPORT = "transport"
+    DOCUMENTS = "documents"
+    BLOBS = "blobs"
+    HTTP = "http"
+    JOURNAL = "journal"
+
+
+def plugins() -> list[ListedCommand]:
+    """Return the commands of other distributions, sorted, and those of this project that are not installed.
+
+    They are imported when they are called. Those of other projects are imported when they are listed, too.
+    """
+    installed = {each.name: each for each in entry_points(group=GROUP)}
+    return [_installed(installed[name]) if name in installed else _missing(name) for name in sorted({*installed, *_ELSEWHERE})]
+
+
+def _installed(point: EntryPoint) -> ListedCommand:
+    _, text = _ELSEWHERE.get(point.name, ("", ""))
+    return ListedCommand(point.name, lambda: text or getdoc(_load(point)) or "", lambda: loaded(point.name, _load(point)))
+
+
+def _load(point: EntryPoint) -> Callable[..., Any]:
+    """Import the function of a plug-in. Raises SetupError."""
+    try:
+        command: Callable[..., Any] = point.load()
+    except (ImportError, AttributeError) as error:
+        raise SetupError(
+            f"command {point.name!r} of {point.value} cannot be loaded: {error}. Repair or uninstall that package"
+        ) from error
+    return command
+
+
+def _missing(name: str) -> ListedCommand:
+    distribution, words = _ELSEWHERE[name]
+    text = f"{words} Requires the distribution {distribution}."
+
+    def missing(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        release = version("onceonly")
+        raise SetupError(
+            f"`onceonly {name}` is in the distribution {distribution} {release}, which is not installed: in a clone, run "
+            f"pip install ./packages/{distribution}"
+        )
+
+    return ListedCommand(name, lambda: text, lambda: loaded(name, missing, context_settings=_ANYTHING, help=text))

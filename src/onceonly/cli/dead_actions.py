@@ -1,11 +1,21 @@
 """`onceonly dead edit`, `send-as-new`, `restore` and `actions`: changes of single dead letters, and what operators did."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from onceonly.cli.dead import NoteOption, PlaceArgument, app
-from onceonly.cli.options import JsonOption, StoreOption, TransportOption
+from onceonly.cli.commands import JsonOption, StoreOption, TransportOption
+from onceonly.cli.dead import SHORT_KEY, NoteOption, PlaceArgument, app
+from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
+from onceonly.model.errors import SetupError
+
+if TYPE_CHECKING:
+    from onceonly.cli.targets import CommandTarget
+    from onceonly.model.action import Action, ActionItem
+    from onceonly.operations.edits import Check
+
+Done: TypeAlias = "tuple[Action, tuple[ActionItem, ...]]"
+"""An action that was done, and its items."""
 
 
 @app.command()
@@ -37,19 +47,38 @@ def edit(  # noqa: PLR0913 - one parameter for each option
 
     In a SQL database, `onceonly dead restore` brings the old dead letter back for 7 days.
     """
-    from onceonly.cli.work import dead_actions as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    import asyncio
 
-    work.edit(
-        place,
-        key,
-        file,
-        headers=header or (),
-        removed=remove_header or (),
-        note=note,
-        store=store,
-        transport=transport,
-        as_json=as_json,
-    )
+    from msgspec import UNSET
+
+    from onceonly.cli.events import changed_headers
+    from onceonly.cli.files import reading
+    from onceonly.cli.operator_ports import open_operator_ports, operator
+    from onceonly.cli.targets import target_of
+    from onceonly.operations.edits import Edit
+    from onceonly.operations.edits import edit as edit_letter
+    from onceonly.operations.letters import find
+
+    if not (file or header or remove_header):
+        raise SetupError("nothing is changed: name a FILE with the new body, or use --header or --remove-header")
+    target, check = target_of(place, store, transport), _check_of(place)
+    body: bytes | None = None
+    if file:
+        with reading(file) as stream:
+            body = stream.read()
+
+    async def run() -> Done:
+        async with open_operator_ports(target, sends=True, knows=True) as ports:
+            letter = await find(ports.letters, key)
+            change = Edit(body=b"")  # refused
+            if (message := letter.message) is not None:
+                is_other = header or remove_header
+                headers = changed_headers(message.headers, header or (), remove_header or ()) if is_other else UNSET
+                change = Edit(body=message.body if body is None else body, headers=headers)
+            action = await edit_letter(ports, operator(), letter.key, change, reason=note, check=check, from_file=True)
+            return action, await ports.log.items(action.position)
+
+    _show_outcome(key, asyncio.run(run()), verb="retried", words="retried with changes", as_json=as_json)
 
 
 @app.command("send-as-new")
@@ -70,9 +99,22 @@ def send_as_new(  # noqa: PLR0913 - one parameter for each option
     Only for a payload mismatch, or a dead letter without identity. The new id is a hash of the dead letter's key, so repeating
     the command does not make a second message. Late copies with the old id are handled as well: check that both are meant.
     """
-    from onceonly.cli.work import dead_actions as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    import asyncio
 
-    work.send_as_new(place, key, type_=type_, note=note, store=store, transport=transport, as_json=as_json)
+    from onceonly.cli.operator_ports import open_operator_ports, operator
+    from onceonly.cli.targets import target_of
+    from onceonly.operations.edits import send_as_new as send_letter_as_new
+    from onceonly.operations.letters import find
+
+    target, check = target_of(place, store, transport), _check_of(place)
+
+    async def run() -> Done:
+        async with open_operator_ports(target, sends=True, knows=True) as ports:
+            letter = await find(ports.letters, key)
+            action = await send_letter_as_new(ports, operator(), letter.key, reason=note, type_=type_, check=check)
+            return action, await ports.log.items(action.position)
+
+    _show_outcome(key, asyncio.run(run()), verb="sent", words="sent as a new message", as_json=as_json)
 
 
 @app.command()
@@ -89,9 +131,23 @@ def restore(
 
     If a restored message has been handled with an edited body, a retry of it is a payload mismatch.
     """
-    from onceonly.cli.work import dead_actions as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    import asyncio
 
-    work.restore(place, action, key, note=note, store=store, as_json=as_json)
+    from onceonly.cli.operator_ports import open_operator_ports, operator
+    from onceonly.cli.targets import target_of
+    from onceonly.operations.edits import restore as restore_letters
+
+    target = target_of(place, store)
+
+    async def run() -> "Action":
+        async with open_operator_ports(target) as ports:
+            return await restore_letters(ports, operator(), action, key, reason=note)
+
+    done = asyncio.run(run())
+    if as_json:
+        show_json({"action": done.position, "restored": done.done})
+    else:
+        show(f"{done.done} restored (action {done.position})")
 
 
 @app.command()
@@ -107,6 +163,101 @@ def actions(
 
     Actions are stored in SQL databases for 400 days. Elsewhere they are only lines of the log `onceonly.audit`.
     """
-    from onceonly.cli.work import dead_actions as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    import asyncio
 
-    work.actions(place, number, limit=limit, store=store, as_json=as_json)
+    from onceonly.cli.operator_ports import open_letters
+    from onceonly.cli.targets import target_of
+    from onceonly.operations.actions import action_log_of
+    from onceonly.operations.letters import moment
+
+    target = target_of(place, store)
+    if number:
+        _show_items(asyncio.run(_read_items(target, number, limit)), as_json=as_json)
+        return
+
+    async def read() -> "tuple[Action, ...]":
+        async with open_letters(target, reads=True) as letters:
+            return await action_log_of(letters).recent(limit=limit)
+
+    found = asyncio.run(read())
+    if as_json:
+        show_json([_action(each) for each in found])
+        return
+    rows = [
+        (
+            each.position,
+            moment(each.at),
+            each.actor,
+            each.action.value,
+            each.state.value,
+            each.total,
+            each.done,
+            each.kept,
+            each.reason,
+        )
+        for each in found
+    ]
+    show_table("", ("action", "at", "actor", "kind", "state", "total", "done", "kept", "note"), rows)
+
+
+async def _read_items(target: "CommandTarget", number: int, limit: int) -> "tuple[ActionItem, ...]":
+    from onceonly.cli.operator_ports import open_operator_ports
+    from onceonly.operations.actions import read_outcomes
+
+    async with open_operator_ports(target, knows=target.settings is not None) as ports:
+        action = await ports.log.get(number)
+        if action is None:
+            raise SetupError(f"action {number} does not exist: `onceonly dead actions module:endpoint` lists them")
+        return await read_outcomes(ports, action, limit=limit)
+
+
+def _show_items(items: "tuple[ActionItem, ...]", *, as_json: bool) -> None:
+    from onceonly.operations.letters import moment
+
+    if as_json:
+        show_json([{"key": item.letter, "outcome": item.outcome.value, "detail": item.detail} for item in items])
+        return
+    rows = [(item.letter[:SHORT_KEY], item.outcome.value, item.detail, moment(item.at)) for item in items]
+    show_table("", ("key", "outcome", "detail", "at"), rows)
+
+
+def _show_outcome(key: str, done: Done, *, verb: str, words: str, as_json: bool) -> None:
+    """Show what an action did with one letter. Exits with code 1 if the letter was kept."""
+    from onceonly.model.action import ItemOutcome
+
+    action, items = done
+    kept = [item.detail for item in items if item.outcome is ItemOutcome.KEPT]
+    if as_json:
+        show_json({"action": action.position, verb: action.done, "kept": kept})
+    else:
+        show(f"{action.done} {words} (action {action.position})")
+    for why in kept:
+        say(f"{key} not {verb}: {why}")
+    if kept:
+        raise typer.Exit(NEGATIVE)
+
+
+def _action(action: "Action") -> dict[str, Any]:
+    from onceonly.operations.letters import moment
+
+    return {
+        "action": action.position,
+        "at": moment(action.at),
+        "actor": action.actor,
+        "method": action.method,
+        "kind": action.action.value,
+        "endpoint": action.endpoint,
+        "state": action.state.value,
+        "total": action.total,
+        "done": action.done,
+        "kept": action.kept,
+        "note": action.reason,
+    }
+
+
+def _check_of(place: str) -> "Check":
+    """Return the check that the endpoint's handlers decode a message. A URL has no handlers."""
+    from onceonly.cli.targets import is_url, load
+    from onceonly.operations.edits import accept_anything, decoding_check
+
+    return accept_anything if is_url(place) else decoding_check(load(place))

@@ -8,14 +8,21 @@ import threading
 from bdb import BdbQuit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
+
+from onceonly.cli.child import ChildPlan, check
+from onceonly.endpoint.host import host_of
+from onceonly.runtime.observe.logs import Logs
+from onceonly.runtime.processes.child import run_here
+from onceonly.runtime.processes.early_start import answer_breakpoints
+from onceonly.runtime.worker.worker import side_by_side
 
 
 class Debugger:
     """What `breakpoint()` calls. `q` sets `stop`, and after it no breakpoint opens a prompt."""
 
     def __init__(self, stop: asyncio.Event) -> None:
-        """Prepare, in the event loop of `stop`."""
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._has_quit = False
@@ -46,7 +53,6 @@ class Prompt(pdb.Pdb):
         self._on_quit = on_quit
 
     def interaction(self, *arguments: Any, **options: Any) -> None:
-        """Read commands."""
         with _handled({signal.SIGINT: signal.default_int_handler, signal.SIGTERM: self._terminate}):
             super().interaction(*arguments, **options)
 
@@ -66,7 +72,6 @@ class Prompt(pdb.Pdb):
 
 @contextmanager
 def _handled(handlers: dict[signal.Signals, Callable[..., object]]) -> Iterator[None]:
-    """Handle these signals in place of the event loop."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals belong to the main thread
         return
@@ -79,3 +84,17 @@ def _handled(handlers: dict[signal.Signals, Callable[..., object]]) -> Iterator[
             signal.signal(number, handler)
             signal.siginterrupt(number, False)  # noqa: FBT003 - as event loops have it
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+
+def run_debugged(plan: ChildPlan) -> int:
+    """Run what a plan names in the main thread of this process, which has the terminal. Return the exit code."""
+    run_here(partial(_run_with_debugger, plan))
+    return 0
+
+
+async def _run_with_debugger(plan: ChildPlan, stop: asyncio.Event) -> None:
+    """Run until `stop` is set. A breakpoint may block the event loop for any time."""
+    answer_breakpoints(Debugger(stop))
+    loaded = plan.load()
+    if await check(loaded, stop):
+        await side_by_side([host_of(each).run(stop, settings=settings, observer=Logs()) for each, settings in loaded])

@@ -1,16 +1,16 @@
-"""From a file of JSON to messages: JSON Lines, one document, or one array; bodies or CloudEvents."""
+"""Messages from a file of JSON (JSON Lines, one document, or one array; bodies or CloudEvents), and headers from options."""
 
 import json
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from onceonly.cli.headers import headers_in
 from onceonly.formats.cloudevents import Event, message_of, parse_document
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import OnceOnlyError, SetupError
+from onceonly.model.headers import headers_of, size_problem
 from onceonly.model.message import Headers, Message
 
 
@@ -50,7 +50,7 @@ _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
-    """Give the JSON objects of a file, one for each line, or the elements when the file is one array or one document.
+    """Return the JSON objects of a file, one for each line, or the elements when the file is one array or one document.
 
     Reads line by line, unless the file is a single document over many lines. Raises BadItem at the first that is not JSON.
     """
@@ -121,7 +121,7 @@ def _field(item: Item, fields: dict[str, msgspec.Raw], name: str) -> str | int:
 
 
 def _joined(values: list[str | int]) -> str:
-    """Give one id for these values: alone as it is, several as a JSON list, so that ("ab", "c") and ("a", "bc") differ."""
+    """Return one id for these values: alone as it is, several as a JSON list, so that ("ab", "c") and ("a", "bc") differ."""
     return str(values[0]) if len(values) == 1 else msgspec.json.encode(values).decode()
 
 
@@ -162,7 +162,6 @@ def _text(line: bytes, number: int) -> bytes:
 
 
 def _unreadable(raw: bytes) -> str:
-    """Return why no receiver could read this JSON, or an empty string."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -177,3 +176,59 @@ def _unreadable(raw: bytes) -> str:
 def _start(text: bytes) -> str:
     shown = text[:60].decode(errors="replace")
     return repr(shown + ("..." if len(text) > len(shown) else ""))
+
+
+def headers_given(texts: Sequence[str]) -> Headers:
+    """Read `NAME=VALUE`, each name once. Raises SetupError for what no transport carries."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise SetupError("--header: write NAME=VALUE, such as --header tenant=acme")
+        if name.lower() in {each.lower() for each in found}:
+            raise SetupError(f"--header {name}: it is given twice. Give each name once")
+        found[name] = value
+    try:
+        headers = headers_of(found)
+    except ValueError as error:
+        raise SetupError(f"--header: {error}") from error
+    if problem := size_problem(headers):
+        raise SetupError(f"--header: {problem}")
+    return headers
+
+
+def changed_headers(before: Headers, texts: Sequence[str], removed: Sequence[str]) -> Headers:
+    """Return headers with some set, in place of those of the same name, and some removed. Raises SetupError."""
+    own = headers_given(texts)
+    names = {name.lower() for name, _ in before}
+    if unknown := [name for name in removed if name.lower() not in names]:
+        raise SetupError(f"--remove-header {unknown[0]}: the message has no such header")
+    gone = {name.lower() for name, _ in own} | {name.lower() for name in removed}
+    return (*(each for each in before if each[0].lower() not in gone), *own)
+
+
+def headers_in(text: bytes, others: Headers) -> Headers:
+    """Return the headers of a line, from its JSON, and those of the others whose names it does not have.
+
+    Raises ValueError, naming the header, for what `--header` refuses.
+    """
+    given = json.loads(text, object_pairs_hook=_each_once)
+    if not isinstance(given, dict):
+        raise ValueError("`headers` must be an object with the names and values of headers")  # noqa: TRY004 - as the others
+    if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+        raise ValueError(f"the header {wrong[0]!r:.100} must be a string")
+    own = headers_of(given)
+    names = {name.lower() for name, _ in own}
+    headers = (*(each for each in others if each[0].lower() not in names), *own)
+    if problem := size_problem(headers):
+        raise ValueError(problem)
+    return headers
+
+
+def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the header {name!r:.100} is given twice")
+        found[name] = value
+    return found

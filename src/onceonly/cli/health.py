@@ -12,12 +12,12 @@ from typing import TypeAlias
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, liveness, readiness
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.health_state import read_health
 from onceonly.runtime.observe.http import HealthReply, Pages, serving
+from onceonly.systems.urls import Address, parse_address
 
 Pulses: TypeAlias = Callable[[], Sequence[Pulse]]
 """Returns for each process whether it runs."""
@@ -78,7 +78,6 @@ class HealthSource:
 
 
 def vitals_in(folder: Path) -> VitalsOf:
-    """Read what processes leave in a folder."""
     return lambda process: read_health(health_path(folder, process))
 
 
@@ -88,7 +87,7 @@ def health_path(folder: Path, process: int) -> Path:
 
 
 def address_of(option: str | None, loaded: Sequence[tuple[Endpoint, Settings]]) -> Address | None:
-    """Give the one address to answer at: that of the command line, else that of the endpoints. Raises SetupError."""
+    """Return the one address to answer at: that of the command line, else that of the endpoints. Raises SetupError."""
     said = {option} if option is not None else {settings.health for _, settings in loaded if settings.health is not None}
     if len(said) > 1:
         raise SetupError(
@@ -101,5 +100,5 @@ def address_of(option: str | None, loaded: Sequence[tuple[Endpoint, Settings]]) 
         raise SetupError(f"--health: {error}") from error
 
 
-def _reply(verdict: HealthAssessment) -> HealthReply:
-    return HealthReply(HTTPStatus.SERVICE_UNAVAILABLE if verdict.status is Level.FAILING else HTTPStatus.OK, verdict)
+def _reply(assessment: HealthAssessment) -> HealthReply:
+    return HealthReply(HTTPStatus.SERVICE_UNAVAILABLE if assessment.status is Level.FAILING else HTTPStatus.OK, assessment)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from onceonly.cli.loading import load
+from onceonly.cli.targets import load
 from onceonly.config.location import shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
@@ -24,7 +24,7 @@ _OPTIONS = {"schema": ("--store", "--transport"), "topology": ("--transport",)}
 
 
 def pasteable(text: str, arguments: Sequence[str]) -> str:
-    """Put what a command was given in place of `module:endpoint` into the commands that a text names.
+    """Insert what a command was given in place of `module:endpoint` into the commands that a text names.
 
     A URL that may hold a secret is not repeated: whoever reads it writes it again.
     """
@@ -34,7 +34,7 @@ def pasteable(text: str, arguments: Sequence[str]) -> str:
 
     def completed(found: re.Match[str]) -> str:
         command, name = found[0], found[1]
-        given = [part for option in _OPTIONS.get(name, ()) for part in _given(option, arguments)]
+        given = [part for option in _OPTIONS.get(name, ()) for part in _passed_values(option, arguments)]
         if endpoint:
             return command.replace(ANY, shlex.join([endpoint, *given]))
         url = next(_urls(arguments), "") if name == "schema" else ""
@@ -55,14 +55,15 @@ def _chosen(names: Sequence[str], text: str) -> str:
 
 def _places(endpoint: Endpoint) -> Iterator[object]:
     settings = endpoint.settings
-    yield from (settings.store, settings.transport)
+    yield settings.store
+    if settings.transport is not None:
+        yield settings.transport
     if settings.dead_letters is not None:
         yield settings.dead_letters
     yield from (place for place in (settings.plan.marks, settings.plan.tokens) if place is not None)
 
 
-def _given(option: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Give an option as it was given; nothing when it was not."""
+def _passed_values(option: str, arguments: Sequence[str]) -> tuple[str, ...]:
     for before, argument in zip(("", *arguments), arguments, strict=False):
         if before == option:
             return option, _harmless(argument)
@@ -72,7 +73,6 @@ def _given(option: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _urls(arguments: Sequence[str]) -> Iterator[str]:
-    """Return the URLs that are not values of options."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         if "://" in argument and not argument.startswith("-") and before not in _OPTIONS["schema"]:
             yield _harmless(argument)

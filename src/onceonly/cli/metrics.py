@@ -50,7 +50,6 @@ class MetricsPage:
         self._fixed = fixed(settings)
 
     async def __call__(self) -> HealthReply:
-        """Answer a scrape."""
         rows: dict[Row, Numbers] = {}
         for (metric, attributes), numbers in self._series.sums().items():
             _add(rows, (metric, self._capped(metric, attributes)), numbers)
@@ -75,21 +74,18 @@ class MetricsPage:
 
 def prometheus_text(rows: dict[Row, Numbers]) -> TextBody:
     """Write rows in the text format of Prometheus. A gauge, or a counter that was read elsewhere, has no counts but a total."""
-    from prometheus_client import CollectorRegistry, exposition, generate_latest  # noqa: PLC0415 - an extra
+    from prometheus_client import CollectorRegistry, exposition, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(rows))
+    registry.register(_RowCollector(rows))
     return TextBody(exposition.CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
 
 
-class _Collected:
-    """Rows as metric families."""
-
+class _RowCollector:
     def __init__(self, rows: dict[Row, Numbers]) -> None:
         self._rows = rows
 
     def collect(self) -> Iterator[Any]:
-        """Give the families that have rows, in the order of the catalog."""
         found: dict[Metric, list[tuple[tuple[str, ...], Numbers]]] = {}
         for (metric, attributes), numbers in self._rows.items():
             found.setdefault(metric, []).append((attributes, numbers))
@@ -99,7 +95,7 @@ class _Collected:
 
 
 def _family(metric: Metric, rows: list[tuple[tuple[str, ...], Numbers]]) -> Any:
-    from prometheus_client import core  # noqa: PLC0415 - an extra
+    from prometheus_client import core
 
     name, meaning, labels = metric.prometheus, metric.meaning, metric.labels
     if metric.kind is MetricKind.HISTOGRAM:

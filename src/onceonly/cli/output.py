@@ -6,11 +6,11 @@ Worker processes import this module for errors that end them. So Rich and Typer 
 import codecs
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onceonly.formats.escaping import escape, to_json
+from onceonly.model.escaping import escape, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,16 +25,16 @@ _ESCAPES = "onceonly.escapes"
 
 
 def answers() -> "Console":
-    """Give the console of answers. Piped, it never breaks a line: other programs read it."""
-    from rich.console import Console  # noqa: PLC0415 - see above
+    """Return the console of answers. Piped, it never breaks a line: other programs read it."""
+    from rich.console import Console
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=10_000)
 
 
 def notices() -> "Console":
-    """Give the console of everything else: progress, hints, errors."""
-    from rich.console import Console  # noqa: PLC0415 - see above
+    """Return the console of everything else: progress, hints, errors."""
+    from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
@@ -63,41 +63,43 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print one line that is not an answer."""
-    from rich.text import Text  # noqa: PLC0415 - see above
+    from rich.text import Text
 
     notices().print(Text(escape(text)), soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def show_destinations(destinations: Mapping[str, Mapping[str, str]]) -> None:
+    """Print where events go that do not go to their subscribers, by endpoint and type. Nothing if there are none."""
+    rows = [(endpoint, type_, to) for endpoint, found in destinations.items() for type_, to in found.items()]
+    if rows:
+        show_table("", ("endpoint", "publishes", "to"), rows)
+
+
+def print_error(text: str) -> None:
     """Print what is wrong and what to do: one line, unless the text lists several problems."""
-    from rich.text import Text  # noqa: PLC0415 - see above
+    from rich.text import Text
 
     notices().print(Text.assemble(("error: ", "bold red"), escape(text.strip())), soft_wrap=True)
 
 
 def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
-    """Complain, and end the command."""
-    import typer  # noqa: PLC0415 - see above
+    import typer
 
-    complain(text)
+    print_error(text)
     raise typer.Exit(code)
 
 
 def show_json(value: Any) -> None:
-    """Print one JSON document, indented."""
     write(to_json(value, indent=2) + "\n")
 
 
 def show(text: str) -> None:
-    """Print an answer as plain text."""
-    from rich.text import Text  # noqa: PLC0415 - see above
+    from rich.text import Text
 
     answers().print(Text(escape(text)), soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print an answer as a table."""
     if title:
         show(title)
     answers().print(table_of(columns, rows))
@@ -105,8 +107,8 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
     """Draw a table; columns whose cells are all numbers are aligned to the right."""
-    from rich.table import Table  # noqa: PLC0415 - see above
-    from rich.text import Text  # noqa: PLC0415 - see above
+    from rich.table import Table
+    from rich.text import Text
 
     cells = [tuple(row) for row in rows]
     table = Table(header_style="bold")
@@ -119,8 +121,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table
 
 
 def progress() -> "Progress":
-    """Give a progress bar on standard error; nothing is drawn unless that is a terminal."""
-    from rich.progress import (  # noqa: PLC0415 - see above
+    """Return a progress bar on standard error; nothing is drawn unless that is a terminal."""
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,

@@ -1,10 +1,25 @@
 """`onceonly relay`: sends committed messages without running handlers, until it is stopped."""
 
-from typing import Annotated
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceonly.cli.options import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
+from onceonly.cli.commands import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from onceonly.config.endpoint import Settings
+    from onceonly.ports.transport import Transport
+    from onceonly.runtime.observe.health_state import HealthObserver
+    from onceonly.systems.urls import Address
+
+POLL_SECONDS = 5.0
+"""Seconds between two checks whether the broker answers."""
 
 
 def relay(
@@ -26,6 +41,82 @@ def relay(
     If a server is unreachable, the relay retries until it answers. With --health, GET /live and /ready report its state. The
     `health=` of endpoints is ignored. Exits with code 2 if the configuration is wrong.
     """
-    from onceonly.cli.work import relay as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    from onceonly.assembly import require_records
+    from onceonly.cli.health import address_of
+    from onceonly.cli.targets import UrlOverrides, load_all
+    from onceonly.runtime.observe.logs import log_to_stderr
+    from onceonly.runtime.processes.child import run_here
 
-    work.relay(endpoints, log_format=log_format, log_level=log_level, health=health, store=store, transport=transport)
+    log_to_stderr(json_lines=log_format is LogFormat.JSON, level=log_level)
+    instead = UrlOverrides(store, transport)
+    found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
+    for settings in found:
+        require_records(settings)
+    address = address_of(health, ())
+    run_here(lambda stop: _relay_all(found, stop, address))
+
+
+async def _relay_all(found: "Sequence[Settings]", stop: "asyncio.Event", address: "Address | None") -> None:
+    """Relay for all of them. None of them waits for a server that another one needs."""
+    from onceonly.cli.health import HealthSource
+    from onceonly.model.health import Pulse
+    from onceonly.runtime.observe.health_state import HealthObserver, NoLogs
+    from onceonly.runtime.observe.observer import Point
+    from onceonly.runtime.worker.worker import side_by_side
+
+    health_observer = HealthObserver(NoLogs(), first=Point.TAKE) if address is not None else None
+    pulse = Pulse(process=0, pid=os.getpid(), runs=True)  # an answer shows that its event loop runs
+    health_of = health_observer.endpoints if health_observer is not None else tuple
+    source = HealthSource([settings.name for settings in found], lambda: (pulse,), lambda _process: health_of())
+    source.stopping = stop.is_set
+    async with source.open(address):
+        await side_by_side([_relay(settings, stop, health_observer) for settings in found])
+
+
+async def _relay(settings: "Settings", stop: "asyncio.Event", health_observer: "HealthObserver | None") -> None:
+    import logging
+
+    from onceonly.assembly import open_relay
+    from onceonly.endpoint.host import instruments_of
+    from onceonly.formats.log_events import EventLogger
+    from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, with_telemetry
+    from onceonly.runtime.processes.notifier import Notifier
+    from onceonly.runtime.relay.relay import Relay
+    from onceonly.runtime.worker.startup import StartupWait
+
+    log = EventLogger(logging.getLogger("onceonly.relay"))
+    async with AsyncExitStack() as stack:
+        wait = StartupWait(stop, endpoint=settings.name)
+        instruments = None if settings.telemetry is None else instruments_of(settings)
+        observer = with_telemetry(instruments, health_observer)
+        ports = await wait.enter(stack, partial(open_relay, settings, observer=observer))
+        if ports is None:
+            return
+        if health_observer is not None:
+            await stack.enter_async_context(_poll_broker(ports.transport))
+        spans = instruments or NO_TASK_SPANS
+        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, notifier=Notifier(), spans=spans)
+        log.info("relay started", extra={"endpoint": settings.name})
+        await relay.run(stop)
+    log.info("relay stopped", extra={"endpoint": settings.name})
+
+
+@asynccontextmanager
+async def _poll_broker(transport: "Transport") -> AsyncIterator[None]:
+    """Check every 5 seconds whether the broker answers, for probes: a relay with nothing to send would not notice."""
+    import asyncio
+
+    from onceonly.runtime.environment import LIVE
+
+    async def poll() -> None:
+        while True:
+            await LIVE.timer.sleep(POLL_SECONDS)
+            with suppress(Exception):  # the transport is observed
+                await transport.declare(())
+
+    polling = asyncio.create_task(poll())
+    try:
+        yield
+    finally:
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)

@@ -1,11 +1,11 @@
-"""`onceonly run`: its options."""
+"""`onceonly run`: endpoints in supervised processes, until a signal."""
 
 from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
-from onceonly.cli.options import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
+from onceonly.cli.commands import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
 from onceonly.model.errors import SetupError
 
 WORKER = "onceonly.cli.child"
@@ -53,11 +53,12 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise SetupError("--debug runs in one process, unsupervised: leave out --processes, --reload, --drain and --health")
     if drain and (reload or processes > 1 or health is not None):
         raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
-    from onceonly.runtime.processes.starting import early_start  # noqa: PLC0415 - a wrong option is reported before
+    from onceonly.runtime.processes.early_start import early_start
 
     with nullcontext() if debug or drain else early_start(processes, [WORKER]) as early:
-        from onceonly.cli.child import ChildPlan  # noqa: PLC0415 - the worker processes import the library meanwhile
-        from onceonly.cli.work.run import run_plan  # noqa: PLC0415 - the same
+        # the worker processes import the library meanwhile
+        from onceonly.cli.child import ChildPlan
+        from onceonly.runtime.observe.logs import log_to_stderr
 
         plan = ChildPlan(
             names=tuple(endpoints),
@@ -70,5 +71,17 @@ def run(  # noqa: PLR0913 - one parameter for each option
             debug=debug,
             freeze=freeze,
         )
-        code = run_plan(plan, processes=processes, reload=reload, drains=drain, early=early)
+        log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
+        if early is not None:
+            from onceonly.cli.supervision import run_supervised
+
+            code = run_supervised(plan, processes=processes, reload=reload, early=early)
+        elif drain:
+            from onceonly.cli.drain import run_drain
+
+            code = run_drain(plan)
+        else:
+            from onceonly.cli.debugger import run_debugged
+
+            code = run_debugged(plan)
     raise typer.Exit(code)

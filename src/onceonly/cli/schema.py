@@ -1,10 +1,15 @@
-"""`onceonly schema`: its options. Tables, and places for documents and blobs, are made by a person's command."""
+"""`onceonly schema`: tables, and containers for documents and blobs, are created by a person's command."""
 
-from typing import Annotated, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from onceonly.cli.options import Component, JsonOption, StoreOption, TransportOption
+from onceonly.cli.commands import Component, JsonOption, StoreOption, TransportOption
+from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
+
+if TYPE_CHECKING:
+    from onceonly.cli.schema_parts import SchemaAction, SchemaFinding, SchemaTarget
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,13 +55,11 @@ def create_(  # noqa: PLR0913 - one parameter for each option
     accept_loss: AcceptLossOption = False,
 ) -> None:
     """Create missing tables, and indexes that are missing from existing ones. Nothing else is changed."""
-    from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
-
-    targets = work.targets(places, component, store, transport)
+    targets = _targets(places, component, store, transport)
     if only_print:
-        work.print_sql(targets)
+        _print_sql(targets)
     else:
-        work.apply("create", targets, as_json=as_json, accepts_loss=accept_loss)
+        _maintain("create", targets, as_json=as_json, accepts_loss=accept_loss)
 
 
 @app.command("upgrade")
@@ -71,13 +74,11 @@ def upgrade_(  # noqa: PLR0913 - one parameter for each option
     accept_loss: AcceptLossOption = False,
 ) -> None:
     """Upgrade tables to the schema of this version, and create missing ones."""
-    from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
-
-    targets = work.targets(places, component, store, transport)
+    targets = _targets(places, component, store, transport)
     if only_print:
-        work.print_sql(targets, upgrading=True, accepts_loss=accept_loss)
+        _print_sql(targets, upgrading=True, accepts_loss=accept_loss)
     else:
-        work.apply("upgrade", targets, as_json=as_json, accepts_loss=accept_loss)
+        _maintain("upgrade", targets, as_json=as_json, accepts_loss=accept_loss)
 
 
 @app.command("check")
@@ -89,10 +90,18 @@ def check_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that all tables exist, are complete and have the right version. Exits with code 1 if not."""
-    from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    """Check that all tables exist, are complete and have the right version. Exits with code 1 if not.
 
-    work.apply("check", work.targets(places, component, store, transport), as_json=as_json)
+    Also names endpoints that no process maintains. This does not change the exit code, as no worker may run yet.
+    """
+    import asyncio
+
+    from onceonly.cli.schema_parts import unmaintained
+
+    targets = _targets(places, component, store, transport)
+    for line in asyncio.run(unmaintained(targets)):
+        say(f"warning: {line}")
+    _maintain("check", targets, as_json=as_json)
 
 
 @app.command("print")
@@ -104,6 +113,43 @@ def print_(
     transport: TransportOption = None,
 ) -> None:
     """Print the SQL that creates the tables, for review or for a migration. Connects to nothing."""
-    from onceonly.cli.work import schema as work  # noqa: PLC0415 - a usage error needs nothing of the library
+    _print_sql(_targets(places, component, store, transport))
 
-    work.print_sql(work.targets(places, component, store, transport))
+
+def _targets(
+    places: list[str], components: list[Component] | None, store: str | None, transport: str | None
+) -> "list[SchemaTarget]":
+    from onceonly.cli.schema_parts import SchemaTarget
+    from onceonly.cli.targets import UrlOverrides
+
+    return [SchemaTarget(place, components, UrlOverrides(store, transport)) for place in places]
+
+
+def _print_sql(targets: "Sequence[SchemaTarget]", *, upgrading: bool = False, accepts_loss: bool = False) -> None:
+    import asyncio
+
+    from onceonly.cli.schema_parts import render_sql
+
+    show("\n".join(asyncio.run(render_sql(targets, upgrading=upgrading, accepts_loss=accepts_loss))))
+
+
+def _maintain(action: "SchemaAction", targets: "Sequence[SchemaTarget]", *, as_json: bool, accepts_loss: bool = False) -> None:
+    """Create, upgrade or check, and print the result. Exits with code 1 if something is not ready."""
+    import asyncio
+
+    from onceonly.cli.schema_parts import maintain
+
+    findings = asyncio.run(maintain(action, targets, accepts_loss=accepts_loss))
+    if as_json:
+        show_json(findings)
+    else:
+        rows = [(each.component, each.database, each.version, _state(each)) for each in findings]
+        show_table("", ("component", "database", "version", "state"), rows)
+    if not all(each.ready for each in findings):
+        raise typer.Exit(NEGATIVE)
+
+
+def _state(finding: "SchemaFinding") -> str:
+    if not finding.ready:
+        return finding.problem
+    return f"ready, made again: {', '.join(finding.repaired)}" if finding.repaired else "ready"

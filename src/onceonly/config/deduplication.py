@@ -11,9 +11,10 @@ from typing import Any, TypeGuard
 from msgspec import Struct
 
 from onceonly.config.location import Location, locate
-from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import SetupError
+from onceonly.model.limits import NAME_RULE, is_endpoint_name
 from onceonly.model.wording import an
+from onceonly.systems import Family
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
@@ -29,14 +30,29 @@ class History:
     retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises SetupError."""
-        if not _is_longer_than_nothing(self.retention):
+        if not _is_positive(self.retention):
             raise SetupError(f"History: retention must be a timedelta longer than 0, not {self.retention!r}")
 
 
 @dataclass(frozen=True)
 class Off:
     """No deduplication: at-least-once, for control runs and comparisons. Copies are handled again."""
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """No deduplication, and a report of what `History(retention)` would have done. For the time before it is switched on.
+
+    Each message is handled as with `Off()`, copies included. Its claim is stored as with `History`, in the transaction of its
+    changes. `onceonly status`, the log and the metrics count the messages that `History` would not have handled. Replace
+    `Shadow` by `History` with the same retention at any time: the claims hold from then on. Needs a SQL store.
+    """
+
+    retention: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.retention):
+            raise SetupError(f"Shadow: retention must be a timedelta longer than 0, not {self.retention!r}")
 
 
 @dataclass(frozen=True)
@@ -51,13 +67,12 @@ class DedupStore:
     retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
         _refuse("DedupStore", self._problems())
 
     def _problems(self) -> Iterator[str]:
         if not is_url(self.url):
-            yield f'url must be a URL, such as "dynamodb://region/table", not {_safely(self.url)}'
-        if not _is_longer_than_nothing(self.retention):
+            yield f'url must be a URL, such as "dynamodb://region/table", not {_url_in_error(self.url)}'
+        if not _is_positive(self.retention):
             yield f"retention must be a timedelta longer than 0, not {self.retention!r}"
 
 
@@ -77,17 +92,16 @@ class Tokens:
     retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
         _refuse("Tokens", self._problems())
         copied = {type_: tuple(endpoints) for type_, endpoints in self.subscribers.items()}
         object.__setattr__(self, "subscribers", copied)  # a copy, which the caller cannot change
 
     def _problems(self) -> Iterator[str]:
         if self.url != "" and not is_url(self.url):
-            yield f'url must be a URL, such as "dynamodb://region/table", or empty, not {_safely(self.url)}'
-        if not _is_longer_than_nothing(self.sweep_after):
+            yield f'url must be a URL, such as "dynamodb://region/table", or empty, not {_url_in_error(self.url)}'
+        if not _is_positive(self.sweep_after):
             yield f"sweep_after must be a timedelta longer than 0, not {self.sweep_after!r}"
-        if not _is_longer_than_nothing(self.retention):
+        if not _is_positive(self.retention):
             yield f"retention must be a timedelta longer than 0, not {self.retention!r}"
         if isinstance(self.subscribers, Mapping):
             yield from _subscriber_problems(self.subscribers)
@@ -124,7 +138,6 @@ class ControlMessages:
     processed_by: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
         _refuse("ControlMessages", self._problems())
         object.__setattr__(self, "delays", tuple(self.delays))  # a copy, which the caller cannot change
 
@@ -139,7 +152,7 @@ class ControlMessages:
         if not _are_delays(self.delays):
             yield f"delays must be a list of timedeltas longer than 0, not {self.delays!r}"
             return
-        if not _is_longer_than_nothing(self.max_commit) or not _is_longer_than_nothing(self.retention):
+        if not _is_positive(self.max_commit) or not _is_positive(self.retention):
             yield "max_commit and retention must be timedeltas longer than 0"
             return
         if any(later < earlier for earlier, later in pairwise(self.delays)):
@@ -160,12 +173,12 @@ class ControlMessages:
             yield f"retention must be at most {LONGEST_ANSWERS.days} days, not {self.retention}"
 
 
-Deduplication = History | DedupStore | Tokens | Off
+Deduplication = History | DedupStore | Tokens | Off | Shadow
 """How an endpoint recognizes messages that it has handled."""
 
 
 class ClaimMode(Enum):
-    """What a SQL store keeps to know a message again. In each mode but NOTHING, records wait until their effects are sent."""
+    """What a SQL store keeps to know a message again. Where it `decides`, records wait until their effects are sent."""
 
     HISTORY = "history"
     """Claims stay for the retention: the store itself knows what is done (protocols, section 3)."""
@@ -175,11 +188,22 @@ class ClaimMode(Enum):
     """No claims: a message is new while its token, in the same database, is live (protocols, section 5, one database)."""
     NOTHING = "nothing"
     """Neither claims nor records: at-least-once, for control runs."""
+    SHADOW = "shadow"
+    """Claims and records as with HISTORY, which decide nothing: at-least-once, and what would have been known is counted."""
 
     @property
     def claims(self) -> bool:
-        """Whether `begin` claims."""
-        return self in (ClaimMode.HISTORY, ClaimMode.UNTIL_FORGOTTEN)
+        return self in (ClaimMode.HISTORY, ClaimMode.UNTIL_FORGOTTEN, ClaimMode.SHADOW)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether claims stay for the retention, in time buckets."""
+        return self in (ClaimMode.HISTORY, ClaimMode.SHADOW)
+
+    @property
+    def decides(self) -> bool:
+        """Whether what is stored decides if a message is handled. Otherwise every delivery is."""
+        return self not in (ClaimMode.NOTHING, ClaimMode.SHADOW)
 
 
 class DeduplicationPlan(Struct, frozen=True, kw_only=True):
@@ -213,11 +237,22 @@ def plan_deduplication(chosen: Deduplication, store: Location) -> DeduplicationP
             return _plan_tokens(chosen, store)
         case Off():
             return DeduplicationPlan(claims=ClaimMode.NOTHING, records=False)
+        case Shadow(retention):
+            if store.family is not Family.SQL:
+                raise SetupError(f"Shadow() needs a SQL store, and {store} is not a SQL database: use Off() or History()")
+            return DeduplicationPlan(claims=ClaimMode.SHADOW, records=False, history=retention, retention=retention)
+
+
+def without_records(chosen: Deduplication) -> str:
+    """Name a setting whose plan has no `records`, in a sentence about what needs them."""
+    does = "dispatches" if isinstance(chosen, Shadow) else "stores"
+    return f"deduplication={type(chosen).__name__}(), which {does} no records"
 
 
 def _plan_tokens(chosen: Tokens, store: Location) -> DeduplicationPlan:
-    inside = store.is_sql and (not chosen.url or chosen.url == store.setting)
-    if not chosen.url and not store.is_sql:
+    has_tables = store.family is Family.SQL
+    inside = has_tables and (not chosen.url or chosen.url == store.setting)
+    if not chosen.url and not has_tables:
         raise SetupError(f"Tokens() without a URL needs a SQL store, and {store} is not a SQL database: use Tokens(url)")
     return DeduplicationPlan(
         claims=ClaimMode.TOKENS if inside else ClaimMode.UNTIL_FORGOTTEN,
@@ -235,7 +270,6 @@ def is_duration(value: object) -> TypeGuard[timedelta]:
 
 
 def is_url(url: object) -> bool:
-    """Return whether this can be the URL of a place."""
     return isinstance(url, str) and _URL.match(url) is not None
 
 
@@ -251,14 +285,14 @@ def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:
 
 
 def _are_delays(delays: object) -> bool:
-    return isinstance(delays, Sequence) and len(delays) > 0 and all(map(_is_longer_than_nothing, delays))
+    return isinstance(delays, Sequence) and len(delays) > 0 and all(map(_is_positive, delays))
 
 
-def _is_longer_than_nothing(duration: object) -> bool:
+def _is_positive(duration: object) -> bool:
     return isinstance(duration, timedelta) and duration > timedelta()
 
 
-def _safely(url: object) -> str:
+def _url_in_error(url: object) -> str:
     """Return what was given instead of a URL, without anything that may be a password."""
     return "this text" if isinstance(url, str) and url else repr(url) if url == "" else an(type(url).__name__)
 

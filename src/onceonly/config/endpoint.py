@@ -1,9 +1,16 @@
-"""The settings of an endpoint, all checked at once: what the wiring needs, and the policies its handlers start from."""
+"""The settings of an endpoint, all checked at once: what the wiring needs, and the policies its handlers start from.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+They are listed once: `takes` makes a method take the arguments of a class.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -13,32 +20,41 @@ from onceonly.config.deduplication import (
     DeduplicationPlan,
     DedupStore,
     History,
+    Shadow,
     Tokens,
     is_duration,
     plan_deduplication,
+    without_records,
 )
-from onceonly.config.journal import Journal
-from onceonly.config.location import Location, locate, problem_of
-from onceonly.config.retention import RetentionPromise, control_problem, default_interval, interval_problem
+from onceonly.config.destinations import DestinationPolicy, EventRule, event_rule_problems
+from onceonly.config.location import NO_TRANSPORT, Location, locate, problem_of
+from onceonly.config.retention import Journal, RetentionPromise, control_problem, default_interval, interval_problem
+from onceonly.config.store_plan import StorePlan, plan_store
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
-from onceonly.model.address import address_problem
-from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
 from onceonly.model.errors import SetupError
 from onceonly.model.headers import names_problem
+from onceonly.model.limits import NAME_RULE, is_endpoint_name
 from onceonly.model.message import MOST_HOPS
-from onceonly.model.peer import Peer
+from onceonly.model.remote import Peer
 from onceonly.model.retry import Retry
 from onceonly.model.wording import an
-from onceonly.systems import Role
+from onceonly.ports.transport import DestinationRule
+from onceonly.systems import Family, Role
+from onceonly.systems.urls import address_problem
 
+if TYPE_CHECKING:
+    from onceonly.formats.message_formats import MessageFormat
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[object]]
+"""A factory of the context manager that is entered before an endpoint starts, and left after it stopped.
+
+It is called with the `Endpoint`."""
 DAY_SECONDS = 86400.0
-MAX_COMMIT = timedelta(seconds=30)
 MAX_HOPS = 10_000
-UNKNOWN_TYPES_WAIT = 300.0
 LONGEST_COMMIT = timedelta(hours=1)
 MARGIN_SECONDS = 5.0
-_NEEDED = frozenset({"store", "transport"})
+_NEEDED = frozenset({"store"})
 PREPARATION_SECONDS = 60.0
 """Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
 
@@ -52,57 +68,75 @@ class EndpointLocations(Struct, frozen=True, kw_only=True):
     blobs: Location | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Settings:
-    """One endpoint's settings. Raises SetupError that lists everything that is wrong with them.
+    """One endpoint's settings: the arguments of `Endpoint`, which says what each of them means.
 
-    `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
-    than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
-    seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
-    `max_hops` is the longest chain of handlers that each send the next message; None: no limit. `carry_headers` are the names
-    of headers that handlers pass on from their message to what they send. `unknown_types_wait` is how long, in seconds, a
-    message that no handler of a process takes waits for another process.
-    `control` is how transactions are finished on a store that cannot be searched.
-    `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
-    the URL says, or the database's own. `blobs` is the URL of the place where its handlers create blobs, `peers` are the
-    services (their URLs, or `Peer`) at which they may have something executed.
-
-    `max_commit` is how long any transaction outside of handlers may take. Within `manual_retry` after it was given up a person
-    may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
-    `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
-    `onceonly run` answers how it is. With `presence`, processes report to a SQL store that they run. With `debug` handlers have
-    no time limit; `onceonly run --debug` sets it.
-
-    `telemetry` is what makes traces, such as `OpenTelemetry()`. `journal` is how much of what happened to messages is kept.
+    Raises SetupError that lists everything that is wrong with them.
     """
 
     name: str
+    _: KW_ONLY
     store: object = field(repr=False)  # may hold a password, as the other URLs
-    transport: str = field(repr=False)
+    transport: str | None = field(default=None, repr=False)
     metadata: object = None
     isolation: str | None = None
-    deduplication: Deduplication = field(default_factory=History)
+    deduplication: Deduplication = History()  # noqa: RUF009 - immutable, as the others
     blobs: str | None = field(default=None, repr=False)
     peers: Sequence[Peer | str] = ()
-    dead_letters: object = field(default=None, repr=False)
     identity: IdentityRule | None = None
-    retry: Retry = field(default_factory=Retry)
+    format: "MessageFormat | None" = None
+    retry: Retry = Retry()  # noqa: RUF009
     timeout: float = 30.0
     max_hops: int | None = MAX_HOPS
     carry_headers: Sequence[str] = ()
+    events: EventRule | None = None
     relay_after: float = 10.0
-    unknown_types_wait: float = UNKNOWN_TYPES_WAIT
-    max_commit: timedelta = MAX_COMMIT
+    unknown_types_wait: float = 300.0
+    max_commit: timedelta = timedelta(seconds=30)
     manual_retry: timedelta = timedelta()
     janitor: bool = True
     janitor_interval: timedelta | None = None
     presence: bool = True
     health: str | None = None
-    control: ControlMessages = field(default_factory=ControlMessages)
-    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    control: ControlMessages = ControlMessages()  # noqa: RUF009
+    lifespan: Lifespan | None = None
+    dead_letters: object = field(default=None, repr=False)
+    worker: WorkerSettings = WorkerSettings()  # noqa: RUF009
     telemetry: object = None
     journal: Journal | None = None
-    debug: bool = False
+    debug: bool = field(default=False, init=False)
+    """Whether handlers have no time limit; see `for_debugger`. Not an argument."""
+
+    destinations_of_test: DestinationPolicy | None = field(default=None, init=False)
+    """Which destinations messages may have in a test, whose queue is in memory; see `with_destinations_of`. Not an argument."""
+
+    def with_destinations_of(self, other: "Settings") -> "Settings":
+        """Return these settings with the destinations that messages may have by others, with their transport."""
+        copied = copy(self)
+        object.__setattr__(copied, "destinations_of_test", other.destinations(other.known_destinations))
+        return copied
+
+    def for_debugger(self) -> "Settings":
+        """Return the settings of `onceonly run --debug`, with which handlers have no time limit."""
+        copied = copy(self)
+        object.__setattr__(copied, "debug", True)
+        return copied
+
+    @property
+    def has_transport(self) -> bool:
+        """Whether it can send, and have a queue. Without one, a host hands its messages over, and it sends none."""
+        return self.transport is not None
+
+    @property
+    def required_transport(self) -> str:
+        """The transport. Raises SetupError if there is none."""
+        if self.transport is None:
+            raise SetupError(
+                f'endpoint {self.name!r} has no transport: set transport="..." to receive from a queue and to send, '
+                "or hand its messages over with hosted()"
+            )
+        return self.transport
 
     @property
     def retention(self) -> timedelta | None:
@@ -115,14 +149,14 @@ class Settings:
         return self.janitor_interval or default_interval(self.retention or timedelta(days=1))
 
     def longest_silence(self, longest_timeout: float = 0.0, *, at_once: int | None = None) -> float:
-        """Tell for how many seconds its transactions in a database may be without a statement, and nothing is wrong.
+        """Return for how many seconds its transactions in a database may be without a statement, and nothing is wrong.
 
         A handler ends, or its process does, within time-out and grace; those of other units may hold the event loop meanwhile.
         There are `at_once` units, by default as many as the worker's settings say.
         """
         worker = self.worker
         handling = worker.budget + (at_once or worker.at_once) * (max(self.timeout, longest_timeout) + worker.grace)
-        if self.makes_things or (self.plan.tokens is not None and not self.plan.tokens_in_store):
+        if self.makes_artifacts or (self.plan.tokens is not None and not self.plan.tokens_in_store):
             handling += PREPARATION_SECONDS
         return max(handling, self.max_commit.total_seconds()) + MARGIN_SECONDS
 
@@ -131,31 +165,33 @@ class Settings:
             lines = "".join(f"\n  * {problem}" for problem in problems)
             raise SetupError(f"endpoint {self.name!r} has invalid settings:{lines}")
 
-    def keeps_documents(self, *, entities: bool) -> bool:
-        """Return whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
-        store, plan = self.places.store, self.plan
-        if store.is_sql:
-            return False
-        elsewhere = plan.marks is not None or plan.tokens is not None
-        return not store.in_process or entities or elsewhere or self.makes_things or self._only_sends
+    @cached_property
+    def store_plan(self) -> StorePlan:
+        """What the store setting means where no handler works on entities. Raises SetupError; not after construction."""
+        only_sends = bool(self.control.processed_by)
+        return plan_store(self.places.store, self.plan, makes_artifacts=self.makes_artifacts, only_sends=only_sends)
 
-    def control_problem(self, *, entities: bool) -> str | None:
-        """Say why control messages would give up a transaction that may still be committed, where there are any."""
-        if not self.plan.records or not self.keeps_documents(entities=entities):
+    def plan_store(self, *, entities: bool) -> StorePlan:
+        """Return what the store setting means for handlers that work on `entities`, or not.
+
+        Raises SetupError if control messages would give up a transaction that may still be committed.
+        """
+        plan = self.store_plan.for_entities() if entities else self.store_plan
+        if problem := self._control_problem(plan):
+            raise SetupError(problem)
+        return plan
+
+    def _control_problem(self, plan: StorePlan) -> str | None:
+        if not plan.has_transactions or not plan.on_documents:
             return None
         return control_problem(self.max_commit, self.control)
 
     @property
-    def _only_sends(self) -> bool:
-        return bool(self.control.processed_by)
-
-    @property
     def all_peers(self) -> tuple[Peer, ...]:
-        """The services that handlers may ask."""
         return tuple(each if isinstance(each, Peer) else Peer(each) for each in self.peers)
 
     @property
-    def makes_things(self) -> bool:
+    def makes_artifacts(self) -> bool:
         """Whether handlers may make anything but messages, so that attempts are registered."""
         return self.blobs is not None or bool(self.peers)
 
@@ -165,9 +201,26 @@ class Settings:
         store = locate(self.store, "store")
         return EndpointLocations(
             store=store,
-            transport=locate(self.transport, "transport"),
+            transport=NO_TRANSPORT if self.transport is None else locate(self.transport, "transport"),
             dead_letters=store if self.dead_letters is None else locate(self.dead_letters, "dead_letters"),
             blobs=None if self.blobs is None else locate(self.blobs, "blobs"),
+        )
+
+    @property
+    def known_destinations(self) -> Sequence[DestinationRule]:
+        """The destinations of the transport that are not endpoints, if they are known before it is opened."""
+        traits = self.places.transport.traits
+        return () if traits is None else traits.destinations
+
+    def destinations(self, rules: Sequence[DestinationRule]) -> DestinationPolicy:
+        """Return which destinations messages may have, with a transport that has these rules."""
+        if self.destinations_of_test is not None:
+            return self.destinations_of_test
+        return DestinationPolicy(
+            rules=rules,
+            transport=str(self.places.transport),
+            events=self.events,
+            by_token=isinstance(self.deduplication, Tokens),
         )
 
     @cached_property
@@ -194,6 +247,7 @@ class Settings:
         yield from self._peer_problems()
         if problem := rule_problem(self.identity):
             yield problem
+        yield from self._format_problems()
         if isinstance(self.retry, Retry):
             yield from self.retry.problems()
         else:
@@ -204,6 +258,8 @@ class Settings:
             yield f"max_hops must be a whole number from 1 to {MOST_HOPS:,}, or None for no limit, not {self.max_hops!r}"
         if problem := names_problem(self.carry_headers):
             yield f"carry_headers: {problem}"
+        if not wrong:
+            yield from event_rule_problems(self.events, self.destinations(self.known_destinations))
         yield from self._waiting_problems()
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
@@ -215,6 +271,20 @@ class Settings:
         yield from self._maintenance_problems()
         yield from self.retention_problems()
 
+    def _format_problems(self) -> Iterator[str]:
+        if self.format is None:
+            return
+        from onceonly.formats.message_formats import CloudEvents, format_problem  # noqa: PLC0415 - few endpoints have one
+
+        if problem := format_problem(self.format):
+            yield problem
+        elif isinstance(self.format, CloudEvents):
+            return
+        if self.identity is not None:
+            yield "identity cannot be used with format: the format reads the id. Remove identity, or set the id in the format"
+        if isinstance(self.deduplication, Tokens):
+            yield "format must be CloudEvents() with deduplication=Tokens(...): tokens are attributes of CloudEvents"
+
     def _waiting_problems(self) -> Iterator[str]:
         if not 0 < self.relay_after <= DAY_SECONDS:
             yield f"relay_after must be a number of seconds above 0, at most a day, not {self.relay_after!r}"
@@ -225,10 +295,10 @@ class Settings:
             )
 
     def retention_problems(self, retry: Retry | None = None, timeout: float | None = None) -> Iterator[str]:
-        """Say, with the arithmetic, why what is kept would be forgotten too early for these retries, or the endpoint's own."""
+        """Return why what is kept would be forgotten too early for these retries, or the endpoint's own."""
         chosen, timeout = self.deduplication, timeout or self.timeout
         policy: object = retry or self.retry  # what a user wrote, whatever the annotation says
-        if not isinstance(chosen, History | DedupStore | Tokens) or not isinstance(policy, Retry) or policy.problems():
+        if not isinstance(chosen, History | Shadow | DedupStore | Tokens) or not isinstance(policy, Retry) or policy.problems():
             return
         if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY_SECONDS:
             return  # told elsewhere
@@ -246,7 +316,7 @@ class Settings:
             return
         if not isinstance(self.journal, Journal):
             yield f"journal must be Journal(...) or None, not {an(type(self.journal).__name__)}"
-        elif located and not self.places.store.is_sql:
+        elif located and self.places.store.family is not Family.SQL:
             yield f"journal needs a SQL store, but the store is {self.places.store}. Remove journal, or use a SQL store"
 
     def _maintenance_problems(self) -> Iterator[str]:
@@ -269,7 +339,8 @@ class Settings:
     def _deduplication_problems(self, *, located: bool) -> Iterator[str]:
         chosen = self.deduplication
         if not isinstance(chosen, Deduplication):
-            yield f"deduplication must be History(...), DedupStore(url), Tokens(url) or Off(), not {an(type(chosen).__name__)}"
+            known = "History(...), DedupStore(url), Tokens(url), Shadow(...) or Off()"
+            yield f"deduplication must be {known}, not {an(type(chosen).__name__)}"
             return
         if not located:
             return
@@ -285,10 +356,10 @@ class Settings:
             return
         elif self.control.processed_by and not self.plan.records:
             yield (
-                "control: processed_by cannot be used with deduplication=Off(), which stores no "
-                "transactions: remove processed_by, or use History()"
+                f"control: processed_by cannot be used with {without_records(self.deduplication)}: "
+                "remove processed_by, or use History()"
             )
-        elif self.control.processed_by and self.places.store.is_sql:
+        elif self.control.processed_by and self.store_plan.has_tables:
             yield (
                 "control: processed_by is for stores that cannot be searched. In a SQL store the relay of "
                 "this endpoint finds the records: remove processed_by, and run the endpoint"
@@ -298,7 +369,7 @@ class Settings:
                 f"control: processed_by={self.control.processed_by!r} cannot be used with Tokens(...): only a "
                 "worker of this endpoint can clean up its tokens. Remove processed_by, and run the endpoint"
             )
-        elif is_duration(self.max_commit) and (problem := self.control_problem(entities=False)):
+        elif is_duration(self.max_commit) and (problem := self._control_problem(self.store_plan)):
             yield problem
 
     def _peer_problems(self) -> Iterator[str]:
@@ -322,3 +393,30 @@ class Settings:
 
 def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_Owner = TypeVar("_Owner")
+_Made = TypeVar("_Made")
+_Arguments = ParamSpec("_Arguments")
+
+
+def takes(
+    kind: Callable[_Arguments, _Made],
+) -> Callable[[Callable[[_Owner, _Made], None]], Callable[Concatenate[_Owner, _Arguments], None]]:
+    """Make a method take the arguments of a class, and receive an object of it.
+
+    Type checkers, `inspect.signature` and `help` show the arguments of the class.
+    """
+    arguments = inspect.signature(kind).parameters.values()
+
+    def decorate(method: Callable[[_Owner, _Made], None]) -> Callable[Concatenate[_Owner, _Arguments], None]:
+        @wraps(method)
+        def called(owner: _Owner, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> None:
+            method(owner, kind(*args, **options))
+
+        owner = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        described: Any = called
+        described.__signature__ = inspect.Signature([owner, *arguments], return_annotation=None)
+        return called
+
+    return decorate

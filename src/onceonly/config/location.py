@@ -1,4 +1,7 @@
-"""Locations: a URL or a user's own engine, read once, and the system that it belongs to. No driver is imported for that."""
+"""Locations: a URL or a user's own engine, read once, and the system that it belongs to. No driver is imported for that.
+
+In telemetry a transport is called by `messaging.system` of the OpenTelemetry semantic conventions, or by a name of our own.
+"""
 
 import re
 from typing import Any
@@ -7,7 +10,7 @@ from msgspec import Struct
 
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.ports.transport import Traits
-from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, schemes, system_of, systems
+from onceonly.systems import Driver, Family, Offer, Role, System, driver_of, full_name, imported, schemes, system_of, systems
 from onceonly.systems.urls import login_problem
 
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
@@ -34,19 +37,14 @@ class Location(Struct, frozen=True):
         return f"Location({shown(self.setting)!r})"
 
     @property
-    def is_sql(self) -> bool:
-        """Whether it is a SQL database."""
-        return self.system.dialect is not None
+    def family(self) -> Family | None:
+        """The kind of store. None for a place that cannot be a store."""
+        return self.system.family
 
     @property
-    def in_process(self) -> bool:
-        """Whether it is in the memory of this process, where other processes do not see it."""
-        return self.system.in_process
-
-    @property
-    def keeps_documents(self) -> bool:
-        """Whether it is a document service."""
-        return self.system.keeps_documents
+    def is_shared(self) -> bool:
+        """Whether other processes see what is there."""
+        return not self.system.in_process
 
     @property
     def offer(self) -> Offer:
@@ -65,6 +63,12 @@ class Location(Struct, frozen=True):
         if missing := self.driver.missing():
             needed = " and ".join(missing)
             raise DriverMissing(f"{role}={str(self)!r}: its driver, {needed}, is not installed: {self.driver.install}")
+
+
+NO_TRANSPORT = Location(
+    None, System(name="no transport", transport=imported("onceonly.queues.no_transport"), in_process=True), Driver()
+)
+"""Where the messages of an endpoint without a transport go: nowhere."""
 
 
 def locate(setting: object, role: Role) -> Location:
@@ -100,6 +104,8 @@ def shown(setting: object) -> str:
     """Return a URL as messages may show it: without user, password and options. For an engine, its type and its URL."""
     if isinstance(setting, Location):
         return shown(setting.setting)
+    if setting is None:
+        return "(none)"
     if not isinstance(setting, str):
         url = _url_of(setting)
         return f"{type(setting).__name__}({shown(url)})" if url else type(setting).__name__
@@ -175,3 +181,22 @@ def _no_url(setting: object, role: Role) -> str:
         return f"{role}='{kind}({shown(url)})' is synchronous. Create it with {made} from sqlalchemy.ext.asyncio"
     wanted = "a URL, an AsyncEngine or an async_sessionmaker" if role in _ENGINE_ROLES else "a URL"
     return f"{role} must be {wanted}, not {type(setting).__name__}"
+
+
+_TELEMETRY_NAMES = {
+    "amqp": "rabbitmq",
+    "amqps": "rabbitmq",
+    "sqs": "aws_sqs",
+    "mysql": "mariadb",
+    "rediss": "redis",
+    "azure-queue": "azure_queue",
+}
+
+
+def messaging_system(place: Location) -> str:
+    return place.system.name.lower() if is_engine(place.setting) else system_of_scheme(scheme_of(place.setting))
+
+
+def system_of_scheme(scheme: str) -> str:
+    base = scheme.partition("+")[0].lower()
+    return _TELEMETRY_NAMES.get(base, base)

@@ -1,4 +1,4 @@
-"""Small documents in addition to the entities: counters, the maintenance journal, and starts."""
+"""Small documents in addition to the entities: counters, the maintenance journal, and run markers."""
 
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
 from onceonly.documents.store import CLOCK_MARGIN_MS
-from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.formats.undecodable import decode_or_report
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.journal import Journal
-from onceonly.model.sizes import StoredInt
+from onceonly.model.limits import StoredInt
+from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.starts import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiting
+from onceonly.ports.run_markers import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiting
 
 MOST_TYPES = 500
 """Types of events that are counted in one document, so that it stays below 150 KB."""
@@ -22,8 +22,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CounterBody(Struct, frozen=True):
-    """The body of a counter's document."""
-
     count: StoredInt
 
 
@@ -34,13 +32,10 @@ class DocumentCounter:
     """A counter in one document. Implements the Counter port."""
 
     def __init__(self, documents: Documents, name: str) -> None:
-        """Use a place for documents; the key begins with `count/`."""
         self._documents = documents
         self._key = f"count/{name}"
 
     async def add(self, count: int) -> None:
-        """Add to it; see the port."""
-
         def added(key: str, found: Document | None) -> Change:
             return Change(
                 key=key, body=_encode(CounterBody(self._read(found) + count)), expected=found.version if found else ""
@@ -54,11 +49,9 @@ class DocumentCounter:
 
     def _read(self, found: Document | None) -> int:
         """Return its number. One that cannot be read counts from 0 again."""
-        try:
-            return _decode_count(found.body).count if found else 0
-        except UNDECODABLE as error:
-            report_undecodable("counter", self._key, error, "counted from 0")
+        if found is None:
             return 0
+        return decode_or_report(lambda: _decode_count(found.body).count, "counter", self._key, "counted from 0") or 0
 
 
 class EventCountsBody(Struct, frozen=True):
@@ -74,7 +67,6 @@ class DocumentEventCounts:
     """Counts of events without subscribers, in one document. Implements the EventCounts port."""
 
     def __init__(self, documents: Documents, endpoint: str) -> None:
-        """Use a place for documents; the key begins with `unsubscribed/`."""
         self._documents = documents
         self._key = f"unsubscribed/{endpoint}"
 
@@ -91,49 +83,40 @@ class DocumentEventCounts:
         await compare_and_set(self._documents, [self._key], added)
 
     async def read(self) -> Mapping[str, int]:
-        """Return them, sorted by type."""
         found = self._read((await self._documents.load([self._key])).get(self._key))
         return {kind: found[kind] for kind in sorted(found)}
 
     def _read(self, found: Document | None) -> Mapping[str, int]:
         """Return its numbers. Those that cannot be read count from 0 again."""
-        try:
-            return _decode_event_counts(found.body).counts if found else {}
-        except UNDECODABLE as error:
-            report_undecodable("event counts", self._key, error, "counted from 0")
+        if found is None:
             return {}
+        read = decode_or_report(lambda: _decode_event_counts(found.body), "event counts", self._key, "counted from 0")
+        return read.counts if read else {}
 
 
-_decode_journal = msgspec.json.Decoder(Journal).decode
+_decode_journal = msgspec.json.Decoder(MaintenanceJournal).decode
 
 
 class DocumentJournals:
     """The journal of one endpoint. Implements the Journals port; the key begins with `janitor/`."""
 
     def __init__(self, documents: Documents, endpoint: str) -> None:
-        """Use a place for documents."""
         self._documents = documents
         self._key = f"janitor/{endpoint}"
 
-    async def read(self) -> Journal | None:
-        """Read it; see the port."""
+    async def read(self) -> MaintenanceJournal | None:
         found = (await self._documents.load([self._key])).get(self._key)
-        try:
-            return None if found is None else _decode_journal(found.body)
-        except UNDECODABLE as error:
-            report_undecodable("janitor journal", self._key, error, "replaced by the next round")
+        if found is None:
             return None
+        return decode_or_report(lambda: _decode_journal(found.body), "janitor journal", self._key, "replaced by the next round")
 
-    async def write(self, journal: Journal) -> None:
-        """Write it; the last one stays."""
-
+    async def write(self, journal: MaintenanceJournal) -> None:
         def replaced(key: str, found: Document | None) -> Change:
             return Change(key=key, body=_encode(journal), expected=found.version if found else "")
 
         await compare_and_set(self._documents, [self._key], replaced)
 
     async def longest_retention(self) -> int:
-        """Return that of this endpoint alone."""
         journal = await self.read()
         return journal.retention if journal else 0
 
@@ -149,23 +132,21 @@ class DocumentRun(Struct, frozen=True):
 _decode_run = msgspec.json.Decoder(DocumentRun).decode
 
 
-class DocumentStarts:
+class DocumentRunMarkers:
     """The runs of one endpoint. By the processes' clocks: one that has not ended after `lasts` seconds counts as dead."""
 
     def __init__(self, documents: Documents, endpoint: str, clock: Clock, lasts: float) -> None:
-        """Use a place for documents; keys begin with `start/`."""
         self._documents = documents
         self._endpoint = endpoint
         self._lasts = int(lasts * 1000)
         self._clock = clock
         self._tokens: dict[str, str] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> DeadRuns:
+    async def find_dead(self, identities: Sequence[Identity]) -> DeadRuns:
         """Return nothing: a document store sees no process die."""
         return NO_DEATHS
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
-        """Record that a run begins; see the port."""
         key = self._key(identity)
         token = self._tokens[key] = uuid4().hex
         started = BEGUN
@@ -188,7 +169,7 @@ class DocumentStarts:
         await compare_and_set(self._documents, [key], begun)
         return started
 
-    async def ended(self, identity: Identity) -> None:
+    async def finish(self, identity: Identity) -> None:
         """Remove the document, unless another run has replaced it. Raises CommitFailed, OutcomeUnknown."""
         key = self._key(identity)
         token = self._tokens.get(key)
@@ -215,8 +196,6 @@ class DocumentStarts:
 
 def _run(key: str, document: Document | None) -> DocumentRun | None:
     """Return the run in a document. One that cannot be read counts as none, and the next run replaces it."""
-    try:
-        return _decode_run(document.body) if document else None
-    except UNDECODABLE as error:
-        report_undecodable("run", key, error, "replaced by the next run")
+    if document is None:
         return None
+    return decode_or_report(lambda: _decode_run(document.body), "run", key, "replaced by the next run")

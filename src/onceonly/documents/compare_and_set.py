@@ -83,6 +83,11 @@ async def compare_and_set(
     raise (OutcomeUnknown if versions else WriteConflict)(words)
 
 
+def removal(key: str, found: Document | None) -> Change | None:
+    """Return the change that removes a document as it is. It is a `Decide`."""
+    return Change(key=key, body=None, expected=found.version) if found else None
+
+
 async def _load(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> dict[str, Document | None]:
     asked = [key for key in keys if key not in known]
     loaded = await documents.load(asked) if asked else {}

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
+from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set, removal
 from onceonly.formats.dead_letters import (
     LAST_PAGE,
     DeadLetterEntry,
@@ -29,7 +29,7 @@ from onceonly.formats.dead_letters import (
     pack,
     unpack,
 )
-from onceonly.formats.unreadable_letters import UNREADABLE, StoredLetter, readable, report, stand_in
+from onceonly.formats.undecodable import UNREADABLE, StoredLetter, readable_letter, report_letter, stand_in
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, Document, Documents
@@ -50,11 +50,9 @@ class _Listed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the letter."""
         return self.name.removeprefix(_LETTER)
 
     def as_stored(self, content: bytes = b"") -> StoredLetter:
-        """Return where the letter is stored, with its bytes."""
         return StoredLetter(self.key, content or self.stored, self.head.endpoint)
 
 
@@ -93,12 +91,10 @@ class DocumentDeadLetters:
         return tuple(letters)
 
     async def get(self, key: str) -> DeadLetter | None:
-        """Give one letter, or None."""
         listed = await self._head(_letter(key))
         return None if listed is None else await self._whole(listed)
 
     async def count(self, chosen: Filter) -> int:
-        """Count letters, by reading them."""
         if chosen.failure:
             return len([each async for heads in self._heads("") for each in heads if await self._matching(chosen, each)])
         return sum([sum(_matches(chosen, each.head) for each in heads) async for heads in self._heads("")])
@@ -116,12 +112,11 @@ class DocumentDeadLetters:
         return tuple(letters)
 
     async def remove(self, keys: Sequence[str]) -> int:
-        """Remove letters, then their entries; see the port."""
-        settled = await compare_and_set(self._documents, map(_letter, keys), _drop)
+        settled = await compare_and_set(self._documents, map(_letter, keys), removal)
         gone = [_listed(name, document) for name, document in settled.seen.items() if document]
         heads = [each.head for each in gone if each.problem is None]  # the entry of another one counts for nothing now
         await self._unlist(heads)
-        await compare_and_set(self._documents, [part for head in heads for part in head.parts], _drop)
+        await compare_and_set(self._documents, [part for head in heads for part in head.parts], removal)
         return len(gone)
 
     async def _create(self, key: str, letter: DeadLetter, page: int, *, damaged: str = "") -> None:
@@ -137,7 +132,7 @@ class DocumentDeadLetters:
         )
         created = (await self._documents.save([Change(key=key, body=encode_head(head), expected=damaged)]))[0]
         if created is None:
-            await compare_and_set(self._documents, parts, _drop)
+            await compare_and_set(self._documents, parts, removal)
 
     async def _list(self, key: str) -> None:
         """Make sure that the letter's entry is on its page; a page that is full is changed for the next one first."""
@@ -148,7 +143,7 @@ class DocumentDeadLetters:
             head = decode_head(key, found.body)
             if await self._has_room(head, key):
                 return
-            await self._turn_page(key, head, found)
+            await self._move_to_new_page(key, head, found)
         raise WriteConflict(f"other workers kept changing the list of dead letters: gave up after {TRIES} attempts")
 
     async def _has_room(self, head: Head, letter: str) -> bool:
@@ -168,8 +163,8 @@ class DocumentDeadLetters:
         await compare_and_set(self._documents, [_page(head.page)], with_entry)
         return has_room
 
-    async def _turn_page(self, key: str, head: Head, found: Document) -> None:
-        """Give the letter a place on the last page there is, or on a new one behind its own."""
+    async def _move_to_new_page(self, key: str, head: Head, found: Document) -> None:
+        """Put the letter on the last page there is, or on a new one behind its own."""
         root = (await self._documents.load([ROOT])).get(ROOT)
         known = await self._last_page(root)
         last = max(known, head.page + 1)
@@ -192,7 +187,7 @@ class DocumentDeadLetters:
         await compare_and_set(self._documents, [_page(head.page) for head in heads], without)
 
     async def _heads(self, after: str) -> AsyncIterator[Sequence[_Listed]]:
-        """Give the letters page by page, those behind `after`, each looked at after its entry."""
+        """Return the letters page by page, those behind `after`, each looked at after its entry."""
         begin = await self._head(_letter(after)) if after else None
         root = (await self._documents.load([ROOT])).get(ROOT)
         last = await self._last_page(root)
@@ -233,7 +228,7 @@ class DocumentDeadLetters:
         try:
             return decode_root(ROOT, root.body).last
         except UNREADABLE as error:
-            report(ROOT, str(error))
+            report_letter(ROOT, str(error))
         last = 0
         while last < LAST_PAGE and (name := _page(last + 1)) in await self._documents.load([name]):
             last += 1
@@ -247,7 +242,7 @@ class DocumentDeadLetters:
         return letter if letter is not None and (not chosen.failure or chosen.matches(letter)) else None
 
     async def _whole(self, listed: _Listed) -> DeadLetter | None:
-        """Give a letter with all its parts, or what stands for an unreadable one; None when it is being removed."""
+        """Return a letter with all its parts, or what stands for an unreadable one; None when it is being removed."""
         if listed.problem is not None:
             return stand_in(listed.as_stored(), listed.problem)
         head = listed.head
@@ -255,7 +250,7 @@ class DocumentDeadLetters:
         if len(parts) < len(head.parts):
             return None
         content = [parts[name].body for name in head.parts]
-        return readable(listed.as_stored(b"".join(content)), lambda: unpack(head, content))
+        return readable_letter(listed.as_stored(b"".join(content)), lambda: unpack(head, content))
 
 
 def _listed(name: str, document: Document) -> _Listed:
@@ -263,7 +258,7 @@ def _listed(name: str, document: Document) -> _Listed:
     try:
         return _Listed(name, decode_head(name, document.body), document.body)
     except UNREADABLE as error:
-        report(name.removeprefix(_LETTER), str(error))
+        report_letter(name.removeprefix(_LETTER), str(error))
         return _Listed(name, Head(onceonly=0, entry="", page=0, endpoint="", type="", reason=""), document.body, error)
 
 
@@ -274,7 +269,7 @@ def _page_in(name: str, document: Document | None) -> Page:
     try:
         return decode_page(name, document.body)
     except UNREADABLE as error:
-        report(name, str(error))
+        report_letter(name, str(error))
         return Page(full=True)
 
 
@@ -297,7 +292,3 @@ def _letter(key: str) -> str:
 
 def _page(number: int) -> str:
     return f"dead/page/{number:08}"
-
-
-def _drop(name: str, found: Document | None) -> Change | None:
-    return Change(key=name, body=None, expected=found.version) if found else None

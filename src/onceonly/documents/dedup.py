@@ -10,13 +10,13 @@ from datetime import timedelta
 import msgspec
 from msgspec import Struct
 
-from onceonly.documents.compare_and_set import compare_and_set
-from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.documents.compare_and_set import compare_and_set, removal
+from onceonly.formats.undecodable import UNDECODABLE, decode_or_report
 from onceonly.model.errors import SetupError
-from onceonly.model.sizes import StoredInt
+from onceonly.model.limits import StoredInt
+from onceonly.ports.admission import NO_FINGERPRINTS
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.mark_store import NONE
 
 _PREFIX = "done/"
 _CLOCK_MARGIN_MS = 3_600_000
@@ -26,7 +26,7 @@ _CLOCK_MARGIN_MS = 3_600_000
 class Mark(Struct, frozen=True, omit_defaults=True):
     """The body of a mark: the instant from which it may be dropped, in milliseconds since 1970, and the message's fingerprint.
 
-    `body` is in hexadecimal digits. It is empty in the marks of older versions, and where it was unknown.
+    `body` is in hexadecimal digits. It is empty where it was unknown.
     """
 
     until: StoredInt
@@ -52,7 +52,7 @@ class DocumentMarkStore:
         self._retention = retention // timedelta(milliseconds=1)
         self._clock = clock
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
         """Remember keys; see the port. One call of the service where none of them is known."""
         needed = self._clock.now() + self._retention
         bodies = {_name(key): fingerprint.hex() for key, fingerprint in fingerprints.items()}
@@ -69,22 +69,20 @@ class DocumentMarkStore:
         await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return which are remembered; see the port."""
         if not keys:
-            return NONE
+            return NO_FINGERPRINTS
         found = await self._documents.load([_name(key) for key in dict.fromkeys(keys)])
         return {key: _fingerprint(found[name]) for key in keys if (name := _name(key)) in found}
 
     async def remove(self, keys: Sequence[bytes]) -> None:
-        """Forget keys; see the port."""
-        await compare_and_set(self._documents, map(_name, keys), _drop)
+        await compare_and_set(self._documents, map(_name, keys), removal)
 
     async def count(self, limit: int) -> int:
         """Count the marks, `limit` at most; may be stale. Raises CommitFailed, OutcomeUnknown."""
         return len(await self._documents.keys(_PREFIX, limit=limit))
 
     async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
-        """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
+        """Drop the marks that are past their time, among the next `limit` behind `after`; returns where to go on, or "".
 
         For places whose service does not drop documents on its own. Raises CommitFailed, OutcomeUnknown.
         """
@@ -93,7 +91,7 @@ class DocumentMarkStore:
 
         def drop_old(key: str, found: Document | None) -> Change | None:
             mark = _mark(key, found) if found else None
-            return _drop(key, found) if mark and mark.until < now else None
+            return removal(key, found) if mark and mark.until < now else None
 
         await compare_and_set(self._documents, names, drop_old)
         return names[-1] if names else ""
@@ -127,21 +125,13 @@ def _name(key: bytes) -> str:
     return f"{_PREFIX}{key.hex()}"
 
 
-def _drop(key: str, found: Document | None) -> Change | None:
-    return Change(key=key, body=None, expected=found.version) if found else None
-
-
 def _mark(key: str, found: Document) -> Mark | None:
     """Return what a mark says; None for one that cannot be read. It is a mark all the same, and is never dropped."""
-    try:
-        return _decode(found.body)
-    except UNDECODABLE as error:
-        report_undecodable("mark", key, error, "kept until its message comes again")
-        return None
+    return decode_or_report(lambda: _decode(found.body), "mark", key, "kept until its message comes again")
 
 
 def _fingerprint(found: Document) -> bytes:
-    """Give the fingerprint in a mark; b"" without one. A mark that cannot be read is a mark all the same."""
+    """Return the fingerprint in a mark; b"" without one. A mark that cannot be read is a mark all the same."""
     try:
         return bytes.fromhex(_decode(found.body).body)
     except UNDECODABLE:

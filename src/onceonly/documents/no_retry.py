@@ -24,7 +24,7 @@ _sending: ContextVar[list[str] | None] = ContextVar("onceonly_sending", default=
 
 @contextmanager
 def sent_once() -> Iterator[list[str]]:
-    """Let the enclosed block send one request, through sessions that have `refuse_second`; gives what was sent, as it is.
+    """Allow the enclosed block one request, through sessions that have `refuse_second`; returns what was sent.
 
     A read may be sent again. Raises SentTwiceError at a second write.
     """
@@ -37,7 +37,7 @@ def sent_once() -> Iterator[list[str]]:
 
 
 async def refuse_second(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """Be a session's middleware, which aiohttp calls for each time it sends."""
+    """The middleware of a session, which aiohttp calls for each time it sends."""
     sent = _sending.get()
     if sent is not None:
         if sent and request.method not in _READS:

@@ -15,8 +15,6 @@ from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Version
 
 LISTED = "register/"
-_UNLISTED_AFTER_MS = 3_600_000
-"""Milliseconds after which a row that is still in its document may be missing in the list."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,13 +23,12 @@ class Listing(Reservation, frozen=True, kw_only=True):
     """A row as it is listed before it is written into its document.
 
     `seen` is the version of the document that the write expects. Versions never repeat, so while the document has another
-    one, and not the row, the row will never be there. None in a listing of an older version, which wrote the row first.
+    one, and not the row, the row will never be there.
     """
 
-    seen: Version | None = None
+    seen: Version
 
     def row(self) -> Reservation:
-        """Return the row itself."""
         return Reservation(identity=self.identity, unit=self.unit, attempt=self.attempt, at=self.at, cancelled=self.cancelled)
 
 
@@ -45,15 +42,13 @@ class DocumentRegister:
     """
 
     def __init__(self, store: DocumentStore) -> None:
-        """Keep the rows in the documents of this store."""
         self._store = store
 
     async def open(self, rows: Sequence[Reservation]) -> None:
         """List the rows, then write them; see the port.
 
         So the sweeper finds every row there is, whenever the process dies. Where it finds a listing and no row, it makes sure
-        that the row is not about to be written: `_will_not_come`. Rows that an older version wrote and did not list
-        are listed as well.
+        that the row is not about to be written: `_cannot_be_written`.
 
         A message that is known already gets no row: it is not committed again, and could not be without one.
         """
@@ -65,7 +60,6 @@ class DocumentRegister:
 
         def opened(key: str, document: EntityDocument) -> EntityDocument:
             mine = [row for row in rows if row.unit == key and names[row.attempt] not in document.records]
-            wanted.update(_left(key, document, before=rows[0].at - _UNLISTED_AFTER_MS))
             wanted.update({row.attempt: row for row in mine})
             added = {row.attempt: StoredReservation(names[row.attempt], row.at) for row in mine}
             return replace(document, register={**document.register, **added})
@@ -99,13 +93,11 @@ class DocumentRegister:
             return replace(document, register={**document.register, row.attempt: replace(mine, cancelled=True)})
 
         read = await self._store.edit([row.unit], cancelled)
-        if not found and listing is not None and await self._will_not_come(listing, row, read.get(row.unit)):
+        if not found and listing is not None and await self._cannot_be_written(listing, row, read.get(row.unit)):
             await self._unlist(row.attempt, listing)
         return found
 
     async def remove(self, row: Reservation) -> None:
-        """Remove a row; see the port."""
-
         def removed(_key: str, document: EntityDocument) -> EntityDocument:
             left = {attempt: each for attempt, each in document.register.items() if attempt != row.attempt}
             return replace(document, register=left)
@@ -114,7 +106,7 @@ class DocumentRegister:
         await self._unlist(row.attempt, await self._entry(row.attempt))
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
-        """Give the rows of these messages in one document; see the port."""
+        """Return the rows of these messages in one document; see the port."""
         document = await self._store.look(unit)
         named = {self._store.name_of(identity): identity for identity in identities}
         return tuple(
@@ -139,7 +131,7 @@ class DocumentRegister:
         entry = Listing(**asdict(row), seen=seen)
         return Change(key=self._listed(row.attempt), body=_encode(entry), expected=expected)
 
-    async def _will_not_come(self, listing: Document, row: Reservation, loaded: Document | None) -> bool:
+    async def _cannot_be_written(self, listing: Document, row: Reservation, loaded: Document | None) -> bool:
         """Check that a listed row which is not in its document is not about to be written, or make its write come too late."""
         version = loaded.version if loaded else ""
         if _read(self._listed(row.attempt), listing).seen != version:
@@ -164,12 +156,3 @@ def _read(key: str, document: Document) -> Listing:
         raise PermanentFailure(
             f"document {key!r} is not a readable reservation ({error}): upgrade onceonly in this process, or delete it"
         ) from error
-
-
-def _left(unit: str, document: EntityDocument, *, before: int) -> dict[str, Reservation]:
-    """Give the old rows of a document. Whose they are is not kept there in words, and no sweeper asks."""
-    return {
-        attempt: Reservation(identity=Identity("", each.message), unit=unit, attempt=attempt, at=each.at)
-        for attempt, each in document.register.items()
-        if each.at < before
-    }

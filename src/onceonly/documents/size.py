@@ -37,7 +37,7 @@ def room(limits: DocumentLimits) -> int:
 def refusal(
     key: str, document: EntityDocument, own: Collection[str], limits: DocumentLimits, *, keeps_history: bool
 ) -> CommitRefused:
-    """Say of a document that leaves no room what takes it up; it is PermanentFailure unless that goes on its own.
+    """Return the error for a document that is too large, and why it is. PermanentFailure unless that goes on its own.
 
     `own` are the names of the records that are to be written now.
     """
@@ -57,7 +57,7 @@ def refusal(
 
 
 def _when_others_are_done(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> EntityDocument:
-    """Give what is left of a document once all others have sent their pending effects."""
+    """Return what is left of a document once all others have sent their pending effects."""
     records = dict(document.records)
     for name, each in document.records.items():
         if each.pending and name not in own:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from onceonly.documents.compare_and_set import Before, compare_and_set
 from onceonly.documents.size import refusal, room
 from onceonly.formats.documents import EntityDocument, MessageState, decode_entity, encode_entity, is_json
+from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, PermanentFailure, VersionConflict
 from onceonly.model.identity import Identity, claim_key
@@ -23,6 +24,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.environment import Clock
+from onceonly.ports.operators import ClaimState, Knowledge
 from onceonly.ports.store import BeginResult, Resources, SyncThread
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
@@ -100,7 +102,7 @@ class DocumentStore:
         return None
 
     def unit_key(self, message: Message) -> str:
-        """Give the key of the document: its entity's, else one for the message or for some of them."""
+        """Return the key of the document: its entity's, else one for the message or for some of them."""
         if message.unit:
             return ENTITY + message.unit
         name = self.name_of(message.identity)
@@ -153,7 +155,7 @@ class DocumentStore:
         return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
 
     def check_size(self, change: Change, document: EntityDocument, own: Collection[str]) -> None:
-        """Make sure that a commit of these records leaves room.
+        """Check that a commit of these records leaves room.
 
         Raises PermanentFailure, or CommitRefused while others take it up.
         """
@@ -162,7 +164,7 @@ class DocumentStore:
             raise refusal(change.key, document, own, limits, keeps_history=self.history is not None)
 
     def check_key(self, key: str) -> None:
-        """Make sure that a document can have this key. Raises CommitRefused."""
+        """Check that a document can have this key. Raises CommitRefused."""
         limits = self.documents.limits
         try:
             size = len(key.encode())
@@ -189,12 +191,11 @@ class DocumentStore:
         return replace(document, records=records)
 
     def name_of(self, identity: Identity) -> str:
-        """Give the name of a message's record in its document."""
         return claim_key(self.endpoint, identity).hex()
 
 
 def attempt_name(identity: Identity) -> str:
-    """Give the name of the record of an attempt at a transaction, whichever endpoint looks for it."""
+    """Return the name of the record of an attempt at a transaction, whichever endpoint looks for it."""
     return claim_key(identity.source, identity).hex()
 
 
@@ -204,7 +205,7 @@ class DocumentUnit:
     def __init__(
         self, store: DocumentStore, key: str, loaded: Document | None, messages: Sequence[Message], *, isolated: bool
     ) -> None:
-        """Tell from the document which messages are new."""
+        """Find in the document which messages are new."""
         self.key = key
         self._store = store
         self._version = loaded.version if loaded else ""
@@ -235,12 +236,13 @@ class DocumentUnit:
             raise VersionConflict(f"another worker changed {self.key!r} first")
 
     def abandon(self) -> None:
-        """Give up: nothing was written."""
         self._is_over = True
 
     def _changed(self, records: Sequence[Record]) -> EntityDocument:
         bodies = {message.identity: message.fingerprint for message in self.found.new}
-        kept = {self._store.name_of(record.identity): self._kept(bodies[record.identity], record) for record in records}
+        kept = {
+            self._store.name_of(record.identity): self._message_state(bodies[record.identity], record) for record in records
+        }
         register = dict(self._document.register)
         for record in records:
             row = register.pop(record.attempt, None) if record.attempt else None
@@ -253,7 +255,7 @@ class DocumentUnit:
             raise CommitRefused(f"the state of {self.key!r} is not JSON, so it cannot be stored")
         return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
 
-    def _kept(self, fingerprint: bytes, record: Record) -> MessageState:
+    def _message_state(self, fingerprint: bytes, record: Record) -> MessageState:
         if self._store.history is not None and not record.is_pending:
             return MessageState(fingerprint.hex(), done=self._store.clock.now())
         return MessageState.of(fingerprint, record)
@@ -267,7 +269,6 @@ class DocumentResources:
         self._isolated = isolated
 
     def get(self, kind: type) -> object:
-        """Give the entities. Raises LookupError for any other type."""
         if kind is Entities:
             return self._entities
         raise LookupError(f"a document store provides entities, not {kind.__name__}")
@@ -303,3 +304,36 @@ class DocumentResources:
     ) -> object:
         """Run a synchronous handler, in `thread` if there is one."""
         return function(self.get) if thread is None else await thread.run(partial(function, self.get))
+
+
+class DocumentLookup:
+    """Looks up messages of one endpoint. Implements the Lookup port.
+
+    A message that works on an entity is in the document of that entity. Without the name of the entity it is not found, and
+    the answer is UNDETERMINED.
+    """
+
+    def __init__(self, store: DocumentStore, *, entities: bool = True) -> None:
+        self._store = store
+        self._entities = entities
+
+    async def know(self, messages: Sequence[Message]) -> tuple[Knowledge, ...]:
+        return tuple([await self._know(message) for message in messages])
+
+    async def reservations(self, identity: Identity) -> tuple[Reservation, ...]:
+        """List none: they are in documents of attempts, which cannot be searched."""
+        return ()
+
+    async def _know(self, message: Message) -> Knowledge:
+        key = self._store.unit_key(message)
+        known = (await self._store.look(key)).records.get(self._store.name_of(message.identity))
+        if known is None:
+            is_whole = bool(message.unit) or not self._entities
+            absent = ClaimState.NO_CLAIM if is_whole else ClaimState.UNDETERMINED
+            return Knowledge(claim=absent if self._store.history is not None else ClaimState.UNKNOWN)
+        record = known.record(message.identity, key)
+        return Knowledge(
+            claim=ClaimState.HANDLED,
+            fingerprint=bytes.fromhex(known.body),
+            record=record if record.is_pending else None,
+        )

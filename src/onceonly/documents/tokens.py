@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from onceonly.documents.compare_and_set import Decide, compare_and_set, listed
+from onceonly.documents.compare_and_set import Decide, compare_and_set, listed, removal
 from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.errors import ConflictError, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
-from onceonly.model.sizes import StoredInt
+from onceonly.model.limits import StoredInt
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
@@ -68,14 +68,13 @@ class DocumentTokens:
         self._seen: OrderedDict[str, Document] = OrderedDict()
 
     async def prepare(self, owners: Mapping[Token, Owner]) -> None:
-        """Create tokens; see the port. One call of the service."""
         now = self._clock.now()
         changes = [Change(key=name, body=_body(owners[token], now)) for name, token in _names(list(owners)).items()]
         answers = await self._documents.save(changes) if changes else ()
         for change, version in zip(changes, answers, strict=True):
             if version is None:
                 raise ConflictError(f"document {change.key!r} already exists: a token with this id was issued before")
-            self._see(change.key, Document(change.body or b"", version))
+            self._remember(change.key, Document(change.body or b"", version))
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Make tokens live; see the port. Nothing is looked up for those that this process prepared."""
@@ -87,15 +86,14 @@ class DocumentTokens:
         found = await self._documents.load(list(names)) if names else {}
         live = {name: document for name, document in found.items() if _read(name, document).state == "live"}
         for name, document in live.items():
-            self._see(name, document)
+            self._remember(name, document)
         return frozenset(names[name] for name in live)
 
     async def remove(self, tokens: Sequence[Token]) -> None:
         """Remove tokens; see the port. Nothing is looked up for those that this process found live."""
-        await self._set(tokens, _remove)
+        await self._set(tokens, removal)
 
     async def discard(self, tokens: Sequence[Token]) -> None:
-        """Remove tokens that are still prepared; see the port."""
         await self._set(tokens, _discard)
 
     async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
@@ -127,7 +125,7 @@ class DocumentTokens:
         guesses = {name: self._seen.pop(name) for name in names if name in self._seen}
         await compare_and_set(self._documents, names, decide, guesses=guesses)
 
-    def _see(self, name: str, document: Document) -> None:
+    def _remember(self, name: str, document: Document) -> None:
         self._seen[name] = document
         self._seen.move_to_end(name)
         if len(self._seen) > _REMEMBERED:
@@ -149,13 +147,9 @@ def _activate(name: str, found: Document | None) -> Change | None:
     return Change(key=name, body=_LIVE, expected=found.version)
 
 
-def _remove(name: str, found: Document | None) -> Change | None:
-    return Change(key=name, body=None, expected=found.version) if found else None
-
-
 def _discard(name: str, found: Document | None) -> Change | None:
     body = _readable(name, found) if found else None
-    return _remove(name, found) if body and body.state == "prepared" else None
+    return removal(name, found) if body and body.state == "prepared" else None
 
 
 def _names(tokens: Sequence[Token]) -> Mapping[str, Token]:

@@ -47,7 +47,6 @@ class DocumentTransactions:
     """The transactions of one endpoint. Answers, emptied records and tombstones are kept for `retention` milliseconds."""
 
     def __init__(self, store: DocumentStore, *, retention: int) -> None:
-        """Keep them in the documents of this store."""
         self.store = store
         self.retention = retention
 
@@ -63,15 +62,17 @@ class DocumentTransactions:
         if document.leads_to not in {"", unit}:
             unit, document = document.leads_to, await self.store.look(document.leads_to)
         found = document.keys.get(self.name_of(key, endpoint))
-        return None if found is None else found.entry(unit)
+        if found is None:
+            return None
+        entry, identity = found.entry(unit), Identity(endpoint or self.store.endpoint, found.attempt)
+        stored = document.records.get(attempt_name(identity))
+        return entry if stored is None or not stored.pending else replace(entry, records=(stored.record(identity, unit),))
 
     async def record(self, identity: Identity, unit: str) -> Record | None:
-        """Give what a document knows of an attempt; see the port."""
         found = (await self.store.look(unit)).records.get(attempt_name(identity))
         return None if found is None else found.record(identity, unit)
 
     async def bury(self, identity: Identity, unit: str) -> None:
-        """Insert the tombstone; see the port."""
         document, version = await self.load(unit)
         name = attempt_name(identity)
         if name in document.records:
@@ -82,7 +83,7 @@ class DocumentTransactions:
         await self.save(unit, self.store.trimmed(replace(document, records=records)), version)
 
     async def bind(self, key: str, unit: str) -> tuple[EntityDocument, Version]:
-        """Have a key lead to this document from now on; gives the key's own document. Raises ConflictError, CommitFailed."""
+        """Make a key lead to this document; returns the key's own document. Raises ConflictError, CommitFailed."""
         own = self.unit_of(key)
         found = EntityDocument()
         first = "another attempt with this idempotency key was committed first"
@@ -130,11 +131,10 @@ class DocumentTransactions:
             raise VersionConflict(f"another worker changed {unit!r} first")
 
     def unit_of(self, key: str, endpoint: str = "") -> str:
-        """Give the document of a client's key; of this endpoint, unless it is another one's."""
+        """Return the document of a client's key; of this endpoint, unless it is another one's."""
         return f"{KEY}{endpoint or self.store.endpoint}/{self.name_of(key, endpoint)}"
 
     def name_of(self, key: str, endpoint: str = "") -> str:
-        """Give the name of a client's key inside documents."""
         return key_of(endpoint or self.store.endpoint, key).hex()
 
 
@@ -190,7 +190,6 @@ class DocumentTransaction:
             await transactions.save(self.unit, after, version)
 
     def abandon(self) -> None:
-        """Give it up."""
         self._is_over = True
 
     def _check_time(self) -> None:

@@ -8,12 +8,20 @@ from onceonly.formats.bodies import message
 
 if TYPE_CHECKING:
     from onceonly.endpoint.batch import BatchContext
-    from onceonly.endpoint.outgoing import Outgoing
+    from onceonly.endpoint.enlisted_key import EnlistedKey
+    from onceonly.endpoint.hosted import Hosted
+    from onceonly.endpoint.sender import Outgoing
     from onceonly.endpoint.transactions import Transaction
 
-__all__ = ["BatchContext", "Context", "Endpoint", "Outgoing", "Transaction", "message"]
+__all__ = ["BatchContext", "Context", "Endpoint", "EnlistedKey", "Hosted", "Outgoing", "Transaction", "message"]
 
-_LATER = {"BatchContext": "batch", "Outgoing": "outgoing", "Transaction": "transactions"}
+_LATER = {
+    "BatchContext": "batch",
+    "EnlistedKey": "enlisted_key",
+    "Hosted": "hosted",
+    "Outgoing": "sender",
+    "Transaction": "transactions",
+}
 """Imported on first use. No definition of an endpoint needs it."""
 
 

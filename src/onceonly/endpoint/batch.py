@@ -90,10 +90,9 @@ def failed_in_batch(failures: Mapping[Identity, Failure]) -> HandlerFailed:
 
 
 def set_aside(batch: BatchContext, function: Function) -> Mapping[Identity, Failure]:
-    """Return the failures of the messages that the handler set aside."""
     return batch._failures(function)  # noqa: SLF001 - for this library, not for handlers
 
 
 def close_batch(batch: BatchContext) -> None:
-    """Let nothing more be sent with the contexts of a batch."""
+    """Refuse sends with the contexts of a batch from now on."""
     batch._close()  # noqa: SLF001 - for this library, not for handlers

@@ -39,7 +39,6 @@ class Blobs:
     """The blobs of one handler's run. Valid until the handler ends."""
 
     def __init__(self, place: BlobPlace | None, attempt: str) -> None:
-        """Make blobs on behalf of this attempt."""
         self._place = place
         self._attempt = attempt
         self._artifacts: dict[str, Artifact] = {}

@@ -1,20 +1,18 @@
 """Context: what a handler knows about its message, and how it sends others. Everything here is captured, nothing is sent."""
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from onceonly.endpoint.blobs import BlobPlace, Blobs, decided_blobs
-from onceonly.endpoint.message_builder import Delay, Expiry, MessageBuilder, Origin, SendOptions
-from onceonly.endpoint.reading import ReceivedMessage
+from onceonly.endpoint.message_builder import HANDLER_OPTIONS, MessageBuilder, Origin, SendOptions, check_options
+from onceonly.endpoint.received_message import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
-from onceonly.endpoint.sending import Sending
-from onceonly.model.endpoint_name import is_endpoint_name
+from onceonly.endpoint.sender import Sender
+from onceonly.model.destination import Destination
 from onceonly.model.errors import InvalidEffect
+from onceonly.model.limits import is_endpoint_name, too_long
 from onceonly.model.message import HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
-from onceonly.model.sizes import too_long
 
 
 class ContextPorts(NamedTuple):
@@ -28,12 +26,12 @@ class ContextPorts(NamedTuple):
 NOWHERE = ContextPorts()
 
 
-class Context(Sending):
+class Context(Sender):
     """One handler's view of its message. Valid until the handler ends."""
 
     def __init__(  # noqa: PLR0913 - what it has from its endpoint, by name
         self,
-        envelopes: MessageBuilder,
+        builder: MessageBuilder,
         message: Message,
         *,
         now: int,
@@ -42,16 +40,16 @@ class Context(Sending):
         repeats: bool = False,
         in_batch: bool = False,
     ) -> None:
-        """Serve one message, and send on behalf of the endpoint of `envelopes`; `now` is in milliseconds since 1970.
+        """Serve one message, and send on behalf of the endpoint of `builder`; `now` is in milliseconds since 1970.
 
         `repeats`: this message may be handled and committed more than once. `in_batch`: its handler takes batches.
         """
-        self._endpoint = envelopes.endpoint
+        self._endpoint = builder.endpoint
         self._message = message
         self._now = now
         self._since = message.instant if repeats else None
         self._in_batch = message if in_batch else None
-        self._envelopes = envelopes
+        self._builder = builder
         self._effects: list[Effect] = []
         self._attempt = attempt
         self._places = places
@@ -88,18 +86,7 @@ class Context(Sending):
             self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
         return self._http
 
-    def reply(  # noqa: PLR0913 - one for each option
-        self,
-        message: object,
-        *,
-        type: str | None = None,  # noqa: A002 - the CloudEvents name
-        delay: Delay | None = None,
-        at: datetime | None = None,
-        headers: Mapping[str, str] | None = None,
-        expires: Expiry | None = None,
-        key: str | None = None,
-        content_type: str | None = None,
-    ) -> None:
+    def reply(self, message: object, **options: Unpack[SendOptions]) -> None:
         """Send a command to the endpoint that the message asks to reply to. Options as in `send`.
 
         Raises InvalidEffect also if the message names no endpoint.
@@ -108,7 +95,7 @@ class Context(Sending):
         if not is_endpoint_name(to):
             reason = f"its replyto, {to!r}, is not an endpoint name" if to else "it has no replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, SendOptions(to, type, delay, at, headers, expires, key, None, content_type))
+        self._capture(message, to, options)
 
     def _close(self) -> None:
         self._ended = True
@@ -123,17 +110,19 @@ class Context(Sending):
         """Send this endpoint the message that follows up a request. Raises InvalidEffect for a URL that is too long to send."""
         if problem := too_long(((REQUEST, url),)):
             raise InvalidEffect(f"cannot follow up a request: {problem}")
-        self._capture(message, SendOptions(self._endpoint, None, None, None), follows=((REQUEST, url),))
+        self._capture(message, self._endpoint, {}, follows=((REQUEST, url),))
 
-    def _capture(self, body: object, wish: SendOptions, *, follows: Headers = ()) -> None:
+    def _capture(self, body: object, to: str | Destination, options: SendOptions, *, follows: Headers = ()) -> None:
+        if options:
+            check_options(options, HANDLER_OPTIONS)
         if self._ended:
             raise InvalidEffect("the context was used after its handler ended: send messages while the handler runs")
         origin = Origin(self._message.identity, len(self._effects), self._since, self._in_batch)
-        cause = (*self._cause(wish), *follows)
-        send = self._envelopes.seal(body, wish, origin, now=self._now, cause=cause, incoming=self._message.headers)
+        cause = (*self._cause(to), *follows)
+        send = self._builder.build(body, to, options, origin, now=self._now, cause=cause, incoming=self._message.headers)
         self._effects.append(send)
 
-    def _cause(self, wish: SendOptions) -> Headers:
+    def _cause(self, to: str | Destination) -> Headers:
         incoming = self._message
         conversation, trace, state, hops = incoming.id, "", "", 0
         for name, value in incoming.extensions:
@@ -148,7 +137,7 @@ class Context(Sending):
         return (
             ("causationid", incoming.id),
             ("conversationid", conversation),
-            ("replyto", self._endpoint if wish.to else ""),
+            ("replyto", self._endpoint if to else ""),
             (TRACE_PARENT, trace),
             (TRACE_STATE, state if trace else ""),
             (HOPS, str(hops + (hops < MOST_HOPS))),
@@ -156,7 +145,7 @@ class Context(Sending):
 
 
 def close(context: Context) -> None:
-    """Let nothing more be sent with a context, whose handler has no time left."""
+    """Refuse sends with a context whose handler has no time left."""
     context._close()  # noqa: SLF001 - for this library, not for handlers
 
 

@@ -1,36 +1,38 @@
 """Endpoint: a named consumer with one input queue, its handlers, and its own deduplication scope."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from onceonly.config.deduplication import ControlMessages, Deduplication, History
-from onceonly.config.endpoint import MAX_COMMIT, MAX_HOPS, UNKNOWN_TYPES_WAIT, Settings
-from onceonly.config.journal import Journal
-from onceonly.config.worker import WorkerSettings
-from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Registrations
-from onceonly.endpoint.signatures import Function, callers_frame, is_function
-from onceonly.formats.identity import IdentityRule
+from onceonly.config.endpoint import Settings, takes
+from onceonly.endpoint.signatures import (
+    Function,
+    RegisteredHandler,
+    RegisteredProvider,
+    Registrations,
+    callers_frame,
+    is_function,
+)
 from onceonly.model.errors import InvalidHandler
-from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
 from onceonly.ports.transport import Topology
 
 if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is opened
+    from onceonly.endpoint.enlisted_key import EnlistedKey
     from onceonly.endpoint.entities import KeyRule
     from onceonly.endpoint.host import Host
+    from onceonly.endpoint.hosted import Hosted
     from onceonly.endpoint.http_app import HttpApp, Principal
-    from onceonly.endpoint.outgoing import Outgoing
+    from onceonly.endpoint.sender import Outgoing
     from onceonly.endpoint.transactions import Transaction
     from onceonly.runtime.background import Background
+    from onceonly.sql.store.enlisted_keys import AsyncSessions, SyncSessions
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
-"""A factory of the context manager that is entered before an endpoint starts, and left after it stopped."""
 
 
 class Endpoint:
@@ -38,7 +40,8 @@ class Endpoint:
 
     Where it works:
 
-    * `store`: a URL, an `AsyncEngine` or an `async_sessionmaker`. `transport`: a URL.
+    * `store`: a URL, an `AsyncEngine` or an `async_sessionmaker`.
+    * `transport`: a URL. An endpoint without one has no queue and cannot send: a host hands its messages over, with `hosted()`.
     * `metadata`: a SQLAlchemy `MetaData`, whose tables are created at start in an embedded database.
     * `isolation`: the isolation level of units in a SQL store, such as "SERIALIZABLE". Default: the URL's, else the database's.
     * `deduplication`: how messages that were handled are recognized.
@@ -49,11 +52,15 @@ class Endpoint:
     How messages are handled:
 
     * `identity`: how messages of other senders are identified, if not by their CloudEvents source and id.
+    * `format`: how messages look on the wire, in both directions, such as `PlainJson()`. Default: CloudEvents, which are read
+      with every format. A destination can have another one: `Queue("Sales", format=...)`.
     * `retry`: when a failed message is retried. `timeout`: seconds for each handler.
     * `max_hops`: the longest chain of handlers in which each sends the next message. The message after that is a dead letter.
       None: no limit, such as for a handler that sends itself the next tick of a timer.
     * `carry_headers`: names of headers, such as "tenant". What a handler sends has them with the values of its own message,
       unless the handler gives others.
+    * `events`: where events go that other programs take, by type: a mapping from type to destination, such as
+      `{"OrderPlaced": Exchange("orders")}`, or a function `type -> destination | None`. Others go to their subscribers.
     * `worker`: sizes of batches, and concurrency.
     * `unknown_types_wait`: seconds for which a message of a type that no handler of a process takes waits for a process that
       takes it, such as a newer one. It waits longer while such a process is live. 0: it is a dead letter at once.
@@ -74,66 +81,9 @@ class Endpoint:
     Raises SetupError, which lists all settings that are wrong.
     """
 
-    def __init__(  # noqa: PLR0913 - one place names all settings of an endpoint
-        self,
-        name: str,
-        *,
-        store: object,
-        transport: str,
-        metadata: object = None,
-        isolation: str | None = None,
-        deduplication: Deduplication = History(),  # noqa: B008 - immutable
-        blobs: str | None = None,
-        peers: Sequence[Peer | str] = (),
-        identity: IdentityRule | None = None,
-        retry: Retry = Retry(),  # noqa: B008 - immutable
-        timeout: float = 30.0,
-        max_hops: int | None = MAX_HOPS,
-        carry_headers: Sequence[str] = (),
-        relay_after: float = 10.0,
-        unknown_types_wait: float = UNKNOWN_TYPES_WAIT,
-        max_commit: timedelta = MAX_COMMIT,
-        manual_retry: timedelta = timedelta(),
-        janitor: bool = True,
-        janitor_interval: timedelta | None = None,
-        presence: bool = True,
-        health: str | None = None,
-        control: ControlMessages = ControlMessages(),  # noqa: B008 - immutable
-        lifespan: Lifespan | None = None,
-        dead_letters: object = None,
-        worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
-        telemetry: object = None,
-        journal: Journal | None = None,
-    ) -> None:
-        self.settings = Settings(
-            name=name,
-            store=store,
-            transport=transport,
-            metadata=metadata,
-            isolation=isolation,
-            deduplication=deduplication,
-            blobs=blobs,
-            peers=peers,
-            identity=identity,
-            retry=retry,
-            timeout=timeout,
-            max_hops=max_hops,
-            carry_headers=carry_headers,
-            relay_after=relay_after,
-            unknown_types_wait=unknown_types_wait,
-            max_commit=max_commit,
-            manual_retry=manual_retry,
-            janitor=janitor,
-            janitor_interval=janitor_interval,
-            presence=presence,
-            health=health,
-            control=control,
-            dead_letters=dead_letters,
-            worker=worker,
-            telemetry=telemetry,
-            journal=journal,
-        )
-        self._lifespan = lifespan
+    @takes(Settings)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._registered = Registrations()
 
     def __repr__(self) -> str:
@@ -255,17 +205,65 @@ class Endpoint:
         self._registered.middleware.append(self._function(function, callers_frame()))
         return function
 
-    def enlist(self, session: object) -> "Outgoing":
+    @overload
+    def enlist(self, session: object, *, key: None = None) -> "Outgoing": ...
+    @overload
+    def enlist(
+        self,
+        session: "SyncSessions",
+        *,
+        key: str,
+        request: object = ...,
+        scope: str | None = ...,
+        wait: float | None = ...,
+        max_commit: timedelta | None = ...,
+    ) -> "EnlistedKey": ...
+    @overload
+    def enlist(
+        self,
+        session: "AsyncSessions",
+        *,
+        key: str,
+        request: object = ...,
+        scope: str | None = ...,
+        wait: float | None = ...,
+        max_commit: timedelta | None = ...,
+    ) -> "Awaitable[EnlistedKey]": ...
+    def enlist(
+        self,
+        session: object,
+        *,
+        key: str | None = None,
+        request: object = None,
+        scope: str | None = None,
+        wait: float | None = None,
+        max_commit: timedelta | None = None,
+    ) -> Any:
         """Send messages inside the open transaction of a SQLAlchemy `AsyncSession` or `Session` that the caller owns.
 
         The messages are committed and rolled back with the transaction, also by savepoint. After the commit, this endpoint
         dispatches them at once if it runs in this process. Otherwise the relay of any process that runs it dispatches them
         after `relay_after`. A body may have 256 KiB, or what the transport accepts if the endpoint runs in this process.
 
+        With a `key` of 1 to 255 bytes, the transaction also takes the key. It may be a client's, or the id of a message. Write
+        `entry = shop.enlist(session, key=...)`, and for an asynchronous session `entry = await shop.enlist(...)`.
+        Check `entry.is_known` first: the key was committed before, and `entry.answer` is the stored answer. Otherwise do the
+        work, set `entry.answer`, and commit the session as usual. `request`, `scope`, `wait` and `max_commit` are those of
+        `transaction`. A commit later than `max_commit` after this call raises CommitFailed at the session's commit.
+
+        Another transaction that has taken the key is waited for, by default as long as the session waits for any lock.
+
         Raises SetupError for a session of another database than the store, in AUTOCOMMIT, or of a handler, and for a store
-        that is not a SQL database.
+        that is not a SQL database. With a key, raises ConflictError if another attempt has it, also one that the isolation
+        level does not let this transaction see: roll back, and call again. Raises KeyReused, InvalidKey, TransactionMisused.
         """
-        return self._host.enlist(session)
+        if key is None:
+            return self._host.enlist(session)
+        from onceonly.endpoint.transactions import asked  # noqa: PLC0415 - when one is opened
+
+        limit = self.settings.max_commit if max_commit is None else max_commit
+        wanted = asked(key, request, limit, scope=scope, wait=wait, retention=self.settings.retention)
+        return self._host.enlist_key(session, wanted)
 
     @overload
     def responder(self, function: _Function, /) -> _Function: ...
@@ -298,7 +296,7 @@ class Endpoint:
         return register if function is None else register(function)
 
     def http_app(self, *, principal: "Principal | None" = None) -> "HttpApp":
-        """Return the ASGI application that serves the responders, with the protocol of docs/http.md.
+        """Return the ASGI application that serves the responders, with the protocol of docs/explanation/http.md.
 
         Its own lifespan opens the endpoint. If you mount it in another application, open the endpoint there: `async with
         shop.running():`. `principal` returns the caller of a connection's scope: "" for an anonymous one, or None to refuse
@@ -306,7 +304,7 @@ class Endpoint:
         """
         from onceonly.endpoint.http_app import HttpApp  # noqa: PLC0415 - where one is served
 
-        return HttpApp(self, principal=principal)
+        return HttpApp(self._host, principal=principal)
 
     def transaction(
         self,
@@ -316,6 +314,7 @@ class Endpoint:
         scope: str | None = None,
         max_commit: timedelta | None = None,
         wait: float | None = None,
+        until_dispatched: bool = False,
     ) -> "Transaction":
         """Open a transaction outside of any handler, such as in a web request: `async with shop.transaction() as tx:`.
 
@@ -331,6 +330,11 @@ class Endpoint:
 
         `scope` is the space of the key, such as a tenant. The same key in another scope, or without one, is another key.
 
+        A known key whose messages are not dispatched yet dispatches them: no other process may be left that does. With
+        `until_dispatched`, which needs a key, the block's beginning and its end raise DispatchPending until that is done. Use
+        it where something is acknowledged after the block, such as a broker's delivery. Without it, a failed dispatch is
+        logged and left to a relay, and `tx.is_dispatched` is false.
+
         A commit later than `max_commit` after the beginning raises CommitFailed and changes nothing. The default is the
         endpoint's `max_commit`. The limit is one hour, and less than the retention.
 
@@ -342,10 +346,17 @@ class Endpoint:
 
         settings = self.settings
         limit = settings.max_commit if max_commit is None else max_commit
-        wanted = asked(idempotency_key, request, limit, scope=scope, wait=wait, retention=settings.retention)
-        return Transaction(wanted, self._host.means)
+        wanted = asked(
+            idempotency_key,
+            request,
+            limit,
+            scope=scope,
+            wait=wait,
+            retention=settings.retention,
+        )
+        return Transaction(wanted.until_dispatched(until_dispatched), self._host.transaction_context)
 
-    async def transact(
+    async def transact(  # noqa: PLR0913 - one for each option
         self,
         function: "Callable[[Transaction], Awaitable[Any]]",
         *,
@@ -354,6 +365,7 @@ class Endpoint:
         scope: str | None = None,
         max_commit: timedelta | None = None,
         wait: float | None = None,
+        until_dispatched: bool = False,
     ) -> Any:
         """Run `function(tx)` in a transaction and return its answer. With a key, every retry returns the first answer.
 
@@ -362,7 +374,12 @@ class Endpoint:
         CommitFailed if nothing happened. Raises OutcomeUnknown if only a retry with the same key can find the outcome.
         """
         opened = self.transaction(
-            idempotency_key=idempotency_key, request=request, scope=scope, max_commit=max_commit, wait=wait
+            idempotency_key=idempotency_key,
+            request=request,
+            scope=scope,
+            max_commit=max_commit,
+            wait=wait,
+            until_dispatched=until_dispatched,
         )
         return await opened.run(function)
 
@@ -410,11 +427,25 @@ class Endpoint:
 
         return self._host.sending(observer=Logs())
 
+    def hosted(self) -> "AbstractAsyncContextManager[Hosted]":
+        """Open the endpoint for messages that a host receives and acknowledges: `async with shop.hosted() as hosted:`.
+
+        The host hands messages over with `hosted.handle(...)` and acknowledges those whose outcome is settled. No queue of the
+        endpoint is declared. `transport` is used to send, and may be left out if nothing is sent. While the block is open,
+        transactions of this process use what is open, and due maintenance is done after calls, unless `janitor` is False.
+
+        Raises InvalidHandler and other SetupErrors, also if the endpoint is hosted in this process already, and RetryableError
+        if a server does not answer.
+        """
+        from onceonly.runtime.observe.logs import Logs  # noqa: PLC0415 - when it is opened
+
+        return self._host.hosted(observer=Logs())
+
     @cached_property
     def _host(self) -> "Host":
         from onceonly.endpoint.host import Host  # noqa: PLC0415 - when it is opened, or asked about its handlers
 
-        return Host(self, self._registered, self._lifespan)
+        return Host(self.settings, self._registered, self)
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):

@@ -7,13 +7,14 @@ save    when its handler is done: what it changed or returned, if that can be re
 
 from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, cast, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec.structs import replace
 
+from onceonly.algorithms.transaction import before_commit
 from onceonly.endpoint.failures import failed, storable
 from onceonly.endpoint.signatures import Parameter, words
-from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, check_written, codec_for, is_anonymous
+from onceonly.formats.bodies import CLASSES, BodyError, Codec, check_written, codec_for, is_anonymous
 from onceonly.formats.entities import (
     LONGEST_UNIT,
     ClassField,
@@ -24,16 +25,26 @@ from onceonly.formats.entities import (
     unit_of,
 )
 from onceonly.model.entities import Deleted, Entities
-from onceonly.model.errors import USERS_ERRORS, HandlerFailed
-from onceonly.model.exceptions import text_of
+from onceonly.model.errors import (
+    USERS_ERRORS,
+    CommitRefused,
+    HandlerFailed,
+    SetupError,
+    TransactionMisused,
+    error_text,
+    text_of,
+)
 from onceonly.model.message import FailureKind, Message, Unreadable
 from onceonly.model.wording import an
 from onceonly.ports.store import Resources
+from onceonly.ports.transactions import OpenTransaction
 
 KeyRule = str | Callable[[Any], object]
 """The field of the message that holds its entity's key, or what tells the key from the message."""
 DECODED = "decoded"
 """Where a message keeps its body between being read and being handled."""
+
+_Entity = TypeVar("_Entity")
 
 
 class EntityPlan(NamedTuple):
@@ -49,14 +60,14 @@ class EntityPlan(NamedTuple):
     """Whether the handler receives None while there is none yet."""
 
     def place(self, message: Message) -> Message | Unreadable:
-        """Give the message with its unit, and its body next to it, or the reason why there is none."""
+        """Return the message with its unit, and its body next to it, or why there is none."""
         try:
             body = self.body.decode(message.body)
             unit = unit_of(self.name, self.key_of(body))
         except BodyError as error:
             return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
         except USERS_ERRORS as error:  # a validator or a key function of the user's
-            reason = f"cannot determine the key of its {self.name}: {type(error).__name__}: {text_of(error)}"
+            reason = f"cannot determine the key of its {self.name}: {error_text(error)}"
             return Unreadable(reason=storable(reason), message=message)
         placed = replace(message, unit=unit)
         placed.__dict__.update(message.__dict__)
@@ -64,13 +75,12 @@ class EntityPlan(NamedTuple):
         return placed
 
     def key_of(self, body: Any) -> object:
-        """Give the key as the message has it."""
         if callable(self.rule):
             return self.rule(body)
         return body.get(self.rule) if isinstance(body, dict) else getattr(body, self.rule)
 
     def open(self, message: Message, body: object, resources: Resources) -> "EntityWork":
-        """Give the handler its entity. Raises HandlerFailed when there is a state that is none of this class."""
+        """Return the entity for the handler. Raises HandlerFailed when there is a state that is none of this class."""
         return self.begin(message.unit, cast("Entities", resources.get(Entities)), lambda: self.key_of(body))
 
     def begin(self, unit: str, entities: Entities, key: Callable[[], object]) -> "EntityWork":
@@ -84,7 +94,6 @@ class EntityPlan(NamedTuple):
         return EntityWork(self, entities, unit, entity, before if state is not None else None, before)
 
     def encoded(self, entity: object) -> bytes:
-        """Give the state of an entity. Raises HandlerFailed."""
         try:
             return self.codec.encode(entity)
         except BodyError as error:
@@ -185,7 +194,6 @@ def plan_entity(
 
 
 def takes(annotation: Any, kind: Any) -> bool:
-    """Return whether this is the class, or the class or None."""
     if get_origin(annotation) in (Union, UnionType):
         return set(get_args(annotation)) == {kind, NoneType}
     return bool(annotation == kind)
@@ -195,8 +203,7 @@ def _rule_problems(rule: EntityRule) -> Sequence[str]:
     if rule.kind is None or rule.key is None:
         return ('entity= and key= must be used together: @handler(entity=Account, key="account_id")',)
     if not is_entity_class(rule.kind):
-        kinds = SUPPORTED.removesuffix(", dict, list or bytes")
-        return (f"entity= must be {kinds}, not {words(rule.kind)}",)
+        return (f"entity= must be {CLASSES}, not {words(rule.kind)}",)
     if not isinstance(rule.key, str) and not callable(rule.key):
         return (f"key= must be the name of a field of the message, or a function of it, not {rule.key!r}",)
     name = entity_name(rule.kind)
@@ -208,8 +215,8 @@ def _rule_problems(rule: EntityRule) -> Sequence[str]:
 def _key_problem(key: KeyRule, message: Any) -> str:
     if callable(key):
         return ""
-    if message is bytes:
-        return "a message of type bytes has no fields: set key= to a function of the message"
+    if is_anonymous(message) and message is not dict and get_origin(message) is not dict:
+        return f"a message of type {words(message)} has no fields: set key= to a function of the message"
     if is_anonymous(message) or key in fields_of(message) or hasattr(message, key):
         return ""
     return f"key={key!r}: {words(message)} has no such field; it has {', '.join(fields_of(message)) or 'none'}"
@@ -220,3 +227,76 @@ def _no_fresh(kind: Any, parameter: str, missing: Sequence[str]) -> str:
         f"{parameter}: a new {words(kind)} cannot be created, because {', '.join(missing)} has no "
         f"default and is not the key. Add a default, or annotate with {words(kind)} | None"
     )
+
+
+class HeldEntities:
+    """What a transaction works on, by the entities' keys."""
+
+    def __init__(self, opened: OpenTransaction) -> None:
+        self._opened = opened
+        self._works: dict[str, EntityWork] = {}
+        self._deleted: set[str] = set()
+
+    async def open(self, kind: type[_Entity], key: object, fresh: _Entity | None) -> _Entity:
+        """Load an entity, and give it: the same object each time. Raises TransactionMisused, SetupError, CommitRefused."""
+        plan = _plan(kind)
+        try:
+            unit = unit_of(plan.name, key)
+        except BodyError as error:
+            raise TransactionMisused(f"tx.entity({words(kind)}, {key!r}): {error}") from error
+        if unit not in self._works:
+            with before_commit():
+                await self._opened.load(unit)
+            self._works[unit] = self._begin(plan, unit, key, fresh)
+        entity = self._works[unit].entity
+        if type(entity) is not kind:
+            raise TransactionMisused(
+                f"{unit!r} is already loaded as {an(type(entity).__name__)} in this transaction, not as {an(words(kind))}"
+            )
+        return entity
+
+    def delete(self, entity: object) -> None:
+        """Delete an entity with the commit. Raises TransactionMisused for what is none of this transaction."""
+        unit = next((unit for unit, work in self._works.items() if work.entity is entity), None)
+        if unit is None:
+            raise TransactionMisused(
+                f"tx.delete needs an object that tx.entity(...) returned; this {words(type(entity))} is not one"
+            )
+        self._deleted.add(unit)
+
+    def save(self) -> None:
+        """Write what was made of them. Raises CommitRefused for what could not be read again."""
+        for unit, work in self._works.items():
+            try:
+                work.save(Deleted() if unit in self._deleted else None)
+            except HandlerFailed as error:
+                raise CommitRefused(f"the transaction cannot be committed: {error.failure.reason}") from error
+
+    def _begin(self, plan: EntityPlan, unit: str, key: object, fresh: object) -> EntityWork:
+        try:
+            entities = cast("Entities", self._opened.resources.get(Entities))
+        except LookupError as error:
+            raise SetupError(f"tx.entity: {error}") from error
+        if fresh is not None and type(fresh) is not plan.kind:
+            raise TransactionMisused(f"fresh= must be {an(words(plan.kind))}, not {an(words(type(fresh)))}")
+        try:
+            if fresh is not None and entities.read(unit) is None:
+                return EntityWork(plan, entities, unit, fresh, None, None)
+            return plan.begin(unit, entities, lambda: key)
+        except HandlerFailed as error:
+            hint = ". Pass fresh= with its initial value" if entities.read(unit) is None else ""
+            raise CommitRefused(f"{error.failure.reason}{hint}") from error
+
+
+def _plan(kind: type[Any]) -> EntityPlan:
+    """Plan how to read and write a class. A fresh one has its key in the one field that has no default."""
+    if not is_entity_class(kind):
+        raise TransactionMisused(f"tx.entity takes {CLASSES}, not {words(kind)}")
+    try:
+        check_written(kind)
+        codec, fields = codec_for(kind), fields_of(kind)
+    except BodyError as error:
+        raise TransactionMisused(f"tx.entity({words(kind)}): {error}") from error
+    required = [field for field in fields.values() if field.required]
+    field = required[0] if len(required) == 1 else None
+    return EntityPlan(kind, entity_name(kind), codec, codec, "", field, is_optional=False)

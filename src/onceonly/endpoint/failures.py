@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import NamedTuple
 
-from onceonly.endpoint.signatures import Function
-from onceonly.model.errors import HandlerFailed, InvalidEffect, Reject, RetryLater
-from onceonly.model.exceptions import leaves, text_of
+from onceonly.endpoint.signatures import CallStyle, Function
+from onceonly.model.errors import HandlerFailed, InvalidEffect, Reject, RetryLater, leaves, text_of
 from onceonly.model.message import Failure, FailureKind
 
 CANCELLED = "the handler cancelled its own task, or awaited a cancelled task"
+IN_THREAD = 'Set WorkerSettings(def_handlers="thread"), so that `def` handlers run in threads'
 REASON_LIMIT = 2000
 TRACEBACK_LIMIT = 8000
 LONGEST_DELAY_SECONDS = timedelta(days=3650).total_seconds()
@@ -41,6 +41,8 @@ def blame(function: Function, error: BaseException, reason: str = "") -> Handler
         if isinstance(only, HandlerFailed) and only is not error:
             return HandlerFailed(only.failure, by_message=only.by_message)  # a task group of a provider's has enclosed it
         meaning = _meaning(only)
+        if not reason and _needs_thread(function, only):
+            reason = f"{meaning.reason} {IN_THREAD}"
         trace = _trace(function, only if only.__traceback__ else error) if meaning.is_traced else ""
         return failed(meaning.kind, reason or meaning.reason, trace, delay=meaning.delay)
     meanings = [_failed_before(each) if isinstance(each, HandlerFailed) else _meaning(each) for each in inside]
@@ -51,8 +53,14 @@ def blame(function: Function, error: BaseException, reason: str = "") -> Handler
     return failed(FailureKind.EXCEPTION, reason or _joined(each.words for each in meanings), _trace(function, error))
 
 
+def _needs_thread(function: Function, error: BaseException) -> bool:
+    """Return whether a `def` handler in the event loop used Django's ORM, which refuses that."""
+    is_django = type(error).__name__ == "SynchronousOnlyOperation" and type(error).__module__.startswith("django.")
+    return is_django and function.flavour is CallStyle.PLAIN
+
+
 def _meaning(error: BaseException) -> _Meaning:
-    words = _words(error)
+    words = _summary(error)
     match error:
         case RetryLater():
             if not math.isfinite(error.delay):
@@ -75,14 +83,13 @@ def _failed_before(error: HandlerFailed) -> _Meaning:
     return _Meaning(failure.kind, failure.reason, failure.reason, failure.delay)
 
 
-def _words(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     """Name the class and the first line of the text. All of it is in the traceback."""
     first_line = (text_of(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first_line}".removesuffix(": ")
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Join the reasons, each of them once."""
     return "; ".join(dict.fromkeys(reasons))
 
 
@@ -92,7 +99,7 @@ def failed(kind: FailureKind, reason: str, trace: str = "", *, delay: float = 0)
 
 
 def _trace(function: Function, error: BaseException) -> str:
-    """Give the traceback's end, beginning in the user's own function where it can be found."""
+    """Return the traceback's end, beginning in the user's own function where it can be found."""
     code = getattr(inspect.unwrap(function.call), "__code__", None)
     start = error.__traceback__
     while start is not None and start.tb_frame.f_code is not code:
@@ -100,7 +107,7 @@ def _trace(function: Function, error: BaseException) -> str:
     try:
         lines = traceback.format_exception(type(error), error, start or error.__traceback__)
     except BaseException as broken:  # noqa: BLE001 - properties of users' exceptions are read, and may raise anything
-        lines = [*traceback.format_tb(start or error.__traceback__), f"{_words(error)}\n", _unreadable(broken)]
+        lines = [*traceback.format_tb(start or error.__traceback__), f"{_summary(error)}\n", _unreadable(broken)]
     return "".join(lines)[-TRACEBACK_LIMIT:]
 
 

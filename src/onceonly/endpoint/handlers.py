@@ -11,25 +11,27 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from onceonly.config.destinations import DestinationPolicy
 from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, group, set_aside
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.class_names import note_received
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
 from onceonly.endpoint.kept_resources import ProvidedObjects, WatchedResources
 from onceonly.endpoint.left_tasks import TaskWatch, is_watched
-from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
-from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
+from onceonly.endpoint.limits import CancelledFromInside, LimitedRun, TimeLimits
+from onceonly.endpoint.message_builder import NO_DESTINATIONS, MessageBuilder, Subscribers, foreign_format
+from onceonly.endpoint.message_types import UnknownTypes, note_received
 from onceonly.endpoint.middleware import through
+from onceonly.endpoint.other_writes import OTHER_WRITES, RUNNING, HandlerName
 from onceonly.endpoint.plans import HandlerPlan, Plans
-from onceonly.endpoint.reading import ReceivedMessage, read
+from onceonly.endpoint.received_message import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
-from onceonly.endpoint.unknown_types import UnknownTypes
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
 from onceonly.formats.log_events import EventLogger, LoggedKeys
+from onceonly.formats.message_formats import MessageFormat
 from onceonly.model.errors import (
     USERS_ERRORS,
     ConflictError,
@@ -38,25 +40,23 @@ from onceonly.model.errors import (
     HandlerStuck,
     OnceOnlyError,
     RetryableError,
+    leaves,
 )
-from onceonly.model.exceptions import leaves
-from onceonly.model.expiry import expiry_text
 from onceonly.model.identity import Identity
-from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
-from onceonly.model.peer import Peer
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable, expiry_text
 from onceonly.model.record import Decision
-from onceonly.model.remote import Response
+from onceonly.model.remote import Peer, Response
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.maintenance.types_elsewhere import TypesElsewhere
+from onceonly.runtime.maintenance.presence import TypesElsewhere
 from onceonly.runtime.observe.crash import ProcessCrash
 from onceonly.runtime.observe.telemetry import CreationHook
 from onceonly.runtime.worker.handler_thread import LEAVE_SECONDS, MOST_LEFT, HandlerThread, ThreadResources, too_many_left
 
 _log = EventLogger(logging.getLogger("onceonly"))
 _PASSES = (Exception, BaseExceptionGroup, asyncio.CancelledError, ProcessCrash)
-"""What leaves a handler as it is: `_take` judges all but the last. Everything else that a handler raises is its own failure."""
+"""What leaves a handler as it is: `_run_handler` judges all but the last. All else that it raises is its own failure."""
 
 
 class HandlerRules(NamedTuple):
@@ -85,12 +85,20 @@ class HandlerRules(NamedTuple):
     """Whether handlers have a time limit."""
     transport: str = ""
     """Where messages go, as it may be shown."""
+    has_transport: bool = True
+    """Whether messages can be sent at all."""
     orders_keys: bool = True
     """Whether the transport keeps messages with the same key in order."""
     unknown_types_wait: float = 0.0
     """Seconds for which a message without a handler waits for another process. 0: it is rejected at once."""
     runs_alone: bool = False
     """Whether each message has a unit of its own: at the store's isolation level a second one would read what is outdated."""
+    destinations: DestinationPolicy = NO_DESTINATIONS
+    """Which destinations that are not endpoints messages may have."""
+    format_: MessageFormat | None = None
+    """How messages look on the wire. None: as CloudEvents."""
+    carries_headers: bool = True
+    """Whether the transport has headers that other programs can read."""
 
 
 class EndpointHandlers:
@@ -114,28 +122,34 @@ class EndpointHandlers:
         """
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
-        others, clock, chance = elsewhere or TypesElsewhere(), environment.clock, environment.chance
-        self._unknown = UnknownTypes(rules.endpoint, self._types, rules.unknown_types_wait, others, clock, chance, LoggedKeys())
+        others, clock, random = elsewhere or TypesElsewhere(), environment.clock, environment.random
+        self._unknown = UnknownTypes(rules.endpoint, self._types, rules.unknown_types_wait, others, clock, random, LoggedKeys())
         self._alone = {name for name, each in plans.handlers.items() if rules.runs_alone or each.runs_alone}
         self._batched = frozenset(name for name, each in plans.handlers.items() if each.is_batch)
         self._rules = rules
-        self._surroundings = environment
+        self._environment = environment
         self._made = made
         self._reach = ContextPorts(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
-        self._envelopes = MessageBuilder(
+        self._builder = MessageBuilder(
             rules.endpoint,
             max_body=rules.max_body,
             subscribers=rules.subscribers,
             carry_headers=rules.carry_headers,
             transport=rules.transport,
+            has_transport=rules.has_transport,
             orders_keys=rules.orders_keys,
             creation=creation,
+            destinations=rules.destinations,
+            format_=rules.format_,
+            carries_headers=rules.carries_headers,
         )
+        self._format = foreign_format(rules.format_)
         self._limits = TimeLimits(rules.grace)
         paths = {each.function.path for each in (*plans.handlers.values(), *plans.responders.values())}
         self._provided = ProvidedObjects(plans.process, made)
         self._watches = {path: TaskWatch(path) for path in paths}
+        self._names = {path: HandlerName(rules.endpoint, path) for path in paths}
 
     @property
     def longest_timeout(self) -> float:
@@ -143,7 +157,6 @@ class EndpointHandlers:
         return max((plan.timeout or self._rules.timeout for plan in self._plans.handlers.values()), default=self._rules.timeout)
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Give the message a delivery brings, or why it is none."""
         rules = self._rules
         return read(
             delivery,
@@ -152,6 +165,7 @@ class EndpointHandlers:
             max_body=rules.max_body,
             places=self._places,
             needs_token=rules.subscribers is not None,
+            format_=self._format,
         )
 
     def problem_of(self, message: Message) -> str:
@@ -186,13 +200,13 @@ class EndpointHandlers:
         plan = self._plans.handlers.get(message.type)
         if plan is None:
             if self._rules.unknown_types_wait:
-                self._refuse_expired(message, self._surroundings.clock.now())
+                self._refuse_expired(message, self._environment.clock.now())
             raise self._unknown.failure_of(message)
         if plan.is_batch:
             (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
             return decision
         context = self._context(plan, message, attempt, response)
-        await self._take(plan, resources, self._body(plan, message), context)
+        await self._run_handler(plan, resources, self._body(plan, message), context)
         return decision_of(context)
 
     async def handle_batch(
@@ -215,32 +229,30 @@ class EndpointHandlers:
                 failures[message.identity] = error.failure
         if failures:  # nothing was done yet: the handler runs without them
             raise failed_in_batch(failures)
-        await self._take(plan, resources, bodies, BatchContext(contexts, bodies))
+        await self._run_handler(plan, resources, bodies, BatchContext(contexts, bodies))
         return [decision_of(context) for context in contexts]
 
     def _context(self, plan: HandlerPlan, message: Message, attempt: str, response: Response | None) -> Context:
         """Make the context of a message. Raises HandlerFailed for one that is not to be handled."""
         if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
-        now, repeats = self._surroundings.clock.now(), self._rules.repeats
+        now, repeats = self._environment.clock.now(), self._rules.repeats
         self._refuse_expired(message, now)
         places = self._reach._replace(response=response)
-        return Context(
-            self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch
-        )
+        return Context(self._builder, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch)
 
     def _refuse_expired(self, message: Message, now: int) -> None:
         if message.expires and message.expires <= now:
             raise failed(FailureKind.REJECTED, expired(message))
 
     async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
-        """Run the responder of an operation, which the message is named after; gives what it returned as well.
+        """Run the responder of an operation, which the message is named after. Returns what it returned as well.
 
         Raises HandlerFailed; what the store's own machinery raises passes.
         """
         plan = self._plans.responders[message.type]
-        context = Context(self._envelopes, message, now=self._surroundings.clock.now())
-        left = await self._take(plan, resources, self._body(plan, message), context)
+        context = Context(self._builder, message, now=self._environment.clock.now())
+        left = await self._run_handler(plan, resources, self._body(plan, message), context)
         return left, decision_of(context)
 
     def _body(self, plan: HandlerPlan, message: Message) -> object:
@@ -248,10 +260,14 @@ class EndpointHandlers:
             note_received(self._rules.endpoint, plan.bare_name, message)
         return _decode(plan, message)
 
-    async def _take(self, plan: HandlerPlan, resources: Resources, body: object, context: Context | BatchContext) -> object:
-        """Run one handler, within its time; gives what it returned. Its context is closed then."""
+    async def _run_handler(
+        self, plan: HandlerPlan, resources: Resources, body: object, context: Context | BatchContext
+    ) -> object:
+        """Run one handler, within its time. Returns what it returned. Its context is closed then."""
         thread = self._thread(plan, context)
-        run = HandlerRun(self._limits, self._timeout(plan), self._watches[plan.function.path])
+        run = LimitedRun(self._limits, self._timeout(plan), self._watches[plan.function.path])
+        OTHER_WRITES.start()
+        running = RUNNING.set(self._names[plan.function.path])
         try:
             async with resources.attempt(plan.function.path):
                 given = resources if thread is None else ThreadResources(resources, thread)
@@ -261,8 +277,8 @@ class EndpointHandlers:
                 self._alone.add(plan.type)
                 fields = {"handler": plan.function.path, "reason": error.failure.reason}
                 _log.info("handler gets a database transaction of its own", extra=fields)
-            if run.expired and (isinstance(error, HandlerFailed) or _is_left(thread)):
-                raise self._out_of_time(plan, thread) from error
+            if run.expired and (isinstance(error, HandlerFailed) or _is_left_behind(thread)):
+                raise self._timeout_error(plan, thread) from error
             raise
         except CancelledFromInside as error:
             raise blame(plan.function, error.__cause__ or error, CANCELLED) from error
@@ -271,20 +287,21 @@ class EndpointHandlers:
             if crash := next((each for each in inside if isinstance(each, ProcessCrash)), None):
                 raise crash from None
             if run.expired:
-                raise self._out_of_time(plan, thread) from error
+                raise self._timeout_error(plan, thread) from error
             if not self._rules.is_limited and (quits := next((each for each in inside if isinstance(each, BdbQuit)), None)):
                 raise quits from None  # `q` in `onceonly run --debug` is not the message's failure
             raise blame(plan.function, error) from error
         finally:
+            RUNNING.reset(running)
             _close(context)
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Decide by the handler's own retry policy, or the endpoint's."""
         plan = self._plans.handlers.get(message.type)
         policy = plan.retry if plan is not None and plan.retry is not None else self._rules.retry
-        clock, chance = self._surroundings.clock, self._surroundings.chance
+        clock, random = self._environment.clock, self._environment.random
         failure = replace(failure, handler=storable(self.path_of(message)))
-        return decide_retry(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
+        return decide_retry(policy, failure, attempts=attempts, history=history, now=clock.now(), fraction=random.fraction())
 
     def path_of(self, message: Message) -> str:
         """Return the module and qualified name of the handler that takes this message, or an empty text."""
@@ -323,7 +340,6 @@ class EndpointHandlers:
         return (plan.timeout or self._rules.timeout) if self._rules.is_limited else inf
 
     def _thread(self, plan: HandlerPlan, context: Context | BatchContext) -> HandlerThread | None:
-        """Give the thread for a handler, if it runs in one."""
         if plan.is_async or not self._rules.threads:
             return None
         leave = min(LEAVE_SECONDS, self._rules.grace / 2)  # the event loop waits for the end of a run for `grace`
@@ -331,10 +347,12 @@ class EndpointHandlers:
         thread.on_expiry(lambda _: _close(context))
         return thread
 
-    def _out_of_time(self, plan: HandlerPlan, thread: HandlerThread | None) -> HandlerFailed | HandlerAbandoned | HandlerStuck:
+    def _timeout_error(
+        self, plan: HandlerPlan, thread: HandlerThread | None
+    ) -> HandlerFailed | HandlerAbandoned | HandlerStuck:
         """Make the error for a handler whose time is over. The unit of a thread left behind cannot be used any more."""
         late = failed(FailureKind.TIMEOUT, f"handler {plan.function.path} took longer than {self._timeout(plan):g} s")
-        if not _is_left(thread):
+        if not _is_left_behind(thread):
             return late
         if too_many_left():
             return HandlerStuck(f"more than {MOST_LEFT} handlers have not ended although their time is over")
@@ -361,7 +379,7 @@ def _close(context: Context | BatchContext) -> None:
         close(context)
 
 
-def _is_left(thread: HandlerThread | None) -> bool:
+def _is_left_behind(thread: HandlerThread | None) -> bool:
     return thread is not None and thread.is_left
 
 
@@ -399,7 +417,6 @@ async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, 
 
 
 async def _call_inside(plan: HandlerPlan, body: object, made: dict[Any, object], resources: Resources) -> object:
-    """Call the handler inside its middleware; gives what the handler returned."""
     context: Any = made[BatchContext if plan.is_batch else Context]
     return await through(
         plan.middleware,
@@ -410,7 +427,6 @@ async def _call_inside(plan: HandlerPlan, body: object, made: dict[Any, object],
 
 
 async def _call(plan: HandlerPlan, body: object, made: Mapping[Any, object], resources: Resources) -> object:
-    """Call the handler; gives what it returned."""
     call, is_last = plan.function.call, not (plan.middleware or plan.providers)
     if plan.is_async:
         arguments = {name: _find(kind, made, resources.get) for name, kind in plan.arguments.items()}

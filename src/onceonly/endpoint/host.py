@@ -1,41 +1,46 @@
 """The host of an endpoint: opens it in this process, runs it, and holds what is open. For this package, the CLI and tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import enlist, runs_alone, units_at_once, wire
+from onceonly.assembly import EnlistedKeyTransaction, enlist, enlist_key, runs_alone, units_at_once, wire
 from onceonly.assembly.gauges import GaugeLoop
-from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
+from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of, watch_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.config.location import scheme_of
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.class_names import note_handled
+from onceonly.endpoint.enlisted_key import EnlistedKey
 from onceonly.endpoint.handlers import EndpointHandlers, HandlerRules
+from onceonly.endpoint.hosted import Hosted
 from onceonly.endpoint.message_builder import MessageBuilder
-from onceonly.endpoint.outgoing import Outgoing
+from onceonly.endpoint.message_types import note_handled
 from onceonly.endpoint.plans import Plans, plan
-from onceonly.endpoint.registration import Registrations
-from onceonly.endpoint.transactions import TransactionContext
-from onceonly.model.errors import InvalidHandler
+from onceonly.endpoint.sender import Outgoing
+from onceonly.endpoint.signatures import Registrations
+from onceonly.endpoint.transactions import TransactionContext, TransactionRequest
+from onceonly.model.errors import InvalidHandler, SetupError
 from onceonly.model.record import Record
+from onceonly.model.transaction import TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.background import Background, in_background
 from onceonly.runtime.environment import LIVE, Environment
-from onceonly.runtime.maintenance.dropped import DroppedCounter
+from onceonly.runtime.hosted.deliveries import HostedDeliveries, limits_of
+from onceonly.runtime.hosted.maintenance import MaintenanceStep
+from onceonly.runtime.maintenance.counts import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
-from onceonly.runtime.maintenance.presence import ReportedWorker
-from onceonly.runtime.maintenance.types_elsewhere import TypesElsewhere
-from onceonly.runtime.observe.blocked import monitored_loop
-from onceonly.runtime.observe.observed import by_relay
+from onceonly.runtime.maintenance.presence import ReportedWorker, TypesElsewhere
+from onceonly.runtime.maintenance.unmaintained import MaintenanceWatch
+from onceonly.runtime.observe.loop_monitor import monitored_loop
+from onceonly.runtime.observe.observed_ports import by_relay
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.observe.telemetry import (
     NO_TASK_SPANS,
@@ -51,14 +56,11 @@ from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, Worker, run_all
 
-if TYPE_CHECKING:
-    from onceonly.endpoint.endpoint import Endpoint, Lifespan
-
 WAITING_AT_ONCE = 2
 """Batches at once where handlers wait for each of their statements. One of them computes while the other one waits."""
 UNKNOWN = Traits(lease=None, max_body=256 * 1024, orders_keys=True)
 """What is assumed of a transport that tells nothing before it is opened."""
-_Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
+_Dispatch = Callable[[Sequence[Record]], Awaitable[bool]]
 
 
 class OpenEndpoint(Struct, eq=False):
@@ -69,31 +71,50 @@ class OpenEndpoint(Struct, eq=False):
     environment: Environment
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
-    means: TransactionContext | None = None
+    context: TransactionContext | None = None
     counters: CounterRow | None = None
 
 
-class Host:
-    """Opens and runs one endpoint. `settings` given to a method override the endpoint's own."""
+class OpenOptions(TypedDict, total=False):
+    """How an endpoint is opened. `settings` override its own, and its ports are enclosed by `observer`."""
 
-    def __init__(self, endpoint: "Endpoint", registered: Registrations, lifespan: "Lifespan | None") -> None:
-        self.settings = endpoint.settings
+    settings: Settings | None
+    environment: Environment
+    observer: Observer | None
+
+
+class RunOptions(OpenOptions, total=False):
+    """How an endpoint is run. `counters` is the row of the process in the shared counters."""
+
+    counters: CounterRow | None
+
+
+class _Opening(NamedTuple):
+    settings: Settings
+    environment: Environment
+    observer: Observer | None
+
+
+class Host:
+    """Opens and runs one endpoint, which is given to its lifespan."""
+
+    def __init__(self, settings: Settings, registered: Registrations, endpoint: object) -> None:
+        self.settings = settings
         self.notifier = Notifier()
         self._elsewhere = TypesElsewhere()
         self._endpoint = endpoint
         self._registered = registered
-        self._lifespan = lifespan
         self._running: list[OpenEndpoint] = []
+        self._is_hosted = False
         self._instruments: dict[tuple[str, int], Instruments] = {}
+        self._watch: MaintenanceWatch | None = None
 
     @property
     def name(self) -> str:
-        """The endpoint's name."""
         return self.settings.name
 
     @property
     def has_responders(self) -> bool:
-        """Whether other services may have anything executed here."""
         return bool(self._registered.responders)
 
     @property
@@ -120,10 +141,9 @@ class Host:
         *,
         settings: Settings | None = None,
         max_body: int | None = None,
-        made: Mapping[Any, object] | None = None,
         blobs: ArtifactStore | None = None,
     ) -> EndpointHandlers:
-        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
+        """Return the Handlers port of this endpoint. Raises InvalidHandler.
 
         `blobs` is the place they read blobs from. `max_body` replaces the limit of the transport.
         """
@@ -132,26 +152,22 @@ class Host:
         plans, rules, peers = self._plan(chosen), _rules(chosen, _traits(chosen)), chosen.all_peers
         rules = rules if max_body is None else rules._replace(max_body=max_body)
         creation = self._instruments_of(chosen)
-        return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers, creation=creation)
+        return EndpointHandlers(plans, rules, environment, {}, blobs=place, peers=peers, creation=creation)
 
     @asynccontextmanager
     async def opened(
         self,
-        *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: Observer | None = None,
+        **options: Unpack[OpenOptions],
     ) -> AsyncIterator[Ports]:
-        """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
+        """Open everything but the worker: lifespan, providers, adapters. Returns the ports.
 
-        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
-        RetryableError when a server is away.
+        Raises InvalidHandler and other SetupErrors before anything is received, and RetryableError when a server is away.
         """
-        chosen = settings or self.settings
+        opening = self._opening(options)
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, self._plan(chosen), chosen, environment, observer=observer)
+            wired = await self._prepared(stack, self._plan(opening.settings), opening)
             ports = await stack.enter_async_context(wired())
-            stack.enter_context(self.bind(ports, settings=chosen, environment=environment))
+            stack.enter_context(self.bind(ports, settings=opening.settings, environment=opening.environment))
             yield ports
 
     @asynccontextmanager
@@ -159,29 +175,28 @@ class Host:
         self,
         stop: asyncio.Event,
         *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: Observer | None = None,
         away: asyncio.Event | None = None,
         sends: bool = False,
+        **options: Unpack[OpenOptions],
     ) -> AsyncIterator[Ports | None]:
-        """Open as `opened` does, and wait for servers that are away, forever; gives None when `stop` was set meanwhile.
+        """Open as `opened` does, and wait for servers that are away, forever. Returns None if `stop` was set meanwhile.
 
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
-        chosen = settings or self.settings
+        opening = self._opening(options)
+        environment = opening.environment
         patience = StartupWait(stop, endpoint=self.name, environment=environment, away=away, notifier=self.notifier)
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, environment, observer=observer)
+            wired = await self._prepared(stack, self._plan(opening.settings, sends=sends), opening)
             ports = await patience.enter(stack, wired)
             if ports is not None:
-                stack.enter_context(self.bind(ports, settings=chosen, environment=environment))
+                stack.enter_context(self.bind(ports, settings=opening.settings, environment=environment))
             yield ports
 
     def runners(
         self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, counters: CounterRow | None = None
     ) -> tuple[Runner, ...]:
-        """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
+        """Return the runners of these ports: the worker, and those that finish or remove what others left."""
         grace, after, maintenance = settings.worker.grace, settings.relay_after, ports.maintenance
         self._use_counters(ports, counters)
         instruments = self._instruments_of(settings)
@@ -191,7 +206,6 @@ class Host:
         plans = self._plan(settings, sends=True)
         most = units_at_once(settings, entities=plans.work_on_entities)
         least = _at_once(settings, plans)
-        longest = max([settings.timeout, *(each.timeout or 0.0 for each in plans.handlers.values())]) + settings.worker.grace
         working = Worker(
             ports,
             settings.worker,
@@ -200,16 +214,9 @@ class Host:
             ask=ask,
             least=least,
             most=most,
-            longest=longest,
+            longest=_longest(settings, plans),
         )
-        worker: Runner = working
-        if maintenance.drops is not None:
-            in_store = maintenance.tokens is None
-            worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
-        if maintenance.presence is not None:
-            reported = ReportedWorker(worker, working, maintenance.presence, endpoint=self.name, environment=environment)
-            worker = reported.with_types(tuple(sorted(plans.handlers)), self._elsewhere)
-        runners = [worker]
+        runners = [self._reporting(working, ports, settings, environment=environment)]
         if (searched := ports.for_relay()) is not None:
             relayed = by_relay(searched)
             runners.append(
@@ -221,65 +228,67 @@ class Host:
             runners.append(GaugeLoop(settings, plans.events, instruments.gauges, environment=environment))
         return tuple(runners)
 
+    def _reporting(
+        self, working: Worker | HostedDeliveries, ports: Ports, settings: Settings, *, environment: Environment
+    ) -> Runner:
+        """Return a worker, or what stands for one, that is reported and whose dropped messages are counted."""
+        worker: Runner = working
+        maintenance = ports.maintenance
+        if maintenance.drops is not None:
+            in_store = maintenance.tokens is None
+            worker = DroppedCounter(working, maintenance.drops, endpoint=self.name, in_store=in_store, environment=environment)
+        if maintenance.presence is not None:
+            reported = ReportedWorker(worker, working, maintenance.presence, endpoint=self.name, environment=environment)
+            types = tuple(sorted(self._plan(settings, sends=True).handlers))
+            worker = reported.with_types(types, self._elsewhere)
+        return worker
+
     async def run(
         self,
         stop: asyncio.Event,
         *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: Observer | None = None,
-        counters: CounterRow | None = None,
         ready: asyncio.Event | None = None,
+        counters: CounterRow | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
 
         A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
         """
-        chosen = settings or self.settings
-        opening = self.opened_patiently(stop, settings=chosen, environment=environment, observer=observer, away=ready)
-        async with opening as ports:
+        opening = self._opening(options)
+        _ = opening.settings.required_transport
+        async with self.opened_patiently(stop, away=ready, **options) as ports:
             if ports is None:
                 return
-            runners = self.runners(ports, chosen, environment=environment, counters=counters)
+            runners = self.runners(ports, opening.settings, environment=opening.environment, counters=counters)
             if ready is not None:
                 ready.set()
-            with nullcontext() if chosen.debug else monitored_loop():
+            with nullcontext() if opening.settings.debug else monitored_loop():
                 await run_all(runners, stop)
 
     @asynccontextmanager
-    async def running(
-        self,
-        *,
-        settings: Settings | None = None,
-        environment: Environment = LIVE,
-        observer: Observer | None = None,
-        counters: CounterRow | None = None,
-    ) -> AsyncIterator[Background]:
+    async def running(self, **options: Unpack[RunOptions]) -> AsyncIterator[Background]:
         """Run the worker in the background of a block; see `Endpoint.running`."""
 
         def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
-            return self.run(stop, settings=settings, environment=environment, observer=observer, counters=counters, ready=ready)
+            return self.run(stop, ready=ready, **options)
 
         async with in_background(run, name=f"onceonly {self.name}") as background:
             yield background
 
     @asynccontextmanager
-    async def sending(
-        self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: Observer | None = None
-    ) -> AsyncIterator[None]:
+    async def sending(self, **options: Unpack[OpenOptions]) -> AsyncIterator[None]:
         """Send what transactions of this process commit, next to the block, and what others left; receive nothing.
 
         Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
-        chosen = settings or self.settings
+        opening = self._opening(options)
+        _ = opening.settings.required_transport
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
-            opening = self.opened_patiently(
-                stop, settings=chosen, environment=environment, observer=observer, away=ready, sends=True
-            )
-            async with opening as ports:
+            async with self.opened_patiently(stop, away=ready, sends=True, **options) as ports:
                 if ports is not None:
-                    _, *others = self.runners(ports, chosen, environment=environment)
+                    _, *others = self.runners(ports, opening.settings, environment=opening.environment)
                     ready.set()
                     await run_all(others, stop)
                     await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
@@ -287,16 +296,90 @@ class Host:
         async with in_background(run, name=f"onceonly {self.name} sending"):
             yield
 
+    @asynccontextmanager
+    async def hosted(self, **options: Unpack[OpenOptions]) -> AsyncIterator[Hosted]:
+        """Open everything but a queue, for messages that a host hands over; see `Endpoint.hosted`."""
+        if self._is_hosted:
+            raise SetupError(f"endpoint {self.name!r} is hosted in this process already: open hosted() once, and share it")
+        self._is_hosted = True
+        opening = self._opening(options)
+        try:
+            async with AsyncExitStack() as stack:
+                wired = await self._prepared(stack, self._plan(opening.settings), opening, hosted=True)
+                ports = await stack.enter_async_context(wired())
+                stack.enter_context(self.bind(ports, settings=opening.settings, environment=opening.environment))
+                deliveries = self._hosted_deliveries(ports, opening)
+                await stack.enter_async_context(self._reported(deliveries, ports, opening))
+                try:
+                    yield Hosted(deliveries, self.name)
+                finally:
+                    await deliveries.close()
+        finally:
+            self._is_hosted = False
+
+    def _hosted_deliveries(self, ports: Ports, opening: _Opening) -> HostedDeliveries:
+        settings, environment, _ = opening
+        plans = self._plan(settings)
+        step: MaintenanceStep | None = None
+        if ports.maintenance.has_tasks and ports.maintenance.leads:
+            spans = self._instruments_of(settings) or NO_TASK_SPANS
+            janitor = MaintenanceLoop(ports, grace=settings.worker.grace, environment=environment, spans=spans)
+            step = MaintenanceStep(janitor, environment)
+        most = units_at_once(settings, entities=plans.work_on_entities)
+        limits = limits_of(_at_once(settings, plans), most, _longest(settings, plans))
+        return HostedDeliveries(ports, settings.worker, limits=limits, environment=environment, maintenance=step)
+
+    def _reported(
+        self, deliveries: HostedDeliveries, ports: Ports, opening: _Opening
+    ) -> AbstractAsyncContextManager[Background | None]:
+        """Report the process, and count what it drops, for people. A process that is killed loses the last counts."""
+        settings, environment, _ = opening
+        reported = self._reporting(deliveries, ports, settings, environment=environment)
+        if reported is deliveries:
+            return nullcontext()
+
+        async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
+            ready.set()
+            await reported.run(stop)
+
+        return in_background(run, name=f"onceonly {self.name} hosted")
+
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
         running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
         enlisted = enlist(running.settings, session, self.notifier.notify)
-        creation = self._instruments_of(running.settings)
-        return Outgoing(enlisted, _builder(running.settings, running.traits, creation), running.environment.clock)
+        return Outgoing(enlisted, self._builder_of(running), running.environment.clock)
+
+    def enlist_key(self, session: object, asked: TransactionRequest) -> "EnlistedKey | Awaitable[EnlistedKey]":
+        """Take a key inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError, ConflictError."""
+        running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
+        clock, attempt = running.environment.clock, running.environment.ids.new_id()
+        opening = TransactionAttempt(
+            endpoint=self.name,
+            attempt=attempt,
+            max_commit=asked.max_commit,
+            wait=asked.wait,
+            key=asked.key,
+            fingerprint=asked.fingerprint,
+        )
+
+        def checked(enlisted: EnlistedKeyTransaction) -> EnlistedKey:
+            return EnlistedKey(
+                enlisted, self._builder_of(running), clock, open_context=self.transaction_context, key=opening.key
+            )
+
+        async def awaited(taking: Awaitable[EnlistedKeyTransaction]) -> EnlistedKey:
+            return checked(await taking)
+
+        taken = enlist_key(running.settings, session, self.notifier.notify, opening, now=clock.now())
+        return awaited(taken) if isinstance(taken, Awaitable) else checked(taken)
+
+    def _builder_of(self, running: OpenEndpoint) -> MessageBuilder:
+        return _builder(running.settings, running.traits, self._instruments_of(running.settings))
 
     @contextmanager
     def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
-        """Have transactions of this event loop use these ports, which the caller has opened.
+        """Use these ports, which the caller has opened, for transactions of this event loop.
 
         Without `settings` they are those under which the endpoint is open already.
         """
@@ -309,17 +392,16 @@ class Host:
             self._running.remove(running)
 
     def bound_ports(self) -> Ports | None:
-        """Give the ports that are open in this event loop; None when the endpoint is not open here."""
+        """Return the ports that are open in this event loop; None when the endpoint is not open here."""
         running = self._bound_here()
         return None if running is None else running.ports
 
     def counters_here(self) -> CounterRow | None:
-        """Give the row of this process in the shared counters; None where no supervisor watches it."""
+        """Return the row of this process in the shared counters; None where no supervisor watches it."""
         running = self._bound_here()
         return None if running is None else running.counters
 
     def _use_counters(self, ports: Ports, counters: CounterRow | None) -> None:
-        """Have what runs on these ports marked in the shared counters."""
         for running in self._running:
             if running.ports is ports:
                 running.counters = counters
@@ -329,57 +411,63 @@ class Host:
         bound = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
         return next(bound, None)
 
-    def surroundings_here(self) -> Environment:
-        """Give time and chance, as the endpoint was opened with them."""
+    def current_environment(self) -> Environment:
+        """Return the environment with which the endpoint was opened."""
         return self._running[-1].environment if self._running else LIVE
 
-    def means(self) -> TransactionContext | AbstractAsyncContextManager[TransactionContext]:
-        """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
+    def transaction_context(self) -> TransactionContext | AbstractAsyncContextManager[TransactionContext]:
+        """Return what transactions work with: the ports that are open in this event loop, else some of their own."""
         running = self._bound_here()
         if running is None or running.ports is None:
-            return self._own_means()
-        running.means = running.means or self._bound_means(running, running.ports)
-        return running.means
+            return self._open_own_context()
+        running.context = running.context or self._bound_context(running, running.ports)
+        return running.context
 
-    def _bound_means(self, running: OpenEndpoint, ports: Ports) -> TransactionContext:
+    def _bound_context(self, running: OpenEndpoint, ports: Ports) -> TransactionContext:
         transactions = required(ports.transactions, running.settings)
-        ways = TransactionPorts(transactions, ports.admission, ports.controls, ports.transport)
-        return self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
+        own_ports = TransactionPorts(transactions, ports.admission, ports.controls, ports.transport)
+        return self._context_of(running, own_ports, partial(dispatch_within, ports=ports, settings=running.settings))
 
     @asynccontextmanager
-    async def _own_means(self) -> AsyncIterator[TransactionContext]:
+    async def _open_own_context(self) -> AsyncIterator[TransactionContext]:
         other = self._running[-1] if self._running else None  # of another event loop
         chosen = other or OpenEndpoint(self.settings, _traits(self.settings), LIVE)
         has = EndpointTraits(
             handlers=bool(self._registered.handlers),
             entities=any(each.entity is not None for each in self._registered.handlers),
         )
-        async with outside(chosen.settings, has, environment=chosen.environment) as opened:
-            yield self._means_of(chosen, opened.ways, opened.dispatch)._replace(expect=opened.expect)
+        self._watch = self._watch or watch_of(chosen.settings, chosen.environment)
+        async with outside(chosen.settings, has, environment=chosen.environment, watch=self._watch) as opened:
+            yield self._context_of(chosen, opened.ports, opened.dispatch)._replace(expect=opened.expect)
 
-    def _means_of(self, running: OpenEndpoint, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
+    def _context_of(self, running: OpenEndpoint, ports: TransactionPorts, directly: _Dispatch) -> TransactionContext:
         """Where control messages decide a transaction, no relay finds its record: it is sent by this very task."""
-        dispatch = directly if ways.controls else partial(self._dispatch, directly)
-        longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
+        longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ports.controls else 0
         kind = session_of(running.settings.places.store)
-        envelopes = _builder(running.settings, running.traits, self._instruments_of(running.settings))
-        return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
+        builder = self._builder_of(running)
+        context = TransactionContext(self.settings.name, ports, directly, builder, running.environment, kind, longest)
+        return context if ports.controls else context._replace(left_to_relay=self._left_to_relay)
 
-    async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
+    def _left_to_relay(self, records: Sequence[Record]) -> bool:
         """Leave it to the relay of this process, if there is one, or will be: it does not wait, and tries again."""
-        if self.notifier.is_heard or self.notifier.is_expected:
+        is_there = self.notifier.is_heard or self.notifier.is_expected
+        if is_there and records:
             self.notifier.notify(records)
-        else:
-            await directly(records)
+        return is_there
+
+    def _opening(self, options: OpenOptions) -> _Opening:
+        settings = options.get("settings") or self.settings
+        return _Opening(settings, options.get("environment", LIVE), options.get("observer"))
 
     async def _prepared(
-        self, stack: AsyncExitStack, plans: Plans, chosen: Settings, environment: Environment, *, observer: Observer | None
+        self, stack: AsyncExitStack, plans: Plans, opening: _Opening, *, hosted: bool = False
     ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
-        """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
+        """Open lifespan and providers. Returns what opens the adapters, as often as it takes."""
+        chosen, environment, _ = opening
         instruments = self._instruments_of(chosen)
-        observer = with_telemetry(instruments, observer)
-        if self._lifespan is not None:
-            await stack.enter_async_context(self._lifespan(self._endpoint))
+        observer = with_telemetry(instruments, opening.observer)
+        if chosen.lifespan is not None:
+            await stack.enter_async_context(chosen.lifespan(self._endpoint))
         note_handled(self.name, plans.bare_names)
         made: dict[Any, object] = {}
         for provider in plans.process:
@@ -405,6 +493,7 @@ class Host:
             sends=plans.sends,
             isolations={name: each.isolation for name, each in plans.handlers.items() if each.isolation is not None},
             at_once=_at_once(chosen, plans),
+            hosted=hosted,
         )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
@@ -412,7 +501,7 @@ class Host:
         """Return the telemetry of this process for these settings, made once. None if it is off."""
         if settings.telemetry is None:
             return None
-        key = settings.transport, id(settings.telemetry)  # the settings keep the object, so its `id()` is its own
+        key = settings.transport or "", id(settings.telemetry)  # the settings keep the object, so its `id()` is its own
         if key not in self._instruments:
             self._instruments[key] = instruments_of(settings)
         return self._instruments[key]
@@ -425,7 +514,7 @@ class Host:
             endpoint=self.name,
             offer=offer,
             subscribers=subscribers,
-            only_sends=bool(settings.control.processed_by) or (sends and not settings.keeps_documents(entities=False)),
+            only_sends=bool(settings.control.processed_by) or (sends and not settings.store_plan.on_documents),
             responders=self._registered.responders,
             middleware=self._registered.middleware,
         )
@@ -436,6 +525,11 @@ class Host:
         return plans
 
 
+def _longest(settings: Settings, plans: Plans) -> float:
+    """Return how many seconds a handler of this process may take."""
+    return max([settings.timeout, *(each.timeout or 0.0 for each in plans.handlers.values())]) + settings.worker.grace
+
+
 def _at_once(settings: Settings, plans: Plans) -> int:
     """Return how many batches a worker handles at once, also while no handler waits for something else than the store."""
     if settings.worker.concurrency is not None or not plans.take_connections:
@@ -443,25 +537,33 @@ def _at_once(settings: Settings, plans: Plans) -> int:
     return min(WAITING_AT_ONCE, units_at_once(settings, entities=plans.work_on_entities))
 
 
-def host_of(endpoint: "Endpoint") -> Host:
-    """Return the host of an endpoint."""
+class _HasHost(Protocol):
+    """An `Endpoint`, which imports this module when it is opened."""
+
+    @property
+    def _host(self) -> Host: ...
+
+
+def host_of(endpoint: _HasHost) -> Host:
     return endpoint._host  # noqa: SLF001 - the two belong together; users see the endpoint alone
 
 
 def _traits(settings: Settings) -> Traits:
-    """Return what is known of the transport before it is opened."""
     return settings.places.transport.traits or UNKNOWN
 
 
 def _builder(settings: Settings, traits: Traits, creation: CreationHook | None) -> MessageBuilder:
-    """Return what makes the messages that no handler sends."""
     return MessageBuilder(
         settings.name,
         max_body=traits.max_body,
         by_token=settings.plan.tokens is not None,
         transport=str(settings.places.transport),
+        has_transport=settings.has_transport,
         orders_keys=traits.orders_keys,
         creation=creation,
+        destinations=settings.destinations(traits.destinations),
+        format_=settings.format,
+        carries_headers=traits.carries_headers,
     )
 
 
@@ -469,8 +571,8 @@ def instruments_of(settings: Settings) -> Instruments:
     """Return new telemetry for an endpoint with these settings, which have some."""
     telemetry = cast("Telemetry", settings.telemetry)
     deduplication = {"DedupStore": "dedup_store"}.get(kind := type(settings.deduplication).__name__, kind.lower())
-    scheme = scheme_of(settings.transport)
-    return telemetry.instrument(TelemetrySubject(settings.name, scheme, settings.transport, deduplication))
+    transport = settings.transport or ""
+    return telemetry.instrument(TelemetrySubject(settings.name, scheme_of(transport), transport, deduplication))
 
 
 def _rules(settings: Settings, traits: Traits) -> HandlerRules:
@@ -485,7 +587,11 @@ def _rules(settings: Settings, traits: Traits) -> HandlerRules:
         threads=settings.worker.def_handlers != "loop",
         is_limited=not settings.debug,
         transport=str(settings.places.transport),
+        has_transport=settings.has_transport,
         orders_keys=traits.orders_keys,
         unknown_types_wait=settings.unknown_types_wait,
         runs_alone=runs_alone(settings),
+        destinations=settings.destinations(traits.destinations),
+        format_=settings.format,
+        carries_headers=traits.carries_headers,
     )

@@ -1,4 +1,4 @@
-"""The ASGI application at which other services have something executed once: PUT, POST, GET, DELETE (docs/http.md)."""
+"""The ASGI application that executes requests of other services once: PUT, POST, GET, DELETE (docs/explanation/http.md)."""
 
 import json
 import logging
@@ -6,11 +6,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
-from onceonly.endpoint.host import host_of
+from onceonly.endpoint.host import Host
 from onceonly.formats.bodies import BodyError, encode_body
 from onceonly.formats.log_events import EventLogger
 from onceonly.formats.remote import (
@@ -31,9 +31,9 @@ from onceonly.model.errors import (
     RetryableError,
 )
 from onceonly.model.headers import content_type_problem
+from onceonly.model.limits import too_long
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
-from onceonly.model.sizes import too_long
 from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import RemoteRequests, Responders
@@ -41,10 +41,7 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.worker.responders import GatedRequests, MarkedResponders
 
-if TYPE_CHECKING:
-    from onceonly.endpoint.endpoint import Endpoint
-
-Scope = MutableMapping[str, Any]
+ProviderScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Principal = Callable[[MutableMapping[str, Any]], str | None]
@@ -67,15 +64,12 @@ _log = EventLogger(logging.getLogger("onceonly.http"))
 
 
 class HttpAnswer(NamedTuple):
-    """What goes back over the wire."""
-
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
 
     @classmethod
     def words(cls, status: int, words: str) -> "HttpAnswer":
-        """Answer with words for people."""
         return cls(status, f"{words}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
 
 
@@ -98,12 +92,11 @@ class TooLarge(OnceOnlyError):
 class HttpApp:
     """The application of one endpoint. It may be mounted anywhere: the last part of the path is the request."""
 
-    def __init__(self, endpoint: "Endpoint", *, principal: Principal | None) -> None:
-        self._endpoint = endpoint
+    def __init__(self, host: Host, *, principal: Principal | None) -> None:
+        self._host = host
         self._principal = principal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, as ASGI has it."""
+    async def __call__(self, scope: ProviderScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -116,7 +109,7 @@ class HttpApp:
         await receive()
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._endpoint.opened())
+                await stack.enter_async_context(self._host.opened())
             except OnceOnlyError as error:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
@@ -124,7 +117,7 @@ class HttpApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
+    async def _answer(self, scope: ProviderScope, receive: Receive) -> HttpAnswer:
         """Answer; whatever is not an answer of the protocol's makes the caller ask again."""
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(PROTOCOL) != VERSION:
@@ -141,15 +134,15 @@ class HttpApp:
 
     async def _settle(self, asked: ProtocolRequest, receive: Receive) -> HttpAnswer:
         """Serve what can be served here. The client repeats what has an unknown outcome."""
-        ports = host_of(self._endpoint).bound_ports()
+        ports = self._host.bound_ports()
         if ports is None or ports.remote_requests is None or ports.responders is None:
-            _log.error("request rejected: endpoint not open, or without responders", extra={"endpoint": self._endpoint.name})
+            _log.error("request rejected: endpoint not open, or without responders", extra={"endpoint": self._host.name})
             return HttpAnswer.words(
                 503, "the endpoint is not open: serve this application with its lifespan, or within endpoint.running()"
             )
-        row, responders = host_of(self._endpoint).counters_here(), ports.responders
+        row, responders = self._host.counters_here(), ports.responders
         marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
-        here = ServingContext(ports, GatedRequests(ports.remote_requests), marked, host_of(self._endpoint).surroundings_here())
+        here = ServingContext(ports, GatedRequests(ports.remote_requests), marked, self._host.current_environment())
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:
@@ -173,7 +166,11 @@ class HttpApp:
                 return await _post(asked, here)
             case "GET":
                 entry = await here.requests.entry(asked.key)
-                return _as_read(entry.answer) if entry and entry.answer is not None else HttpAnswer.words(404, "no response")
+                return (
+                    _to_stored_answer(entry.answer)
+                    if entry and entry.answer is not None
+                    else HttpAnswer.words(404, "no response")
+                )
             case "DELETE":
                 deadline = _deadline(asked, now)
                 if deadline is None:
@@ -185,7 +182,7 @@ class HttpApp:
                 return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
     async def _put(self, asked: ProtocolRequest, receive: Receive, here: "ServingContext") -> HttpAnswer:
-        operation, known = asked.headers.get(OPERATION, ""), host_of(self._endpoint).operations()
+        operation, known = asked.headers.get(OPERATION, ""), self._host.operations()
         deadline = _deadline(asked, here.environment.clock.now())
         if deadline is None:
             return NO_DEADLINE
@@ -210,8 +207,6 @@ class HttpApp:
 
 
 class ServingContext(NamedTuple):
-    """What requests are served with."""
-
     ports: Ports
     requests: RemoteRequests
     responders: Responders
@@ -236,7 +231,7 @@ async def _post(asked: ProtocolRequest, here: ServingContext) -> HttpAnswer:
         if error.failure.kind is not FailureKind.REJECTED or isinstance(error.__cause__, InvalidEffect):
             raise  # a responder's mistake is no answer, and nothing of it is for the caller
         answer = await execute(opening, _refusing(error.failure.reason), here.requests, here.ports)
-    return HttpAnswer.words(410, "this request does not exist") if answer is None else _as_answered(_stored_response(answer))
+    return HttpAnswer.words(410, "this request does not exist") if answer is None else _to_answer(_stored_response(answer))
 
 
 def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[BlockDecision]]:
@@ -249,7 +244,6 @@ def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[BlockDeci
 
 
 def rejection(reason: str) -> Response:
-    """Make the response of a responder that raised Reject."""
     return Response(status=422, body=json.dumps({"rejected": reason}).encode())
 
 
@@ -291,7 +285,6 @@ def _body_problem(body: object, status: int) -> str:
 
 
 def _message(asked: ProtocolRequest, request: Request) -> Message:
-    """Put a request as a message of its operation's type."""
     trace = tuple(item for item in request.headers if item[0] == "traceparent" and not too_long([item]))  # W3C: ignore others
     return Message(
         id=asked.id,
@@ -312,11 +305,11 @@ def _stored_response(stored: bytes) -> Response:
     return response
 
 
-def _as_answered(response: Response) -> HttpAnswer:
+def _to_answer(response: Response) -> HttpAnswer:
     return HttpAnswer(response.status, response.body, {"content-type": response.content_type} if response.body else {})
 
 
-def _as_read(stored: bytes) -> HttpAnswer:
+def _to_stored_answer(stored: bytes) -> HttpAnswer:
     response = _stored_response(stored)
     return HttpAnswer(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
 

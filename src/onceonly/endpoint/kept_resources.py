@@ -43,7 +43,6 @@ class ProvidedObjects:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to search."""
         return not self._left
 
     def look(self, given: Sequence[object], handler: str) -> None:
@@ -62,18 +61,16 @@ class WatchedResources:
         self._resources = resources
         self._provided = provided
         self._handler = handler
-        self._given: list[object] = []
+        self._used: list[object] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._resources, name)
 
     def get(self, kind: type) -> object:
-        """Give a resource; see the port."""
-        return self._note(self._resources.get(kind))
+        return self._add(self._resources.get(kind))
 
     def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
-        """Search; then see the port."""
-        self._look(is_last=is_last)
+        self._check(is_last=is_last)
         return self._resources.leave(is_last=is_last)
 
     async def run_sync(
@@ -86,21 +83,21 @@ class WatchedResources:
         """Search at the end of the function; see the port."""
 
         def run(get: Callable[[type], object]) -> Any:
-            left = function(lambda kind: self._note(get(kind)))
-            self._look(is_last=is_last)
+            left = function(lambda kind: self._add(get(kind)))
+            self._check(is_last=is_last)
             return left
 
         return await self._resources.run_sync(run, thread, is_last=is_last)
 
-    def _note(self, resource: object) -> object:
-        self._given.append(resource)
+    def _add(self, resource: object) -> object:
+        self._used.append(resource)
         return resource
 
-    def _look(self, *, is_last: bool) -> None:
-        if self._given:
-            self._provided.look(self._given, self._handler)
+    def _check(self, *, is_last: bool) -> None:
+        if self._used:
+            self._provided.look(self._used, self._handler)
         if is_last:
-            self._given.clear()  # nothing here keeps it either
+            self._used.clear()  # nothing here keeps it either
 
 
 def _find_kept(root: object, given: Iterable[object]) -> object:
@@ -128,7 +125,6 @@ def _is_large(value: object) -> bool:
 
 
 def _inside(resource: object) -> Iterable[object]:
-    """Return what an asynchronous session or connection is made of."""
     return [inner for name in _INNER if (inner := getattr(resource, name, None)) is not None]
 
 

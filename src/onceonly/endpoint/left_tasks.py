@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 from weakref import ref
 
-from onceonly.formats.log_events import EventLogger
-from onceonly.formats.task_names import task_name
+from onceonly.formats.log_events import EventLogger, task_name
 
 INTERVAL_SECONDS = 0.1
 """Seconds between two watched runs of a handler."""
@@ -39,7 +38,6 @@ _MARK: ContextVar[RunMark | None] = ContextVar("onceonly_run_mark", default=None
 
 
 def is_watched() -> bool:
-    """Return whether the code that runs belongs to a watched run."""
     return _MARK.get() is not None
 
 
@@ -55,7 +53,6 @@ class TaskWatch:
         self._report_at = 0.0
 
     def begin(self, context: Context, now: float) -> RunMark:
-        """Mark the context of a run."""
         self.due = now + INTERVAL_SECONDS
         mark = RunMark()
         context.run(_MARK.set, mark)

@@ -32,17 +32,16 @@ class TimeLimits:
     """The handlers that run at the moment in one event loop, and until when each may."""
 
     def __init__(self, grace: float = 10.0) -> None:
-        """Give a handler `grace` seconds to end once it was cancelled because its time is over."""
+        """Allow a handler `grace` seconds to end once it was cancelled because its time is over."""
         self._grace = grace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._running: set[HandlerRun] = set()
+        self._running: set[LimitedRun] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
         self.spare: HandlerTask | None = None
         """A task that has not begun yet: handlers that wait for nothing share it."""
 
-    def start(self, run: "HandlerRun", until: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Let a run be limited."""
+    def start(self, run: "LimitedRun", until: float, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:  # the one before has ended, and its timer with it
             self._loop, self._timer = loop, None
             self._running.clear()
@@ -51,7 +50,7 @@ class TimeLimits:
         if self._timer is None or self._rings_at > until:
             self._set(until, loop)
 
-    def stop(self, run: "HandlerRun") -> None:
+    def stop(self, run: "LimitedRun") -> None:
         """Stop limiting a run. The timer stays set, and has no effect if no run is left."""
         self._running.discard(run)
 
@@ -59,9 +58,9 @@ class TimeLimits:
         if self._timer is not None:
             self._timer.cancel()
         self._rings_at = until
-        self._timer = loop.call_at(until, self._look, loop)
+        self._timer = loop.call_at(until, self._check, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time() + EARLY_SECONDS
         for run in [run for run in self._running if run.until <= now]:
@@ -79,7 +78,7 @@ class CancelledFromInside(Exception):
     """A handler cancelled its own task, or what it waited for was cancelled."""
 
 
-class HandlerRun:
+class LimitedRun:
     """One run of a handler; `expired` is true if it took longer than its time-out.
 
     The handler has its own task and its own copy of the context. Changes to them do not affect other handlers.
@@ -97,7 +96,7 @@ class HandlerRun:
         self._watch = watch
 
     async def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run it; gives what it returned, or raises what it raised.
+        """Run it. Returns what it returned, or raises what it raised.
 
         Raises TimeoutError when its time was over, whatever came of it then; CancelledFromInside; HandlerStuck when it does
         not end. CancelledError means that the caller is cancelled.
@@ -119,7 +118,6 @@ class HandlerRun:
         return self._outcome(turn, *ended)
 
     def _outcome(self, turn: "HandlerTask", left: Any, error: BaseException | None) -> Any:
-        """Return or raise what came of the handler."""
         if self.expired:
             raise TimeoutError from error
         if turn.task.cancelling() > turn.task.by_groups or isinstance(error, asyncio.CancelledError):
@@ -146,13 +144,11 @@ class HandlerRun:
             limits.stop(self)
 
     def expire(self) -> None:
-        """Cut the handler off."""
         self.expired = True
         if self._turn is not None:
             self._turn.task.cancel()
 
     def give_up(self) -> None:
-        """Wait for it no longer."""
         ended = self._turn and self._turn.ended
         if ended is not None and not ended.done():
             ended.set_exception(HandlerStuck("a handler has not ended although it was cancelled"))
@@ -168,18 +164,15 @@ class CountingTask(asyncio.Task[None]):
     by_groups = 0
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel it."""
         self.by_groups += _is_task_groups(sys._getframe(1))  # noqa: SLF001 - there is no other way to see who calls
         return super().cancel(msg)
 
     def uncancel(self) -> int:
-        """Take one cancellation back."""
         self.by_groups -= _is_task_groups(sys._getframe(1))  # noqa: SLF001 - the same
         return super().uncancel()
 
 
 def _is_task_groups(frame: FrameType) -> bool:
-    """Return whether this is the code of a TaskGroup."""
     return frame.f_globals is vars(taskgroups)
 
 
@@ -236,7 +229,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
         return True
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Outcome | None:
-        """Take the first step of a handler; gives what came of it, None when it waits for something."""
+        """Take the first step of a handler. Returns what came of it, None when it waits for something."""
         loop, task = self._loop, self.task
         caller = asyncio.current_task(loop)
         if caller is not None:
@@ -267,7 +260,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
         try:
             return self._work.send(value)
         except BaseException as error:  # noqa: BLE001 - an outcome
-            return self._over(error)
+            return self._finish(error)
 
     def throw(self, error: Any, value: Any = None, trace: Any = None) -> Any:
         """Raise in the handler where it waits. A cancellation goes to what it waits for first, as in any task."""
@@ -283,15 +276,13 @@ class HandlerTask(Coroutine[Any, Any, None]):
         try:
             return self._work.throw(error)
         except BaseException as raised:  # noqa: BLE001 - an outcome
-            return self._over(raised)
+            return self._finish(raised)
 
     def close(self) -> None:
-        """End the handler where it waits."""
         if self._work is not None:
             self._work.close()
 
     def __await__(self) -> Any:
-        """Only a task runs this."""
         raise TypeError("this is a task's coroutine")
 
     def __getattr__(self, name: str) -> Any:
@@ -300,7 +291,7 @@ class HandlerTask(Coroutine[Any, Any, None]):
             return getattr(self._work, name)
         raise AttributeError(name)
 
-    def _over(self, error: BaseException) -> None:
+    def _finish(self, error: BaseException) -> None:
         self._work = None
         if self.ended is not None and not self.ended.done():
             self.ended.set_result((error.value, None) if isinstance(error, StopIteration) else (None, error))
@@ -318,7 +309,7 @@ def _is_same(one: Context, other: Context) -> bool:
 
 
 def _unmarked(awaited: Any) -> Any:
-    """Let others wait for what a handler waits for: a future with the mark is being handed to one task, and to no other."""
+    """Unmark what a handler waits for, so that others can wait for it: a marked future belongs to one task."""
     if getattr(awaited, "_asyncio_future_blocking", None):
         awaited._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and tasks
     return awaited

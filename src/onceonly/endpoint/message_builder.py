@@ -7,24 +7,26 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from unicodedata import category
 
+from onceonly.config.destinations import DestinationPolicy
 from onceonly.formats.bodies import BodyError, body_kind
 from onceonly.formats.cloudevents import is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.formats.log_events import EventLogger, LoggedKeys
-from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
+from onceonly.model.destination import Destination, write_destination
 from onceonly.model.errors import InvalidEffect
-from onceonly.model.escaped import readable
-from onceonly.model.expiry import EXPIRES, expiry_text
+from onceonly.model.escaping import readable
 from onceonly.model.headers import carried, content_type_problem, headers_of, size_problem
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send
-from onceonly.model.ring import INSTANT
-from onceonly.model.sizes import SHORT, type_problem
+from onceonly.model.limits import NAME_RULE, SHORT, is_endpoint_name, type_problem
+from onceonly.model.message import EXPIRES, PARTITION_KEY, TRACE_CONTEXT, TRACE_PARENT, Headers, Message, Send, expiry_text
 from onceonly.model.wording import an
 from onceonly.runtime.observe.telemetry import CreationHook, NewMessage
+
+if TYPE_CHECKING:  # imported where a format is set
+    from onceonly.formats.message_formats import MessageFormat
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
 _WARNED = LoggedKeys()
@@ -38,23 +40,35 @@ Expiry = timedelta | datetime
 """When a message expires: so long from now, or at an aware datetime."""
 Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
+NO_DESTINATIONS = DestinationPolicy()
 
 
-class SendOptions(NamedTuple):
-    """What a user said next to the body: `to` is empty for an event, the others are as in `Context.send`.
+class SendOptions(TypedDict, total=False):
+    """Options of a message that is sent or published. `Context.send` documents them."""
 
-    `id` is for messages that no handler sends. `content_type` is for bodies that are bytes.
-    """
-
-    to: str
     type: str | None
     delay: Delay | None
     at: datetime | None
-    headers: Mapping[str, str] | None = None
-    expires: Expiry | None = None
-    key: str | None = None
-    id: str | None = None
-    content_type: str | None = None
+    headers: Mapping[str, str] | None
+    expires: Expiry | None
+    key: str | None
+    content_type: str | None
+
+
+class OutsideSendOptions(SendOptions, total=False):
+    """Options of a message that no handler sends. `Transaction.send` documents them."""
+
+    id: str | None
+
+
+HANDLER_OPTIONS: frozenset[str] = SendOptions.__optional_keys__
+OUTSIDE_OPTIONS: frozenset[str] = OutsideSendOptions.__optional_keys__
+
+
+def check_options(options: Mapping[str, object], known: frozenset[str]) -> None:
+    """Raise TypeError, as Python does, for an option that is unknown."""
+    if unknown := options.keys() - known:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}. Options of a message are {', '.join(sorted(known))}")
 
 
 def _of_other_kind(kind: str, name: str) -> str:
@@ -84,8 +98,10 @@ class MessageBuilder:
     """Makes messages on behalf of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are issued.
 
     `carry_headers` are the names, in lower case, of the headers that handlers pass on. `by_token` means that copies are
-    recognized by their token. `transport` is where messages go, as it may be shown. `orders_keys` is that of its `Traits`.
-    `creation` is called for each new message.
+    recognized by their token. `transport` is where messages go, as it may be shown. Without one, `has_transport` is false, and
+    nothing can be sent. `orders_keys` is that of its `Traits`.
+    `creation` is called for each new message. `destinations` are those that are not endpoints. `format_` writes messages,
+    unless their destination has a format of its own. `carries_headers` is that of the transport's `Traits`.
     """
 
     def __init__(  # noqa: PLR0913 - all that it must know of an endpoint, by name
@@ -97,84 +113,130 @@ class MessageBuilder:
         carry_headers: Sequence[str] = (),
         by_token: bool = False,
         transport: str = "",
+        has_transport: bool = True,
         orders_keys: bool = True,
         creation: CreationHook | None = None,
+        destinations: DestinationPolicy = NO_DESTINATIONS,
+        format_: "MessageFormat | None" = None,
+        carries_headers: bool = True,
     ) -> None:
         self.endpoint = endpoint
+        self._format = foreign_format(format_)
+        self._carries_headers = carries_headers
         self._creation = creation
         self._carry_headers = carry_headers
         self._by_token = by_token
         self._subscribers = subscribers
         self._max_body = max_body
         self._transport = transport
+        self._has_transport = has_transport
         self._orders_keys = orders_keys
+        self._destinations = destinations
         self._second = -1
         self._second_text = ""
 
-    def seal(
-        self, body: object, wish: SendOptions, origin: Origin, *, now: int, cause: Headers = (), incoming: Headers = ()
+    def build(  # noqa: PLR0913 - what makes a message
+        self,
+        body: object,
+        to: str | Destination,
+        options: SendOptions,
+        origin: Origin,
+        *,
+        now: int,
+        cause: Headers = (),
+        incoming: Headers = (),
     ) -> Send:
-        """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
+        """Make one message. `to` is empty for an event. `now` is in milliseconds since 1970.
 
-        `incoming` are the headers of the message that is answered. Raises InvalidEffect when it can never be sent: it is
+        `cause` are extensions that say where it comes from. `incoming` are the headers of the message that is answered.
+        Raises InvalidEffect when it can never be sent: it is
         too large or not serializable. Its type is missing, or no transport takes it. Its instant, headers, key or id are
         impossible. Or it is an event for whose subscribers no tokens can be issued.
         """
-        due = _due(wish, now)
+        due = _due(options, now) if options else 0
         known = body_kind(body.__class__)
-        name = wish.type if wish.type is not None else known.type
+        own_type, key, expires, id_ = options.get("type"), options.get("key"), options.get("expires"), options.get("id")
+        name = known.type if own_type is None else own_type
         if not name or not name.strip():
             raise InvalidEffect(f'message type of {body.__class__.__name__} is unknown: pass type="..."')
         if problem := type_problem(name):
             raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
-        if known.declared is not None and (known.declared == "command") != bool(wish.to):
+        if known.declared is not None and (known.declared == "command") != bool(to):
             raise InvalidEffect(_of_other_kind(known.declared, name))
-        if self._subscribers is not None and not wish.to and name not in self._subscribers:
-            raise InvalidEffect(
-                f"cannot publish {name}: its subscribers are not declared, so no tokens can be issued. List "
-                f"them on the endpoint: Tokens(subscribers={{{name!r}: [...]}})"
-            )
+        self._check_receivers(name, to)
+        place = to if to.__class__ is str and to else self._destinations.place_of(to, name, due - now)
+        target = write_destination(place) if isinstance(place, Destination) else place
         try:
             encoded = known.encode(body)
         except BodyError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
-        kind = known.content_type if wish.content_type is None else _content_type(wish.content_type, body)
+        content_type, own_headers = options.get("content_type"), options.get("headers")
+        kind = known.content_type if content_type is None else _content_type(content_type)
         if len(encoded) > self._max_body:
             where = f" ({self._transport})" if self._transport else ""
             raise InvalidEffect(
                 f"cannot send {name}: its body is {len(encoded)} bytes long; the limit of this transport is {self._max_body}"
                 f"{where}. Store the data elsewhere, and send a reference to it"
             )
-        if wish.key is not None and not self._orders_keys:
+        if key is not None and not self._orders_keys:
             self._warn_of_key()
-        options = _options(wish, due, now) if wish.expires is not None or wish.key is not None else ()
-        if wish.id is not None:
-            id_ = self._own_id(wish.id)
-            claimed = (DECIDED, BY_SENDER)
+        attributes = _attributes(key, expires, due, now) if expires is not None or key is not None else ()
+        if id_ is not None:
+            message_id = self._own_id(id_)
+            attributes = ((DECIDED, BY_SENDER), *attributes)
         else:
-            instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
-            id_ = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
-            claimed = (INSTANT, str(instant or max(due, now)))
-        named = known.class_extension if wish.type is None else ()
-        headers = self._headers(wish, incoming, name) if wish.headers or self._carry_headers else ()
+            instant = max(due, now) if origin.instant is None else _repeatable(options, origin.instant)
+            message_id = outgoing_id(self.endpoint, origin.identity, origin.position, instant)
+        named = known.class_extension if own_type is None else ()
+        headers = self._headers(own_headers, incoming, name) if own_headers or self._carry_headers else ()
         if self._creation is not None and not any(key.lower() == TRACE_PARENT for key, _ in headers):
-            cause = _traced(self._creation, NewMessage(name, wish.to, id_, cause, len(encoded), origin.in_batch))
+            cause = _traced(self._creation, NewMessage(name, target, message_id, cause, len(encoded), origin.in_batch))
         message = Message(
-            id=id_,
+            id=message_id,
             source=self.endpoint,
             type=name,
             body=encoded,
             time=self._time(now),
             datacontenttype=kind,
-            extensions=tuple([item for item in (*cause, claimed, *options, *named) if item[1]]),
+            extensions=tuple([item for item in (*cause, *attributes, *named) if item[1]]),
             headers=headers,
         )
-        return Send(message=message, to=wish.to, due=due)
+        chosen = self._format if place.__class__ is str else self._format_of(place)
+        return Send(message=message, to=target, due=due) if chosen is None else self._formatted(chosen, message, target, due)
 
-    def _headers(self, wish: SendOptions, incoming: Headers, name: str) -> Headers:
-        """Give the user's headers, and those that are carried along from the message that is answered."""
+    def _format_of(self, place: str | Destination) -> "MessageFormat | None":
+        """Return the format of a destination, or that of the endpoint. None for CloudEvents. Raises InvalidEffect."""
+        own = place.format if isinstance(place, Destination) else None
+        if own is None:
+            return self._format
+        from onceonly.formats.message_formats import format_problem  # noqa: PLC0415 - few destinations have one
+
+        if problem := format_problem(own):
+            raise InvalidEffect(f"cannot send to {place}: {problem}")
+        return foreign_format(own)
+
+    def _formatted(self, format_: "MessageFormat", message: Message, to: str, due: int) -> Send:
+        """Write a message in another format than CloudEvents. Raises InvalidEffect for one that it would not read back."""
+        from onceonly.formats.message_formats import write_formatted  # noqa: PLC0415 - see above
+
         try:
-            own = headers_of(wish.headers) if wish.headers else ()
+            written = write_formatted(format_, message)
+        except ValueError as error:
+            raise InvalidEffect(f"cannot send {message.type}: {error}") from error
+        what = f"cannot send {message.type}: {type(format_).__name__}"
+        if written.headers and not self._carries_headers:
+            names = ", ".join(name for name, _ in written.headers)
+            raise InvalidEffect(
+                f"{what} writes headers ({names}), and this transport has none. Use a format that writes only the body"
+            )
+        if (size := len(written.body)) > self._max_body:
+            raise InvalidEffect(f"{what} makes it {size} bytes long; the limit of this transport is {self._max_body}")
+        return Send(message=written, to=to, due=due, formatted=True)
+
+    def _headers(self, given: Mapping[str, str] | None, incoming: Headers, name: str) -> Headers:
+        """Return the user's headers, and those that are carried along from the message that is answered."""
+        try:
+            own = headers_of(given) if given else ()
             headers = (*carried(self._carry_headers, incoming, own), *own) if self._carry_headers else own
         except ValueError as error:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
@@ -182,12 +244,22 @@ class MessageBuilder:
             raise InvalidEffect(f"cannot send {name}: {problem}")
         return headers
 
+    def _check_receivers(self, name: str, to: str | Destination) -> None:
+        """Check that a message can get to somewhere. Raises InvalidEffect."""
+        if not self._has_transport:
+            raise InvalidEffect(f'cannot send {name}: endpoint {self.endpoint!r} has no transport. Set transport="..." on it')
+        if self._subscribers is not None and not to and name not in self._subscribers:
+            raise InvalidEffect(
+                f"cannot publish {name}: its subscribers are not declared, so no tokens can be issued. List "
+                f"them on the endpoint: Tokens(subscribers={{{name!r}: [...]}})"
+            )
+
     def _warn_of_key(self) -> None:
         """Log once in a process that the transport only delivers keys."""
         if _WARNED.add(self.endpoint, self._transport):
             _log.warning("message key has no effect", extra={"endpoint": self.endpoint, "place": self._transport})
 
-    def _own_id(self, id_: str) -> str:
+    def _own_id(self, id_: object) -> str:
         """Check an id of the user's. A message with it has no instant: every copy must be claimed in the same place."""
         if self._by_token:
             raise InvalidEffect(
@@ -204,22 +276,31 @@ class MessageBuilder:
         return f"{self._second_text}.{millisecond:03}Z"
 
 
+def foreign_format(format_: "MessageFormat | None") -> "MessageFormat | None":
+    """Return a format, or None for CloudEvents, which need none."""
+    if format_ is None:
+        return None
+    from onceonly.formats.message_formats import CloudEvents  # noqa: PLC0415 - few endpoints have one
+
+    return None if isinstance(format_, CloudEvents) else format_
+
+
 def _traced(creation: CreationHook, message: NewMessage) -> Headers:
-    """Have the message carry its own trace context instead of that of its cause; gives its attributes."""
+    """Replace the trace context of the cause by the message's own. Returns its attributes."""
     context = creation.created(message)
     return (*[item for item in message.cause if item[0] not in TRACE_CONTEXT], *context) if context else message.cause
 
 
-def command(to: str) -> str:
-    """Give the name of the endpoint that a command goes to. Raises InvalidEffect for an impossible one."""
-    if not is_endpoint_name(to):
+def command(to: str | Destination) -> str | Destination:
+    """Return what a command goes to. Raises InvalidEffect for an impossible name of an endpoint."""
+    if not isinstance(to, Destination) and not is_endpoint_name(to):
         raise InvalidEffect(f"cannot send to {to!r}: {NAME_RULE}")
     return to
 
 
-def _repeatable(wish: SendOptions, since: int) -> int:
-    """Give an instant that is the same whenever the handler runs; 0 where nothing is known that is."""
-    return max(_due(wish, since), since) if since else 0
+def _repeatable(options: SendOptions, since: int) -> int:
+    """Return an instant that is the same whenever the handler runs; 0 where nothing is known that is."""
+    return max(_due(options, since), since) if since else 0
 
 
 def _text(option: str, value: object) -> str:
@@ -234,10 +315,8 @@ def _text(option: str, value: object) -> str:
     return value
 
 
-def _content_type(content_type: object, body: object) -> str:
-    """Check the media type of a body that is bytes. Raises InvalidEffect."""
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise InvalidEffect(f"content_type= is for bodies that are bytes; {an(type(body).__name__)} is sent as JSON")
+def _content_type(content_type: object) -> str:
+    """Check the media type of a body. Raises InvalidEffect."""
     if problem := content_type_problem(content_type, longest=LONGEST_CONTENT_TYPE):
         raise InvalidEffect(f"content_type= {problem}")
     text = str(content_type)
@@ -246,10 +325,10 @@ def _content_type(content_type: object, body: object) -> str:
     return text
 
 
-def _options(wish: SendOptions, due: int, now: int) -> Headers:
-    """Give the attributes for what a user asked of a message. Raises InvalidEffect."""
-    key = "" if wish.key is None else _text("key", wish.key)
-    return (PARTITION_KEY, key), (EXPIRES, "" if wish.expires is None else _expiry(wish.expires, due, now))
+def _attributes(key: object, expires: object, due: int, now: int) -> Headers:
+    """Return the attributes of a message with a key or an expiry. Raises InvalidEffect."""
+    text = "" if key is None else _text("key", key)
+    return (PARTITION_KEY, text), (EXPIRES, "" if expires is None else _expiry(expires, due, now))
 
 
 def _expiry(expires: object, due: int, now: int) -> str:
@@ -268,17 +347,18 @@ def _expiry(expires: object, due: int, now: int) -> str:
     return expiry_text(instant)
 
 
-def _due(wish: SendOptions, now: int) -> int:
-    """Give the absolute instant: a re-dispatch must not put the message off once more."""
-    if wish.delay is None and wish.at is None:
+def _due(options: SendOptions, now: int) -> int:
+    """Return the absolute instant: a re-dispatch must not put the message off once more."""
+    delay, at = options.get("delay"), options.get("at")
+    if delay is None and at is None:
         return 0
-    if wish.delay is not None and wish.at is not None:
+    if delay is not None and at is not None:
         raise InvalidEffect("delay= and at= exclude each other: use one of them")
-    if wish.at is not None:
-        if wish.at.tzinfo is None:
+    if at is not None:
+        if at.tzinfo is None:
             raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
-        return min(max(0, int(wish.at.timestamp() * 1000)), LATEST)
-    seconds = wish.delay.total_seconds() if isinstance(wish.delay, timedelta) else float(wish.delay or 0)
+        return min(max(0, int(at.timestamp() * 1000)), LATEST)
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay or 0)
     if not math.isfinite(seconds) or seconds < 0:
-        raise InvalidEffect(f"delay must be 0 or more, not {wish.delay}")
+        raise InvalidEffect(f"delay must be 0 or more, not {delay}")
     return min(now + int(seconds * 1000), LATEST) if seconds else 0

@@ -9,17 +9,24 @@ from types import MappingProxyType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from onceonly.endpoint.batch import BatchContext
-from onceonly.endpoint.class_names import BareName
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
 from onceonly.endpoint.message_builder import Subscribers
+from onceonly.endpoint.message_types import BareName
 from onceonly.endpoint.middleware import MiddlewarePlan
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
-from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
-from onceonly.endpoint.signatures import CallStyle, Function, Parameter, words
+from onceonly.endpoint.signatures import (
+    CallStyle,
+    Function,
+    Parameter,
+    ProviderScope,
+    RegisteredHandler,
+    RegisteredProvider,
+    words,
+)
 from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, body_kind, codec_for, is_supported, type_name
 from onceonly.model.errors import InvalidHandler
-from onceonly.model.peer import is_operation
+from onceonly.model.remote import is_operation
 from onceonly.model.retry import Retry
 from onceonly.systems import SQL, Offer
 
@@ -78,17 +85,14 @@ class Plans(NamedTuple):
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The types that the endpoint subscribes to."""
         return tuple(sorted(name for name, each in self.handlers.items() if not each.is_command))
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The types that are only sent to the endpoint."""
         return tuple(sorted(name for name, each in self.handlers.items() if each.is_command))
 
     @property
     def work_on_entities(self) -> bool:
-        """Whether any handler does."""
         return any(each.entity is not None for each in self.handlers.values())
 
 
@@ -114,19 +118,20 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     responding = _by_type(responders, available, offer, problems)
     problems += _not_for_batches(layers, found.values())
     if layers:
-        found = {name: _inside(layers, each, available) for name, each in found.items()}
-        responding = {name: _inside(layers, each, available) for name, each in responding.items()}
+        found = {name: _with_middleware(layers, each, available) for name, each in found.items()}
+        responding = {name: _with_middleware(layers, each, available) for name, each in responding.items()}
     problems += [
-        f"responder {each!r}: an operation name consists of letters, digits and . _ ~ -" for each in _unspeakable(responding)
+        f"responder {each!r}: an operation name consists of letters, digits and . _ ~ -"
+        for each in _invalid_operations(responding)
     ]
     problems += _same_names(found.values())
-    problems += _undeclared(found.values(), endpoint, subscribers or {})
+    problems += _undeclared_events(found.values(), endpoint, subscribers or {})
     if not (handlers or responders or only_sends):
-        problems.append(_nothing_to_do(endpoint, offer))
+        problems.append(_no_handler_problem(endpoint, offer))
     if problems:
         lines = "".join(f"\n  * {problem}" for problem in problems)
         raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
-    process = tuple(each for each in available.ordered if each.scope is Scope.PROCESS)
+    process = tuple(each for each in available.ordered if each.scope is ProviderScope.PROCESS)
     connections = any(offer.is_connection(kind) for each in found.values() for kind in each.arguments.values())
     return Plans(found, process, responding, sends=only_sends, take_connections=connections)
 
@@ -146,7 +151,7 @@ def _by_type(
     return found
 
 
-def _nothing_to_do(endpoint: str, offer: Offer) -> str:
+def _no_handler_problem(endpoint: str, offer: Offer) -> str:
     problem = f"no handler is registered: decorate a function with @{endpoint}.handler"
     if offer.asynchronous & SQL.asynchronous:
         return f"{problem}. If it only sends, run `onceonly relay` for it, or open it in the application that sends"
@@ -156,7 +161,7 @@ def _nothing_to_do(endpoint: str, offer: Offer) -> str:
     )
 
 
-def _unspeakable(responders: Iterable[str]) -> Iterable[str]:
+def _invalid_operations(responders: Iterable[str]) -> Iterable[str]:
     return [operation for operation in responders if not is_operation(operation)]
 
 
@@ -185,7 +190,7 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     others = tuple(each for each in others if each.name not in takers)
     context = BatchContext if registered.batch else Context
     arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong, context=context))
-    needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
+    needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is ProviderScope.MESSAGE)
     if registered.batch:
         wrong += _of_one_message(needed)
     problems += [f"handler {function.name}: {each}" for each in wrong]
@@ -264,14 +269,13 @@ def _plan_middleware(function: Function, providers: Providers, offer: Offer, pro
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the only one."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _inside(layers: tuple[MiddlewarePlan, ...], plan: HandlerPlan, providers: Providers) -> HandlerPlan:
+def _with_middleware(layers: tuple[MiddlewarePlan, ...], plan: HandlerPlan, providers: Providers) -> HandlerPlan:
     """Put a handler inside its middleware, whose providers run for each of its messages as well."""
     kinds = [*plan.arguments.values(), *(kind for layer in layers for kind in layer.arguments.values())]
-    needed = tuple(each for each in providers.needed_by(kinds) if each.scope is Scope.MESSAGE)
+    needed = tuple(each for each in providers.needed_by(kinds) if each.scope is ProviderScope.MESSAGE)
     return plan._replace(middleware=layers, providers=needed)
 
 
@@ -293,7 +297,7 @@ def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:
             yield f'two entity classes are named {entity.name!r}: rename one of them with @entity("...")'
 
 
-def _undeclared(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscribers) -> Iterable[str]:
+def _undeclared_events(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscribers) -> Iterable[str]:
     """Find events that would come with a token which was issued for others."""
     for each in plans:
         if each.type in subscribers and endpoint not in subscribers[each.type]:
@@ -305,7 +309,6 @@ def _undeclared(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscr
 
 
 def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[str]) -> tuple[str | None, Codec | None]:
-    """Find out which messages a handler takes."""
     if not parameters:
         wrong.append(f"it has no parameters: the first one receives the message and must be {SUPPORTED}")
         return None, None
@@ -354,10 +357,10 @@ def _plan_arguments(
             entities = '; work on an entity: @handler(entity=..., key="...")' if offer.entities else ""
             wrong.append(f"{name}: {words(annotation)} is available on SQL stores only{instead}{entities}")
         elif not has_default:
-            wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, {context.__name__}", providers))
+            wrong.append(_argument_problem(name, annotation, f"{offer.words(own)}, {context.__name__}", providers))
 
 
-def _unfilled(name: str, annotation: Any, offered: str, providers: Providers) -> str:
+def _argument_problem(name: str, annotation: Any, offered: str, providers: Providers) -> str:
     if annotation is inspect.Parameter.empty:
         return f"{name} has no annotation, so it cannot be injected: annotate it"
     made = ", ".join((offered, *(words(kind) for kind in providers.by_kind)))

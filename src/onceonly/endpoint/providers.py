@@ -16,8 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, get_args, get_origin
 
 from onceonly.endpoint.context import Context
-from onceonly.endpoint.registration import RegisteredProvider, Scope
-from onceonly.endpoint.signatures import CallStyle, Function, words
+from onceonly.endpoint.signatures import CallStyle, Function, ProviderScope, RegisteredProvider, words
 from onceonly.systems import Offer
 
 _YIELDING = {
@@ -31,7 +30,7 @@ class ProviderPlan(NamedTuple):
 
     function: Function
     kind: Any
-    scope: Scope
+    scope: ProviderScope
     arguments: Mapping[str, Any]
 
     async def open(self, stack: AsyncExitStack, find: Callable[[Any], object]) -> object:
@@ -56,11 +55,10 @@ class Providers(NamedTuple):
     ordered: tuple[ProviderPlan, ...]
 
     def find(self, annotation: Any) -> Any:
-        """Give the kind when some factory makes it, else None."""
         return next((kind for kind in self.by_kind if kind is annotation or kind == annotation), None)
 
     def needed_by(self, kinds: Iterable[Any]) -> tuple[ProviderPlan, ...]:
-        """Give the factories that these need, directly or not, in order."""
+        """Return the factories that these need, directly or not, in order."""
         wanted, queue = set[Any](), list(kinds)
         while queue:
             kind = queue.pop()
@@ -88,13 +86,13 @@ def plan_providers(registered: Sequence[RegisteredProvider], offer: Offer, probl
 
 
 def _made_by(registered: RegisteredProvider, offer: Offer, problems: list[str]) -> Any:
-    """Give the type that a factory makes, by its return annotation; None when it is wrong."""
+    """Return the type that a factory makes, by its return annotation; None when it is wrong."""
     function = registered.function
     made = function.signature().returns
     yielding = _YIELDING.get(function.flavour)
     if yielding and made is not inspect.Parameter.empty:
         made = get_args(made)[0] if get_origin(made) in yielding and get_args(made) else None
-    if registered.scope not in {scope.value for scope in Scope}:
+    if registered.scope not in {scope.value for scope in ProviderScope}:
         problems.append(f"provider {function.name}: scope must be 'process' or 'message', not {registered.scope!r}")
     elif made is inspect.Parameter.empty or made is None or made is type(None):
         wanted = " as Iterator[...] or AsyncIterator[...]" if yielding else ""
@@ -109,7 +107,7 @@ def _made_by(registered: RegisteredProvider, offer: Offer, problems: list[str]) 
 def _plan_one(
     registered: RegisteredProvider, kind: Any, *, all_: Mapping[Any, RegisteredProvider], offer: Offer, problems: list[str]
 ) -> ProviderPlan:
-    function, scope = registered.function, Scope(registered.scope)
+    function, scope = registered.function, ProviderScope(registered.scope)
     signature = function.signature()
     wrong = list(signature.problems)
     arguments: dict[str, Any] = {}
@@ -117,8 +115,8 @@ def _plan_one(
         found = Context if annotation is Context else offer.match(annotation, offer.asynchronous)
         is_synchronous = found is None and offer.match(annotation, offer.synchronous) is not None
         needed = next((all_[each] for each in all_ if each == annotation), None)
-        for_each_message = found is not None or (needed is not None and needed.scope == Scope.MESSAGE.value)
-        if for_each_message and scope is Scope.PROCESS:
+        for_each_message = found is not None or (needed is not None and needed.scope == ProviderScope.MESSAGE.value)
+        if for_each_message and scope is ProviderScope.PROCESS:
             wrong.append(f'{name}: {words(annotation)} exists for each message only: use @provide(scope="message")')
         elif is_synchronous and needed is None:
             wrong.append(

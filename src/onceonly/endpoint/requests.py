@@ -8,8 +8,19 @@ from onceonly.formats.remote import OPERATION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers
-from onceonly.model.peer import MOST, Peer, headers_problem, name_of, peer_of, url_of
-from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Response, Verb
+from onceonly.model.remote import (
+    HTTP,
+    LARGEST,
+    MOST_REQUESTS,
+    Peer,
+    RemoteRequest,
+    Response,
+    Verb,
+    headers_problem,
+    name_of,
+    peer_of,
+    url_of,
+)
 
 
 class RequestPlace(NamedTuple):
@@ -70,9 +81,9 @@ class Requests:
                 f"cannot send a request to {url!r:.200}: it is {len(encoded):,} bytes long; the limit is {LARGEST:,}"
             )
         count = sum(peer_of(artifact.name) == peer.url for artifact in self._artifacts)
-        if count >= MOST:
+        if count >= MOST_REQUESTS:
             raise InvalidEffect(
-                f"a handler can send at most {MOST} requests to {peer.url}: send messages and let their "
+                f"a handler can send at most {MOST_REQUESTS} requests to {peer.url}: send messages and let their "
                 "handlers send the others"
             )
         name = name_of(self._attempt, count, peer.url)

@@ -8,6 +8,10 @@ from functools import cached_property
 from types import FrameType
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
+from onceonly.model.retry import Retry
+
 POSSIBLE_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
 """What evaluating an annotation may raise."""
 
@@ -57,7 +61,6 @@ class Function:
 
     @cached_property
     def flavour(self) -> CallStyle:
-        """How to call it."""
         if inspect.isasyncgenfunction(self.call):
             return CallStyle.ASYNC_GENERATOR
         if inspect.isgeneratorfunction(self.call):
@@ -93,7 +96,7 @@ def is_function(candidate: object) -> bool:
 
 
 def callers_frame() -> FrameType | None:
-    """Give the frame of whoever called the function that calls this; None for a module's: its names are seen anyway."""
+    """Return the frame of whoever called the function that calls this; None for a module's: its names are seen anyway."""
     frame: FrameType | None = inspect.currentframe()
     for _ in range(2):
         frame = frame.f_back if frame is not None else None
@@ -101,5 +104,39 @@ def callers_frame() -> FrameType | None:
 
 
 def words(kind: Any) -> str:
-    """Name a type in a message to a person."""
     return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+class ProviderScope(Enum):
+    """For how long what a provider made is kept."""
+
+    PROCESS = "process"
+    MESSAGE = "message"
+
+
+class RegisteredHandler(NamedTuple):
+    """A handler and what was said about it; None means as the endpoint says."""
+
+    function: Function
+    type: str | None
+    retry: Retry | None
+    timeout: float | None
+    entity: Any = None
+    key: Any = None
+    batch: bool = False
+    own_transaction: bool = False
+    isolation: str | None = None
+
+
+class RegisteredProvider(NamedTuple):
+    function: Function
+    scope: str
+
+
+class Registrations(Struct, eq=False):
+    """What was registered at one endpoint. Registration may go on until the endpoint is opened."""
+
+    handlers: list[RegisteredHandler] = field(default_factory=list)
+    responders: list[RegisteredHandler] = field(default_factory=list)
+    providers: list[RegisteredProvider] = field(default_factory=list)
+    middleware: list[Function] = field(default_factory=list)

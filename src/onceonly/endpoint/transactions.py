@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from onceonly.algorithms.transaction import TransactionPorts, before_commit, begin, complete, enclosed, transact
 from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT, MARGIN_SECONDS
-from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
-from onceonly.endpoint.sending import SendingOutside
-from onceonly.endpoint.transaction_entities import HeldEntities
-from onceonly.formats.answers import decode_answer, encode_answer, request_fingerprint
-from onceonly.formats.bodies import BodyError
-from onceonly.model.durations import in_words
-from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, SetupError, TransactionMisused
+from onceonly.endpoint.entities import HeldEntities
+from onceonly.endpoint.message_builder import OUTSIDE_OPTIONS, MessageBuilder, Origin, SendOptions, check_options
+from onceonly.endpoint.sender import OutsideSender
+from onceonly.formats.bodies import BodyError, decode_answer, encode_answer, request_fingerprint
+from onceonly.model.destination import Destination
+from onceonly.model.errors import ConflictError, DispatchPending, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.message import Send
 from onceonly.model.record import Effect, Record
 from onceonly.model.transaction import LONGEST_KEY, BlockDecision, IdempotencyEntry, TransactionAttempt, scoped_key
-from onceonly.model.wording import an
+from onceonly.model.wording import an, in_words
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.environment import Environment
@@ -41,26 +40,39 @@ class TransactionRequest(NamedTuple):
     fingerprint: bytes
     max_commit: int
     wait: int | None = None
+    is_dispatched_first: bool = False
+
+    def until_dispatched(self, waits: bool) -> "TransactionRequest":  # noqa: FBT001 - the option's value
+        """Return it with the option of that name. Raises TransactionMisused if the caller could not repeat it."""
+        if waits and not self.key:
+            raise TransactionMisused(
+                "until_dispatched=True needs idempotency_key=: the call is repeated until its messages are dispatched, and "
+                "without a key it would be done again"
+            )
+        return self._replace(is_dispatched_first=waits)
 
 
 class TransactionContext(NamedTuple):
-    """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent.
+    """What a transaction of this process works with. `dispatch` sends what is committed, and returns whether all was taken.
 
+    `left_to_relay` has the relay of this process send it, and returns False if there is none. It is None where no relay can
+    find records.
     `max_commit` is the longest, in milliseconds, that an attempt may take where control messages decide its outcome; else 0.
     `expect` sets for how many seconds a transaction may be silent, where nothing else in the process has.
     """
 
     endpoint: str
-    ways: TransactionPorts
-    dispatch: Callable[[Sequence[Record]], Awaitable[None]]
-    envelopes: MessageBuilder
+    ports: TransactionPorts
+    dispatch: Callable[[Sequence[Record]], Awaitable[bool]]
+    builder: MessageBuilder
     environment: Environment
     session: type[Any] | None
     max_commit: int = 0
     expect: Callable[[float], None] | None = None
+    left_to_relay: Callable[[Sequence[Record]], bool] | None = None
 
 
-OpenMeans = Callable[[], TransactionContext | AbstractAsyncContextManager[TransactionContext]]
+OpenContext = Callable[[], TransactionContext | AbstractAsyncContextManager[TransactionContext]]
 """Gives what is open already, or what opens it for one transaction."""
 
 
@@ -70,26 +82,27 @@ class _Stage(Enum):
     OVER = "has ended: open a new transaction for further changes"
 
 
-class Transaction(SendingOutside):
+class Transaction(OutsideSender):
     """One transaction, for one `async with` block and the task that entered it.
 
     Everything in the block is committed at its end, or nothing if the block raises. If the client's key was committed before,
     `is_known` is true and `answer` is the stored answer. All other calls are rejected: leave the block.
     """
 
-    def __init__(self, asked: TransactionRequest, open_means: OpenMeans) -> None:
+    def __init__(self, asked: TransactionRequest, open_context: OpenContext) -> None:
         self._asked = asked
-        self._open_means = open_means
+        self._open_context = open_context
         self._stage = _Stage.NEW
         self._task: asyncio.Task[Any] | None = None
         self._stack: AsyncExitStack | None = None
         self._effects: list[Effect] = []
         self._answer: bytes | None = None
         self._is_known = False
+        self._is_dispatched = False
         self._opened: OpenTransaction | None = None
         self._held: HeldEntities
         self._enclosed: AbstractAsyncContextManager[None]
-        self._means: TransactionContext
+        self._context: TransactionContext
         self._opening: TransactionAttempt
         self._resources: Resources
 
@@ -100,17 +113,25 @@ class Transaction(SendingOutside):
         Raises TransactionMisused. Raises SetupError if the store is not a SQL database.
         """
         self._check()
-        if self._means.session is None:
+        if self._context.session is None:
             raise SetupError(
-                f"tx.sql: the store of endpoint {self._means.endpoint!r} is not a SQL database: use tx.entity(...)"
+                f"tx.sql: the store of endpoint {self._context.endpoint!r} is not a SQL database: use tx.entity(...)"
             )
-        session: Any = self._resources.get(self._means.session)
+        session: Any = self._resources.get(self._context.session)
         return cast("Session", session)
 
     @property
     def is_known(self) -> bool:
         """Whether the client's key was committed before, by any attempt."""
         return self._is_known
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether the broker has taken all messages that are committed under the key, or by this transaction.
+
+        False while the block runs, and when they are left to a relay: of this process, or after a failed attempt of any one.
+        """
+        return self._is_dispatched
 
     @property
     def answer(self) -> Any:
@@ -162,17 +183,19 @@ class Transaction(SendingOutside):
 
         Raises KeyReused, ConflictError (not done: try again), CommitFailed (the same), SetupError, TransactionMisused.
 
-        OutcomeUnknown only where another attempt has the key, and how that ended could not be read.
+        OutcomeUnknown only where another attempt has the key, and how that ended could not be read. For a known key, messages
+        that are not dispatched yet are dispatched first; DispatchPending if that fails and `until_dispatched` is set.
         """
         await self._prepare()
         try:
-            found = await begin(self._opening, self._means.ways)
+            found = await begin(self._opening, self._context.ports)
             if isinstance(found, IdempotencyEntry):
                 self._answer, self._is_known = found.answer, True
+                await self._dispatch(found.records, is_new=False)
             else:
                 self._enclosed = enclosed(found)
                 await self._enclosed.__aenter__()
-                self._use(found)
+                self._set_opened(found)
         except BaseException:
             await self._end()
             raise
@@ -186,7 +209,7 @@ class Transaction(SendingOutside):
         Raises ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
 
         A ConflictError is also what is raised when another attempt with the same key was committed first: what the block has
-        returned is not the answer then. The next attempt gets that.
+        returned is not the answer then. The next attempt gets that. DispatchPending, with `until_dispatched` only.
         """
         try:
             if self._opened is not None and error is None:
@@ -206,17 +229,17 @@ class Transaction(SendingOutside):
             )
 
         async def block(opened: OpenTransaction) -> BlockDecision:
-            self._use(opened)
-            answer = await _called(function, self)
+            self._set_opened(opened)
+            answer = await _call_function(function, self)
             if answer is not None:
                 self.answer = answer
-            return self._decided()
+            return self._decide()
 
         await self._prepare()
         try:
-            done = await transact(self._opening, block, self._means.ways)
+            done = await transact(self._opening, block, self._context.ports)
             self._stage = _Stage.OVER
-            await self._means.dispatch(done.records)
+            await self._dispatch(done.records, is_new=not done.is_known)
         finally:
             await self._end()
         return decode_answer(done.answer)
@@ -228,42 +251,42 @@ class Transaction(SendingOutside):
         self._stage, self._task = _Stage.OPEN, asyncio.current_task()
         try:
             with before_commit():
-                self._means = means = await self._opened_means()
+                self._context = context = await self._opened_context()
         except BaseException:
             self._stage = _Stage.OVER
             raise
-        if means.max_commit and self._asked.max_commit > means.max_commit:
+        if context.max_commit and self._asked.max_commit > context.max_commit:
             await self._end()
             raise TransactionMisused(
                 f"max_commit is {self._asked.max_commit} ms; the control messages of endpoint "
-                f"{means.endpoint!r} allow {means.max_commit} ms. Make it shorter, or raise "
+                f"{context.endpoint!r} allow {context.max_commit} ms. Make it shorter, or raise "
                 "control=ControlMessages(max_commit=...)"
             )
-        if means.expect is not None:  # a server ends it then: a process that is stopped for ever keeps no key
-            means.expect(self._asked.max_commit / 1000 + MARGIN_SECONDS)
+        if context.expect is not None:  # a server ends it then: a process that is stopped for ever keeps no key
+            context.expect(self._asked.max_commit / 1000 + MARGIN_SECONDS)
         self._opening = TransactionAttempt(
-            endpoint=means.endpoint,
-            attempt=means.environment.ids.new_id(),
+            endpoint=context.endpoint,
+            attempt=context.environment.ids.new_id(),
             max_commit=self._asked.max_commit,
             wait=self._asked.wait,
             key=self._asked.key,
             fingerprint=self._asked.fingerprint,
         )
 
-    async def _opened_means(self) -> TransactionContext:
-        means = self._open_means()
-        if isinstance(means, TransactionContext):
-            return means
+    async def _opened_context(self) -> TransactionContext:
+        context = self._open_context()
+        if isinstance(context, TransactionContext):
+            return context
         self._stack = AsyncExitStack()
-        return await self._stack.enter_async_context(means)
+        return await self._stack.enter_async_context(context)
 
-    def _use(self, opened: OpenTransaction) -> None:
+    def _set_opened(self, opened: OpenTransaction) -> None:
         self._opened, self._resources, self._held = opened, opened.resources, HeldEntities(opened)
 
     async def _leave(self) -> BlockDecision:
         """Leave the block; what cannot be kept ends it as if the block had raised that."""
         try:
-            decided = self._decided()
+            decided = self._decide()
         except Exception as error:
             await self._enclosed.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -272,27 +295,45 @@ class Transaction(SendingOutside):
 
     async def _complete(self, opened: OpenTransaction, decided: BlockDecision) -> None:
         self._stage = _Stage.OVER
-        done = await complete(self._opening, opened, decided, self._means.ways)
+        done = await complete(self._opening, opened, decided, self._context.ports)
         if done.is_known:
             raise ConflictError("another request with this idempotency key was committed first: retry to get its answer")
-        await self._means.dispatch(done.records)
+        await self._dispatch(done.records)
+
+    async def _dispatch(self, records: Sequence[Record], *, is_new: bool = True) -> None:
+        """Send what is committed, or leave it to a relay. Raises DispatchPending if the caller waits for it.
+
+        A relay of this process gets what this transaction has committed. What a known key has left it finds by itself, once it
+        is old: it may be sending that now.
+        """
+        context, waits = self._context, self._asked.is_dispatched_first
+        if not waits and context.left_to_relay is not None and context.left_to_relay(records if is_new else ()):
+            self._is_dispatched = not records
+            return
+        self._is_dispatched = await context.dispatch(records)
+        if waits and not self._is_dispatched:
+            raise DispatchPending(
+                f"a transaction of endpoint {context.endpoint!r} is committed, but not all of its messages are dispatched: "
+                "repeat it with the same idempotency key"
+            )
 
     async def _end(self) -> None:
         self._stage = _Stage.OVER
         if self._stack is not None:
             await self._stack.aclose()
 
-    def _decided(self) -> BlockDecision:
+    def _decide(self) -> BlockDecision:
         self._held.save()
         return BlockDecision(tuple(self._effects), self._answer)
 
-    def _capture(self, body: object, wish: SendOptions) -> None:
+    def _capture(self, body: object, to: str | Destination, options: SendOptions) -> None:
+        check_options(options, OUTSIDE_OPTIONS)
         self._check()
-        cause = (("replyto", self._means.endpoint if wish.to else ""),)
+        cause = (("replyto", self._context.endpoint if to else ""),)
         origin = Origin(self._opening.identity, len(self._effects))
-        now = self._means.environment.clock.now()
-        send = self._means.envelopes.seal(body, wish, origin, now=now, cause=cause)
-        if wish.id is not None:
+        now = self._context.environment.clock.now()
+        send = self._context.builder.build(body, to, options, origin, now=now, cause=cause)
+        if options.get("id") is not None:
             self._check_id(send)
         self._effects.append(send)
 
@@ -300,7 +341,7 @@ class Transaction(SendingOutside):
         """Refuse one id for two messages: receivers would handle the first, and store the second as a dead letter."""
         for other in self._effects:
             known = other.message
-            if known.id == send.message.id and (known.type, known.body) != (send.message.type, send.message.body):
+            if known.id == send.message.id and (known.type, known.fingerprint) != (send.message.type, send.message.fingerprint):
                 raise InvalidEffect(f"id={known.id!r} was used for another message of this transaction. Give each its own id")
 
     def _check(self) -> None:
@@ -316,7 +357,7 @@ class Transaction(SendingOutside):
             )
 
 
-async def _called(function: "Callable[[Transaction], Awaitable[object]]", tx: Transaction) -> object:
+async def _call_function(function: "Callable[[Transaction], Awaitable[object]]", tx: Transaction) -> object:
     """Run the function of `transact`. Raises TransactionMisused if it does not take one argument or returns no awaitable."""
     name = getattr(function, "__qualname__", type(function).__name__)
     try:
@@ -367,7 +408,10 @@ def asked(
         checked = scoped_key(_checked_scope(scope), checked)
     try:
         return TransactionRequest(
-            checked, request_fingerprint(request, scope), milliseconds, None if wait is None else ceil(wait * 1000)
+            checked,
+            request_fingerprint(request, scope),
+            milliseconds,
+            None if wait is None else ceil(wait * 1000),
         )
     except BodyError as error:
         raise TransactionMisused(f"request= must be bytes or a value that JSON can represent: {error}") from error

@@ -1,4 +1,4 @@
-"""Message bodies: users' classes <-> bytes, and the type names they travel under.
+"""Bodies: users' classes <-> bytes, the type names they travel under, and the answers that are kept for a client's key.
 
 JSON throughout, but `bytes`, which pass untouched. Unknown fields are ignored, so that a sender may add one before its
 receivers know it. `codecs` has how each kind of class is read and written.
@@ -6,15 +6,21 @@ receivers know it. `codecs` has how each kind of class is read and written.
 
 from collections.abc import Callable
 from functools import lru_cache
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, get_origin
 
+import msgspec
+
+from onceonly.formats.body_differences import untyped_difference
 from onceonly.formats.body_fields import is_native, is_pydantic, unsendable
 from onceonly.formats.codecs import BINARY, CODECS, JSON, BodyError, Codec, codec_for, kind_name
+from onceonly.model.identity import hash_of
+from onceonly.model.limits import LONG
 from onceonly.model.message import CLASS, Headers
-from onceonly.model.sizes import LONG
 
 __all__ = [
     "BINARY",
+    "CLASSES",
     "JSON",
     "SUPPORTED",
     "BodyError",
@@ -32,7 +38,9 @@ __all__ = [
     "type_name",
 ]
 
-SUPPORTED = "a dataclass, a msgspec struct, a pydantic model, an attrs class, dict, list or bytes"
+CLASSES = "a dataclass, a msgspec struct, a pydantic model, an attrs class"
+"""The classes of users that bodies and entities can be of, in words."""
+SUPPORTED = f"{CLASSES}, dict, list, str, int, float, bool, None or bytes"
 
 _NAME = "__onceonly_type__"
 _KIND = "__onceonly_kind__"
@@ -67,8 +75,8 @@ class BodyKind(NamedTuple):
     """What is known of the bodies of one class. For `type` and `declared`, see `type_name` and `message_kind`.
 
     `class_name` is module and name of a class whose messages have its bare name, which another class may have as well. It is
-    empty for a class with `@message`, for `dict`, `list` and `bytes`, in a program that is run as a script, and if it is too
-    long to send.
+    empty for a class with `@message`, for types without a name of their own, and in a program that is run as a script. It is
+    also empty if it is too long to send.
     """
 
     type: str | None
@@ -102,7 +110,7 @@ body_kind: Callable[[Any], BodyKind] = _described
 
 
 def type_name(cls: Any) -> str | None:
-    """Give the type name of a class, or None for `dict`, `list` and `bytes`, which have none of their own."""
+    """Return the type name of a class, or None for types without one of their own: JSON's, and `bytes`."""
     if is_anonymous(cls):
         return None
     return _given_name(cls) or str(cls.__name__)
@@ -125,19 +133,21 @@ def _declaring(cls: Any) -> Any:
     return (models and models.get("origin")) or get_origin(cls) or cls
 
 
+_ANONYMOUS = frozenset({dict, list, str, int, float, bool, NoneType, bytes})
+
+
 def is_anonymous(kind: object) -> bool:
     """Return whether bodies of this kind do not know their own message type."""
-    return kind is dict or kind is bytes or kind is list or (not isinstance(kind, type) and get_origin(kind) in (dict, list))
+    return kind in _ANONYMOUS if isinstance(kind, type) else get_origin(kind) in (dict, list)
 
 
 def is_supported(kind: object) -> bool:
-    """Return whether this is a class that bodies can be."""
     own = kind if isinstance(kind, type) else get_origin(kind)
     return is_anonymous(kind) or (isinstance(own, type) and (is_native(own) or is_pydantic(own)))
 
 
 def encode_body(value: object) -> tuple[bytes, str]:
-    """Give the bytes of a body and their content type. Raises BodyError for a value that would not read back equal."""
+    """Return the bytes of a body and their content type. Raises BodyError for a value that would not read back equal."""
     kind = body_kind(value.__class__)
     return kind.encode(value), kind.content_type
 
@@ -159,3 +169,48 @@ def _refusing(reason: str) -> Callable[[Any], bytes]:
         raise BodyError(reason)
 
     return refuse
+
+
+_BYTES, _JSON = b"\x00", b"\x01"
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def encode_answer(answer: object) -> bytes | None:
+    """Return an answer as it is stored; None stays None. Raises BodyError for what clients would get as something else.
+
+    Clients get JSON's own types: an object of a class is a dict for them.
+    """
+    if answer is None:
+        return None
+    kind, encoded = _written(answer)
+    is_class = is_supported(type(answer)) and not is_anonymous(type(answer))
+    if kind == _JSON and not is_class and (difference := untyped_difference(answer)) is not None:
+        raise BodyError(str(difference))
+    return kind + encoded
+
+
+def decode_answer(stored: bytes | None) -> Any:
+    """Return what a client gets, the first time as every other: bytes, or what JSON has."""
+    if stored is None:
+        return None
+    return stored[1:] if stored[:1] == _BYTES else msgspec.json.decode(stored[1:])
+
+
+def request_fingerprint(request: object, scope: str | None = None) -> bytes:
+    """Return 16 bytes that identify a request, and its scope where it has one. The order of keys in a dict is ignored.
+
+    Raises BodyError.
+    """
+    parts = () if request is None else _written(request)
+    return hash_of(b"request", *parts) if scope is None else hash_of(b"scoped request", scope.encode(), *parts)
+
+
+def _written(value: object) -> tuple[bytes, bytes]:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _BYTES, bytes(value)
+    if is_supported(type(value)) and not is_anonymous(type(value)) and not isinstance(value, dict | list):
+        return _JSON, encode_body(value)[0]
+    try:
+        return _JSON, _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BodyError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error

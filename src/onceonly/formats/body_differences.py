@@ -40,7 +40,6 @@ class Difference(NamedTuple):
         return Difference(joined(f"[{index}]", self.path), self.reason)
 
     def __str__(self) -> str:
-        """Write it on one line."""
         return f"field {self.path}: {self.reason}" if self.path else self.reason
 
 
@@ -88,13 +87,13 @@ def first_difference(sent: object, read: object, declared: Any = None) -> Differ
         return None if compare(sent, read) else _changed(sent, read)
     inside = field_values(sent)
     if inside is not None:
-        return _of_fields(dict(inside), dict(field_values(read) or ()), kind)
+        return _field_difference(dict(inside), dict(field_values(read) or ()), kind)
     if isinstance(sent, dict):
-        return _of_dicts(sent, read, declared)
+        return _dict_difference(sent, read, declared)
     if isinstance(sent, list | tuple):
-        return _of_items(sent, read, declared)
+        return _item_difference(sent, read, declared)
     if isinstance(sent, set | frozenset):
-        return _of_sets(sent, read)
+        return _set_difference(sent, read)
     return None if sent == read else _changed(sent, read)
 
 
@@ -166,7 +165,7 @@ def _is_instance(value: object, kind: Any) -> bool:
         return False
 
 
-def _of_fields(sent: dict[str, Any], read: dict[str, Any], kind: type) -> Difference | None:
+def _field_difference(sent: dict[str, Any], read: dict[str, Any], kind: type) -> Difference | None:
     declared = declared_types(kind)
     for name, value in sent.items():
         other = read.get(name, UNSET_FIELD)
@@ -180,7 +179,7 @@ def _of_fields(sent: dict[str, Any], read: dict[str, Any], kind: type) -> Differ
     return None
 
 
-def _of_dicts(sent: Any, read: Any, declared: Any) -> Difference | None:
+def _dict_difference(sent: Any, read: Any, declared: Any) -> Difference | None:
     keys = {key: key for key in read}
     inside = _inside(declared, sent)
     for key, value in sent.items():
@@ -193,7 +192,7 @@ def _of_dicts(sent: Any, read: Any, declared: Any) -> Difference | None:
     return None if len(sent) == len(read) else Difference("", "keys are equal once they are text, so one would be lost")
 
 
-def _of_items(sent: Any, read: Any, declared: Any) -> Difference | None:
+def _item_difference(sent: Any, read: Any, declared: Any) -> Difference | None:
     if len(sent) != len(read):
         return Difference("", f"{len(sent)} items would arrive as {len(read)}")
     for index, (value, other) in enumerate(zip(sent, read, strict=True)):
@@ -202,7 +201,7 @@ def _of_items(sent: Any, read: Any, declared: Any) -> Difference | None:
     return None
 
 
-def _of_sets(sent: Any, read: Any) -> Difference | None:
+def _set_difference(sent: Any, read: Any) -> Difference | None:
     others = {each: each for each in read}
     for each in sent:
         if each not in others:
@@ -238,7 +237,6 @@ def _step(name: object) -> str:
 
 
 def joined(path: str, step: str) -> str:
-    """Put a path and a step into it together."""
     return f"{path}.{step}" if path and step and not step.startswith("[") else f"{path}{step}"
 
 
@@ -246,7 +244,7 @@ def unwritable_field(value: object, encode: Callable[[Any], object]) -> str:
     """Return the path of the innermost part of a value that cannot be encoded, empty if it is the value itself."""
     path = ""
     for _ in range(20):  # levels; a deeper part is named by what contains it
-        inner = next((step for step in _steps(value, path) if not _can(encode, step[1])), None)
+        inner = next((step for step in _steps(value, path) if not _is_encodable(encode, step[1])), None)
         if inner is None:
             break
         path, value = inner
@@ -264,7 +262,7 @@ def _steps(value: Any, path: str) -> Iterable[tuple[str, Any]]:
     return ()
 
 
-def _can(encode: Callable[[Any], object], value: object) -> bool:
+def _is_encodable(encode: Callable[[Any], object], value: object) -> bool:
     try:
         encode(value)
     except Exception:  # noqa: BLE001 - whatever it raised, it is this part

@@ -19,7 +19,6 @@ def is_native(kind: type) -> bool:
 
 
 def is_attrs(kind: type) -> bool:
-    """Return whether attrs made this class."""
     return hasattr(kind, "__attrs_attrs__")
 
 
@@ -176,7 +175,6 @@ def is_secret_field(kind: Any, path: Iterable[object]) -> bool:
 
 
 def _parts(annotation: Any) -> Iterable[Any]:
-    """Return a type and all that it is made of."""
     yield annotation
     for each in get_args(annotation):
         yield from _parts(each)

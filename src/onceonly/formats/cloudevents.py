@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from onceonly.model.escaped import is_utf8, readable_headers
+from onceonly.model.escaping import is_utf8, readable_headers
 from onceonly.model.message import Delivery, Failure, Headers, Message, Send
 
 __all__ = ["UNREADABLE", "arrival", "attribute_of", "encode"]
@@ -36,7 +36,7 @@ TRACEBACK_BYTES = 4_000
 ALL_TRACEBACKS_BYTES = 16_000
 """Bytes of all tracebacks in that history together. They share them equally."""
 _CUT = "...\n"
-_OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
+OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
 _CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
 _COPIED = frozenset({ATTEMPTS, ALONE, HELD})
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
@@ -59,9 +59,12 @@ def encode(send: Send, prefix: str = PREFIX, *, tracebacks: bool = True) -> tupl
     """Return the headers and the body of a message to send. The names of attributes begin with `prefix`.
 
     Store headers and body exactly, in this order, and pass them to `arrival` when they are delivered. Without `tracebacks` the
-    history of a copy is short, for a transport with a limit on headers.
+    history of a copy is short, for a transport with a limit on headers. A message that another format has written has its
+    headers, and no attributes.
     """
     message = send.message
+    if send.formatted:
+        return (("content-type", message.datacontenttype), *message.headers), message.body
     headers = [
         (prefix + "specversion", "1.0"),
         (prefix + "id", message.id),
@@ -108,7 +111,7 @@ def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, sus
 
     `receipt` is what the transport needs to ack or release it. `suspect` is true for a delivery that no receiver has released.
     """
-    own = {name: value for key, value in headers if (name := attribute_of(key)) in _OWN}
+    own = {name: value for key, value in headers if (name := attribute_of(key)) in OWN}
     return Delivery(
         receipt=receipt,
         queue=queue,
@@ -140,7 +143,7 @@ def take_apart(headers: Headers, body: bytes) -> Event:
     for key, value in headers:
         name = attribute_of(key)
         if name is not None:
-            if name in _OWN:
+            if name in OWN:
                 continue
             if name in attributes and name in NAMING and attributes[name] != value:
                 raise ValueError(f"the attribute `{name}` has two values. Send it once")
@@ -152,7 +155,7 @@ def take_apart(headers: Headers, body: bytes) -> Event:
     content_type = content_types[0] if content_types else ""
     if is_structured(content_type):
         document, body = parse_structured(body)
-        attributes |= {key: value for key, value in document.items() if key not in _OWN}
+        attributes |= {key: value for key, value in document.items() if key not in OWN}
     else:
         attributes.setdefault("datacontenttype", content_type or "application/json")
     if is_structured(attributes["datacontenttype"]):  # a copy of it would be read as the message that is in its data
@@ -166,12 +169,11 @@ def is_copy(delivery: Delivery) -> bool:
 
 
 def message_of(event: Event, *, source: str, id: str) -> Message:  # noqa: A002 - the CloudEvents name
-    """Build the message of an event whose identity has been decided."""
     return Message(**fields_of(event, source=source, id=id))
 
 
 def fields_of(event: Event, *, source: str, id: str) -> dict[str, Any]:  # noqa: A002 - the CloudEvents name
-    """Give the fields of the message of an event whose identity has been decided."""
+    """Return the fields of the message of an event whose identity has been decided."""
     known = event.attributes
     return {
         "id": id,
@@ -187,7 +189,7 @@ def fields_of(event: Event, *, source: str, id: str) -> dict[str, Any]:  # noqa:
 
 
 def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
-    """Read a CloudEvent in its JSON format; gives its attributes and its data as bytes.
+    """Read a CloudEvent in its JSON format; returns its attributes and its data as bytes.
 
     Raises ValueError, saying why, when it is none.
     """

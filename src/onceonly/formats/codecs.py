@@ -2,10 +2,14 @@
 
 Each codec decides for itself how it makes sure. `bytes` pass untouched, and `dict` and `list` hold JSON's own types. For other
 classes, see `lossless`: objects that surely read back equal are not read back, all others are, and compared field by field.
+
+Why a body cannot be read is said on one line: the field, what is expected, and what is there. What is there is cut and
+escaped. It is not shown where the name or the type of the field marks a secret.
 """
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
@@ -13,15 +17,16 @@ from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origi
 import msgspec
 
 from onceonly.formats.body_differences import Difference, first_difference, untyped_difference, unwritable_field
-from onceonly.formats.body_fields import is_attrs, is_pydantic, unreadable, unsendable
-from onceonly.formats.body_reasons import native_reason, one_line, pydantic_reason
+from onceonly.formats.body_fields import is_attrs, is_native, is_pydantic, is_secret_field, unreadable, unsendable
 from onceonly.formats.lossless import Test, never, surely_lossless, unreadable_field
+from onceonly.model.escaping import escape
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
 CODECS = 1024
 """Classes whose codecs are kept."""
 _encode_json = msgspec.json.Encoder().encode
+_read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class BodyError(ValueError):
@@ -34,10 +39,10 @@ class Codec(Protocol):
     content_type: str
 
     def decode(self, body: bytes) -> Any:
-        """Give the object. Raises BodyError."""
+        """Return the object. Raises BodyError."""
 
     def encode(self, value: Any) -> bytes:
-        """Give bytes that read back equal. Raises BodyError, which names the field, for a value that would not."""
+        """Return bytes that read back equal. Raises BodyError, which names the field, for a value that would not."""
 
 
 class BytesCodec:
@@ -46,16 +51,14 @@ class BytesCodec:
     content_type = BINARY
 
     def decode(self, body: bytes) -> Any:
-        """Give the body."""
         return body
 
     def encode(self, value: Any) -> bytes:
-        """Give the body."""
         return bytes(value)
 
 
 class NativeCodec:
-    """What msgspec reads and writes: dataclasses, structs, attrs classes, `dict` and `list`."""
+    """What msgspec reads and writes: dataclasses, structs, attrs classes, and JSON's own types."""
 
     content_type = JSON
 
@@ -65,10 +68,9 @@ class NativeCodec:
         self._write: Callable[[Any], bytes] = _encode_json
         self._is_lossless: Test = surely_lossless(kind) or never
         self._unsendable = unsendable(kind)
-        self._is_untyped = kind in (dict, list)
+        self._is_untyped = kind in (dict, list, float)
 
     def decode(self, body: bytes) -> Any:
-        """Give the object. Raises BodyError."""
         try:
             return self._read(body)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors, and so is invalid UTF-8
@@ -76,7 +78,6 @@ class NativeCodec:
             raise BodyError(f"the body is not a valid {kind_name(self._kind)}: {reason}") from error
 
     def encode(self, value: Any) -> bytes:
-        """Give the bytes. Raises BodyError."""
         try:
             encoded = self._write(value)
             if self._is_lossless(value):
@@ -84,22 +85,73 @@ class NativeCodec:
         except (TypeError, ValueError, RecursionError, AttributeError) as error:  # AttributeError: a field was deleted
             found = "" if isinstance(error, RecursionError) else unwritable_field(value, self._write)
             where = f"field {found}: " if found else ""
-            raise _not_written(self._kind, f"{where}{one_line(str(error))}") from error
+            raise _encode_error(self._kind, f"{where}{one_line(str(error))}") from error
         self._check(value, encoded)
         return encoded
 
     def _check(self, value: Any, encoded: bytes) -> None:
         if self._unsendable:
-            raise _not_written(self._kind, self._unsendable)
+            raise _encode_error(self._kind, self._unsendable)
         try:
             difference = untyped_difference(value) if self._is_untyped else self._difference(value, encoded)
         except RecursionError as error:
-            raise _not_written(self._kind, str(error)) from error
+            raise _encode_error(self._kind, str(error)) from error
         if difference is not None:
-            raise _not_written(self._kind, str(difference))
+            raise _encode_error(self._kind, str(difference))
 
     def _difference(self, value: Any, encoded: bytes) -> Difference | None:
         return _difference(value, encoded, self.decode, self._kind)
+
+
+class ListCodec(NativeCodec):
+    """Lists: of JSON's own types, or of objects of one class, of which `item` is None if it is not declared.
+
+    Each object is read and written as a body of its own would be.
+    """
+
+    def __init__(self, kind: Any, item: Any = None) -> None:
+        super().__init__(kind if item is None else list)
+        self._kind = kind
+        self._item = item
+
+    def decode(self, body: bytes) -> Any:
+        if self._item is None:
+            return super().decode(body)
+        codec = codec_for(self._item)
+        try:
+            items = _read_items(body)
+        except (ValueError, RecursionError) as error:
+            raise BodyError(f"the body is not a valid {kind_name(self._kind)}: {one_line(str(error))}") from error
+        return [_of_item(index, codec.decode, bytes(each)) for index, each in enumerate(items)]
+
+    def encode(self, value: Any) -> bytes:
+        item = self._item if self._item is not None or not value else value[0].__class__
+        if not _is_users(item):
+            return super().encode(value)
+        codec = codec_for(item)
+        for index, each in enumerate(value):
+            if each.__class__ is not item:
+                found = kind_name(each.__class__)
+                raise BodyError(
+                    f"item {index} is of class {found}: a list that is a body has objects of one class, {item.__name__}"
+                )
+        return b"[" + b",".join(_of_item(index, codec.encode, each) for index, each in enumerate(value)) + b"]"
+
+
+def _of_item(index: int, convert: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return convert(item)
+    except BodyError as error:
+        raise BodyError(f"item {index}: {error}") from error
+
+
+def _is_users(kind: Any) -> bool:
+    return isinstance(kind, type) and (is_native(kind) or is_pydantic(kind))
+
+
+def _is_read_alone(kind: Any) -> bool:
+    """Return whether only a codec of its own reads objects of a class as they are, and not that of what contains them."""
+    return isinstance(kind, type) and (is_attrs(kind) or is_pydantic(kind))
 
 
 class AttrsCodec(NativeCodec):
@@ -154,16 +206,14 @@ class PydanticCodec:
         self._unsendable = unsendable(kind)
 
     def decode(self, body: bytes) -> Any:
-        """Give the object. Raises BodyError."""
         try:
             return self._adapter.validate_json(body)
         except ValueError as error:
             raise BodyError(f"the body is not a valid {kind_name(self._kind)}: {pydantic_reason(error, self._kind)}") from error
 
     def encode(self, value: Any) -> bytes:
-        """Give the bytes. Raises BodyError."""
         if self._unsendable:
-            raise _not_written(self._kind, self._unsendable)
+            raise _encode_error(self._kind, self._unsendable)
         try:
             encoded = self._dump(value, by_alias=True, warnings=False)
             if self._is_surely_kept(value):
@@ -172,9 +222,9 @@ class PydanticCodec:
         except BodyError:
             raise
         except (TypeError, ValueError, RecursionError) as error:
-            raise _not_written(self._kind, one_line(str(error))) from error
+            raise _encode_error(self._kind, one_line(str(error))) from error
         if difference is not None:
-            raise _not_written(self._kind, str(difference))
+            raise _encode_error(self._kind, str(difference))
         return encoded
 
     def _is_surely_kept(self, value: Any) -> bool:
@@ -185,7 +235,6 @@ class PydanticCodec:
 
 
 def kind_name(kind: Any) -> str:
-    """Give the name of a class in an error."""
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
@@ -199,7 +248,7 @@ def _difference(value: Any, encoded: bytes, decode: Callable[[bytes], Any], kind
     return first_difference(value, read, kind if get_origin(kind) is not None else None)
 
 
-def _not_written(kind: Any, reason: str) -> BodyError:
+def _encode_error(kind: Any, reason: str) -> BodyError:
     return BodyError(f"{kind_name(kind)} cannot be encoded as JSON: {reason}")
 
 
@@ -258,7 +307,6 @@ class GenericCodec(NativeCodec):
     """A generic class: an object that was made as `Envelope[Order](...)` is written as this, others as the bare class."""
 
     def encode(self, value: Any) -> bytes:
-        """Give the bytes. Raises BodyError."""
         alias = getattr(value, "__orig_class__", None)
         if alias is None or get_origin(alias) is not self._kind:
             return super().encode(value)
@@ -267,12 +315,11 @@ class GenericCodec(NativeCodec):
 
 @lru_cache(CODECS)
 def attrs_codec(kind: Any) -> AttrsCodec:
-    """Give the codec of an attrs class."""
     return AttrsCodec(kind)
 
 
 def codec_for(kind: Any) -> Codec:
-    """Give the codec of a supported class. Raises BodyError when a field of it cannot be served."""
+    """Return the codec of a supported class. Raises BodyError when a field of it cannot be served."""
     return _compiled(kind)
 
 
@@ -280,6 +327,11 @@ def codec_for(kind: Any) -> Codec:
 def _compiled(kind: Any) -> Codec:
     if kind is bytes:
         return BytesCodec()
+    if kind is list:
+        return ListCodec(list)
+    if get_origin(kind) is list and _is_read_alone(item := get_args(kind)[0]):
+        codec_for(item)  # what is wrong with it is said now
+        return ListCodec(kind, item)
     if problem := unreadable(get_origin(kind) or kind) or unreadable_field(kind):
         raise BodyError(problem)
     try:
@@ -293,3 +345,76 @@ def _compiled(kind: Any) -> Codec:
     except Exception as error:  # annotations are read here, which are code of the user's
         reason = str(error) or type(error).__name__
         raise BodyError(f"{kind_name(kind)} cannot be decoded from JSON: {one_line(reason)}") from error
+
+
+LONGEST_SHOWN = 60
+"""Characters of a value."""
+MOST_PROBLEMS = 3
+"""Problems that one reason lists."""
+
+_AT = re.compile(r"^(?P<problem>.*?) - at `(?:key in )?\$?(?P<path>[^`]*)`$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_NOTHING = object()
+
+
+def native_reason(error: Exception, body: bytes, kind: Any) -> str:
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return one_line(text)
+    found = _AT.match(text)
+    if found is None:
+        return one_line(text)
+    path = [_step(*step) for step in _STEP.findall(found["path"])]
+    value = _follow(body, path)
+    return f"{one_line(text)}{_found(value, path, kind)}"
+
+
+def pydantic_reason(error: Any, kind: Any) -> str:
+    """Return the reason of a validation error of pydantic's: at most three problems."""
+    if not hasattr(error, "errors"):
+        return one_line(str(error))
+    try:
+        problems = error.errors(include_url=False, include_context=False)
+    except Exception:  # noqa: BLE001 - an error that a validator of the user's made
+        return type(error).__name__
+    lines = [_pydantic_problem(each, kind) for each in problems[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - MOST_PROBLEMS} more")
+    return "; ".join(lines)
+
+
+def one_line(text: str) -> str:
+    """Escape what would break a line or move a cursor."""
+    return escape(text, multiline=False)
+
+
+def _pydantic_problem(problem: Any, kind: Any) -> str:
+    path = list(problem["loc"])
+    text = f"{'.'.join(map(str, path)) or 'body'}: {problem['msg']}"
+    value = _NOTHING if problem["type"] in ("missing", "json_invalid") else problem.get("input", _NOTHING)
+    return f"{one_line(text)}{_found(value, path, kind)}"
+
+
+def _step(name: str, index: str) -> str | int:
+    return name or (int(index) if index.isdigit() else index)
+
+
+def _follow(body: bytes, path: Iterable[str | int]) -> Any:
+    """Return the value at a path of a document, or `_NOTHING` where the path is not exact."""
+    try:
+        value = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return _NOTHING
+    return value
+
+
+def _found(value: Any, path: Iterable[object], kind: Any) -> str:
+    if value is _NOTHING or isinstance(value, dict | list) or is_secret_field(kind, path):
+        return ""
+    text = one_line(ascii(value)).replace("`", "'")
+    return f"; found `{text[:LONGEST_SHOWN]}{'...' if len(text) > LONGEST_SHOWN else ''}`"

@@ -75,7 +75,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def pack(letter: DeadLetter, *, entry: str, page: int, room: int) -> tuple[Head, Mapping[str, bytes]]:
-    """Give a letter's document, and the parts that it does not hold itself, by key; `room` is what a document holds."""
+    """Return a letter's document, and the parts that it does not hold itself, by key; `room` is what a document holds."""
     same = letter.message is not None and letter.message.body == letter.body
     slim = replace(letter, message=replace(letter.message, body=b"")) if same and letter.message else letter
     stored = encode_letter(slim)
@@ -103,7 +103,7 @@ def _part_names(entry: str, count: int) -> tuple[str, ...]:
 
 
 def unpack(head: Head, parts: Sequence[bytes]) -> DeadLetter:
-    """Give the letter of a document and its parts. Raises SchemaTooNew."""
+    """Return the letter of a document and its parts. Raises SchemaTooNew."""
     letter = decode_letter(b"".join(parts) if head.parts else b64decode(head.letter))
     if head.same and letter.message is not None:
         return replace(letter, message=replace(letter.message, body=letter.body))
@@ -111,17 +111,14 @@ def unpack(head: Head, parts: Sequence[bytes]) -> DeadLetter:
 
 
 def encode_head(head: Head) -> bytes:
-    """Give the bytes of a letter's document."""
     return _encode(head)
 
 
 def encode_page(page: Page) -> bytes:
-    """Give the bytes of a page of the list."""
     return _encode(page)
 
 
 def encode_root(root: Root) -> bytes:
-    """Give the bytes of what says where the list ends."""
     return _encode(root)
 
 

@@ -6,18 +6,17 @@ JSON, so that people can read it where the service shows it:
      "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
      "register": {ATTEMPT: {"message": KEY, "at": 1767225600000, "cancelled": false}}}
 
-KEY is the claim key in hexadecimal digits, "owes" a record as SQL stores keep it, `done` when it was finished, in milliseconds
-since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
-
-What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
-
-Where transactions were at work it also says (format 2, for an older version would lose it when it saves the document):
+Where transactions were at work it also has:
 
      "records": {ATTEMPT: {"body": "", "done": 1767225600000, "until": 1767312000000}},
      "keys": {CLIENT: {"attempt": "...", "fingerprint": HASH, "answer": BASE64, "until": 1767312000000}},
      "leads_to": "entity/Account/A"
 
-`until` is the instant up to which it is kept. `leads_to` is in the document of a client's key alone: where the key is kept.
+KEY is the claim key in hexadecimal digits, "owes" a record as SQL stores keep it, `done` when it was finished, in milliseconds
+since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it. `until` is the instant up
+to which it is kept. `leads_to` is in the document of a client's key alone: where the key is kept.
+
+What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
 """
 
 from base64 import b64decode, b64encode
@@ -34,8 +33,6 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry as KeptKey
 
 FORMAT = 1
-WITH_TRANSACTIONS = 2
-"""A document in which a transaction left something."""
 _NULL = b"null"
 
 
@@ -52,11 +49,10 @@ class MessageState(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "MessageState":
-        """Keep a record that was just committed."""
         return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
 
     def record(self, identity: Identity, unit: str) -> Record:
-        """Give the record; one that has nothing pending has no effects.
+        """Return the record; one that has nothing pending has no effects.
 
         Raises PermanentFailure, UpgradeRequired, as `decode_entity` does.
         """
@@ -67,7 +63,7 @@ class MessageState(Struct, frozen=True, omit_defaults=True):
         except SchemaTooNew as error:
             raise UpgradeRequired(f"a record in document {unit!r} was {error}") from error
         except UNDECODABLE as error:
-            raise _foreign(unit, error) from error
+            raise _unreadable(unit, error) from error
 
 
 class StoredReservation(Struct, frozen=True):
@@ -88,17 +84,16 @@ class ClientKey(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, kept: KeptKey, *, until: int) -> "ClientKey":
-        """Keep what is committed under a key."""
         answer = None if kept.answer is None else b64encode(kept.answer).decode()
         return cls(kept.attempt, kept.fingerprint.hex(), until, answer)
 
     def entry(self, unit: str) -> KeptKey:
-        """Give what is committed under it. Raises CommitRefused for what is none of ours."""
+        """Return what is committed under it. Raises CommitRefused for what is none of ours."""
         try:
             answer = None if self.answer is None else b64decode(self.answer, validate=True)
             return KeptKey(self.attempt, bytes.fromhex(self.fingerprint), answer)
         except ValueError as error:
-            raise _foreign(unit, error) from error
+            raise _unreadable(unit, error) from error
 
 
 class EntityDocument(Struct, frozen=True):
@@ -112,12 +107,6 @@ class EntityDocument(Struct, frozen=True):
     register: Mapping[str, StoredReservation] = {}
     keys: Mapping[str, ClientKey] = {}
     leads_to: str = ""
-
-    @property
-    def format(self) -> int:
-        """The format that can hold all of it."""
-        has_transactions = self.keys or self.leads_to or any(each.until for each in self.records.values())
-        return WITH_TRANSACTIONS if has_transactions else FORMAT
 
 
 class _Stored(Struct, frozen=True, omit_defaults=True):
@@ -140,10 +129,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_entity(document: EntityDocument) -> bytes:
-    """Give the bytes to store."""
     state = Raw(document.state if document.state is not None else _NULL)
     parts = (dict(document.records), dict(document.register), dict(document.keys))
-    return _encode(_Stored(document.format, state, *parts, document.leads_to))
+    return _encode(_Stored(FORMAT, state, *parts, document.leads_to))
 
 
 def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
@@ -156,11 +144,11 @@ def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
         return EntityDocument()
     try:
         format_ = _decode_format(stored).onceonly
-        if format_ > WITH_TRANSACTIONS:
+        if format_ > FORMAT:
             raise UpgradeRequired(f"document {key!r} was written by a newer onceonly (format {format_}): upgrade this process")
         found = _decode(stored)
     except UNDECODABLE as error:
-        raise _foreign(key, error) from error
+        raise _unreadable(key, error) from error
     state = None if bytes(found.state) == _NULL else bytes(found.state)
     return EntityDocument(state, found.records, found.register, found.keys, found.leads_to)
 
@@ -174,5 +162,5 @@ def is_json(state: bytes) -> bool:
     return True
 
 
-def _foreign(key: str, error: Exception) -> PermanentFailure:
+def _unreadable(key: str, error: Exception) -> PermanentFailure:
     return PermanentFailure(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")

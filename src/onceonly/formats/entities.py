@@ -39,7 +39,7 @@ def entity(name: str) -> Callable[[_Class], _Class]:
 
 
 def entity_name(cls: type) -> str:
-    """Give the name that the entities of a class are kept as."""
+    """Return the name that the entities of a class are kept as."""
     return str(vars(cls).get(_NAME, cls.__name__))
 
 
@@ -49,7 +49,7 @@ def is_entity_class(kind: object) -> bool:
 
 
 def unit_of(name: str, key: object) -> str:
-    """Give the key of the unit that works on an entity. Raises BodyError when this can be no entity's key."""
+    """Return the key of the unit that works on an entity. Raises BodyError when this can be no entity's key."""
     unit = f"{name}/{_key_text(key)}"
     try:
         size = len(unit.encode())
@@ -82,7 +82,7 @@ class ClassField(NamedTuple):
 
 
 def fields_of(kind: type[Any]) -> Mapping[str, ClassField]:
-    """Give the fields of a supported class by their names in Python."""
+    """Return the fields of a supported class by their names in Python."""
     pydantic = getattr(kind, "__pydantic_fields__", None)
     if pydantic is not None:
         return {name: ClassField(name, _alias(field) or name, field.is_required()) for name, field in pydantic.items()}
@@ -91,13 +91,13 @@ def fields_of(kind: type[Any]) -> Mapping[str, ClassField]:
 
 
 def blank(kind: type[Any], field: ClassField | None, key: object) -> bytes:
-    """Give the state of an entity that has nothing but its key, in this field if there is one; nothing of it is judged."""
+    """Return the state of an entity that has nothing but its key, in this field if there is one; nothing of it is judged."""
     if issubclass(kind, msgspec.Struct):  # it may be written as an array, or with a tag
         return msgspec.json.encode(kind(**{field.name: key} if field else {}))
     return msgspec.json.encode({field.wire: key} if field else {})
 
 
 def _alias(field: Any) -> str | None:
-    """Give the name that pydantic reads a field from, if it is a plain one."""
+    """Return the name that pydantic reads a field from, if it is a plain one."""
     alias = field.validation_alias or field.alias
     return alias if isinstance(alias, str) else None

@@ -1,8 +1,8 @@
 """Who a delivery is: the CloudEvents attributes, or a rule for messages of foreign senders.
 
-A rule is for foreign senders only. The ids that this library makes can be recognized, those of older versions by `onceonlytime`
-next to them, and a copy that it made of a foreign message carries the identity decided at the first arrival
-(`onceonlyidentity`), as does a message whose id the application gave: they keep the attributes they came with.
+A rule is for foreign senders only. The ids that this library makes can be recognized. A copy that it made of a foreign message
+carries the identity decided at the first arrival (`onceonlyidentity`), as does a message whose id the application gave. All
+these keep the attributes they came with.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,13 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.formats.cloudevents import Event, is_copy
-from onceonly.model.errors import USERS_ERRORS
-from onceonly.model.escaped import is_utf8
-from onceonly.model.exceptions import text_of
-from onceonly.model.identity import Identity, instant_in, is_former_id
+from onceonly.model.errors import USERS_ERRORS, error_text
+from onceonly.model.escaping import is_utf8
+from onceonly.model.identity import Identity, instant_in
+from onceonly.model.limits import MOST_HISTORY, SHORT, too_long
 from onceonly.model.message import Delivery
-from onceonly.model.ring import INSTANT
-from onceonly.model.sizes import MOST_HISTORY, SHORT, too_long
 from onceonly.model.wording import an, counted
 
 DECIDED = "onceonlyidentity"
@@ -32,19 +30,19 @@ AMQP's `message-id` is not one of them: most clients generate a new one for each
 _KIND_NAMES = {bool: "a boolean", float: "a fraction", dict: "an object", list: "a list"}
 
 
-class Header(Struct, frozen=True):
-    """The id is the value of this header. Header names are case-insensitive."""
+class IdentityHeader(Struct, frozen=True):
+    """The id is the value of this header. Names of headers are case-insensitive."""
 
     name: str
 
 
-class Field(Struct, frozen=True):
+class IdentityField(Struct, frozen=True):
     """The id is this field of the JSON body, a text or an integer. Dots select nested fields: `order.id`."""
 
     name: str
 
 
-IdentityRule = Header | Field | Callable[[Event], str]
+IdentityRule = IdentityHeader | IdentityField | Callable[[Event], str]
 """How foreign messages are identified. A callable receives the attributes, other headers and body, and returns the id."""
 
 
@@ -58,14 +56,13 @@ class TooLong(ValueError):
 
 def is_foreign(event: Event, delivery: Delivery) -> bool:
     """Return whether a delivery's attributes are those of a foreign sender, so that a rule may overrule them."""
-    id_ = event.attributes.get("id", "")
-    if DECIDED in event.attributes or (INSTANT in event.attributes and is_former_id(id_)) or is_copy(delivery):
+    if DECIDED in event.attributes or is_copy(delivery):
         return False
-    return instant_in(Identity(event.attributes.get("source", ""), id_)) is None
+    return instant_in(Identity(event.attributes.get("source", ""), event.attributes.get("id", ""))) is None
 
 
 def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Identity:
-    """Give the identity of a delivery by a rule, or with None by the CloudEvents attribute.
+    """Return the identity of a delivery by a rule, or with None by the CloudEvents attribute.
 
     Its source is the CloudEvents one, else the name of the queue it came from. Raises NoIdentity, TooLong.
     """
@@ -73,7 +70,7 @@ def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Ide
     if not found.strip():
         if rule is None:
             raise NoIdentity(_without_id(event))
-        raise NoIdentity(f"no identity: {_words(rule)} is missing or empty, so copies of this message cannot be recognized")
+        raise NoIdentity(f"no identity: {_describe(rule)} is missing or empty, so copies of this message cannot be recognized")
     _check(found, event.attributes)
     if len(delivery.history) > MOST_HISTORY:
         raise TooLong(
@@ -87,8 +84,9 @@ def _without_id(event: Event) -> str:
     present = {key.lower() for key, value in event.headers if value.strip()}
     found = next((name for usual in USUAL for name in (usual, f"x-{usual}") if name in present), "x-request-id")
     return (
-        "no identity: the CloudEvents attribute `id` is missing or empty, so copies of this message cannot be recognized. If "
-        f'all copies have the same id elsewhere, set identity=Header("{found}") or identity=Field("order.id") on the endpoint'
+        "no identity: the CloudEvents attribute `id` is missing or empty, so copies of this message cannot be recognized. "
+        f'If all copies have the same id elsewhere, set identity=IdentityHeader("{found}") or '
+        'identity=IdentityField("order.id") on the endpoint'
     )
 
 
@@ -107,45 +105,48 @@ def _check(found: str, attributes: Mapping[str, str]) -> None:
 
 
 def rule_problem(rule: object) -> str | None:
-    """Return what is wrong with an identity rule, or None."""
-    if rule is None or (isinstance(rule, Header | Field) and rule.name) or (callable(rule) and not isinstance(rule, type)):
+    if isinstance(rule, IdentityHeader | IdentityField):
+        is_usable = bool(rule.name)
+    else:
+        is_usable = rule is None or (callable(rule) and not isinstance(rule, type))
+    if is_usable:
         return None
-    return 'identity must be Header("name"), Field("name") or a function of the event'
+    return 'identity must be IdentityHeader("name"), IdentityField("name") or a function of the event'
 
 
 def _by_rule(event: Event, rule: IdentityRule) -> str:
-    if isinstance(rule, Header):
+    if isinstance(rule, IdentityHeader):
         wanted = rule.name.lower()
         values = {value for key, value in event.headers if key.lower() == wanted}
         if len(values) > 1:
-            raise NoIdentity(f"no identity: {_words(rule)} has {len(values)} values. Send it once")
+            raise NoIdentity(f"no identity: {_describe(rule)} has {len(values)} values. Send it once")
         return values.pop() if values else ""
-    if isinstance(rule, Field):
+    if isinstance(rule, IdentityField):
         return _by_field(event.body, rule)
     try:
         found = rule(event)
     except USERS_ERRORS as error:  # whatever a user's function raises is this delivery's own fault, never the worker's end
-        raise NoIdentity(f"no identity: the identity rule failed: {type(error).__name__}: {text_of(error)}") from error
+        raise NoIdentity(f"no identity: the identity rule failed: {error_text(error)}") from error
     if not isinstance(found, str):
         raise NoIdentity(f"no identity: the identity rule returned {an(type(found).__name__)}; it must return text")
     return found
 
 
-def _by_field(body: bytes, rule: Field) -> str:
+def _by_field(body: bytes, rule: IdentityField) -> str:
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
-        raise NoIdentity(f"no identity: {_words(rule)} cannot be read, because the body is not JSON: {error}") from error
+        raise NoIdentity(f"no identity: {_describe(rule)} cannot be read, because the body is not JSON: {error}") from error
     for part in rule.name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise NoIdentity(f"no identity: {_words(rule)} must be text or an integer, not {_KIND_NAMES[type(value)]}")
+        raise NoIdentity(f"no identity: {_describe(rule)} must be text or an integer, not {_KIND_NAMES[type(value)]}")
     return str(value)
 
 
-def _words(rule: IdentityRule) -> str:
-    if isinstance(rule, Header):
+def _describe(rule: IdentityRule) -> str:
+    if isinstance(rule, IdentityHeader):
         return f"header {rule.name!r}"
-    return f"field {rule.name!r}" if isinstance(rule, Field) else "the result of the identity rule"
+    return f"field {rule.name!r}" if isinstance(rule, IdentityField) else "the result of the identity rule"

@@ -5,9 +5,13 @@ import logging
 import sys
 from collections.abc import Hashable, Mapping
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from onceonly.formats.escaping import escape, escape_json
+from onceonly.model.errors import OnceOnlyError, error_text
+from onceonly.model.escaping import escape, escape_json
+
+if TYPE_CHECKING:
+    import asyncio
 
 _ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -81,6 +85,33 @@ class EventLogger(logging.LoggerAdapter[logging.Logger]):
         self.logger.handle(record)
 
 
+class FailureLog:
+    """Logs an error of what is repeated once, until it succeeds again. A bug is logged at ERROR with its traceback."""
+
+    def __init__(self, log: EventLogger, event: str, *, endpoint: str, every_bug: bool = False) -> None:
+        """Log `event`; with `every_bug`, a bug each time."""
+        self._log, self._event, self._endpoint, self._every_bug = log, event, endpoint, every_bug
+        self.is_failing = False
+
+    def failed(self, error: Exception | None, *, level: int = logging.WARNING, reason: str = "") -> None:
+        """Log an error, at `level` unless it is a bug. `reason` stands in for an error that is None."""
+        is_bug = error is not None and not isinstance(error, OnceOnlyError)
+        if self.is_failing and not (is_bug and self._every_bug):
+            return
+        self.is_failing = True
+        self._log.log(
+            logging.ERROR if is_bug else level,
+            self._event,
+            exc_info=error if is_bug else None,
+            extra={"endpoint": self._endpoint, "reason": reason if error is None else error_text(error)},
+        )
+
+    def succeeded(self) -> bool:
+        """Return whether it failed before."""
+        has_failed, self.is_failing = self.is_failing, False
+        return has_failed
+
+
 def event_of(record: logging.LogRecord) -> str | None:
     """Return the template of an event, or None for an entry of another logger."""
     event = vars(record).get("event")
@@ -100,3 +131,9 @@ def _exception(given: object) -> _ExceptionInfo | None:
     if isinstance(given, BaseException):
         return type(given), given, given.__traceback__
     return sys.exc_info() if given else None
+
+
+def task_name(task: "asyncio.Task[Any]") -> str:
+    """Return the name of a task and what it runs, such as `Task-7 (send_mail)`."""
+    running: object = task.get_coro()
+    return f"{task.get_name()} ({getattr(running, '__qualname__', type(running).__qualname__)})"

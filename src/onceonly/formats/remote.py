@@ -1,6 +1,6 @@
 """Requests and responses: the headers they travel with, and how a service keeps them.
 
-Kept as MessagePack behind one byte that says in which format; docs/http.md describes the wire.
+Kept as MessagePack behind one byte that says in which format; docs/explanation/http.md describes the wire.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,6 @@ _decode_response = msgspec.msgpack.Decoder(Response).decode
 
 
 def encode_request(request: Request) -> bytes:
-    """Give the bytes to store."""
     return FORMAT + _encode(request)
 
 
@@ -36,7 +35,6 @@ def decode_request(stored: bytes) -> Request:
 
 
 def encode_response(response: Response) -> bytes:
-    """Give the bytes to store."""
     return FORMAT + _encode(response)
 
 

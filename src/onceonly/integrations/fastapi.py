@@ -7,39 +7,45 @@ from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, Self
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from onceonly.endpoint import Endpoint, Transaction
-from onceonly.integrations.idempotency_key import LONGEST, NAME, PATTERN
-from onceonly.integrations.problems import described
-from onceonly.integrations.requests import (
-    SAFE,
-    Principal,
-    RequestTerms,
-    attempt_of,
-    by_authorization,
-    is_final,
-    transaction_of,
-)
-from onceonly.integrations.starlette import lifespan
 from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.model.transaction import LONGEST_KEY
 
 try:
     from fastapi import Depends, Header
     from fastapi.dependencies.models import Dependant
     from fastapi.dependencies.utils import get_dependant
     from fastapi.routing import APIRoute
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from onceonly.integrations.problems import described
+    from onceonly.integrations.requests import (
+        KEY_HEADER,
+        KEY_PATTERN,
+        SAFE,
+        Principal,
+        RequestTerms,
+        attempt_of,
+        by_authorization,
+        is_final,
+        transaction_of,
+    )
+    from onceonly.integrations.starlette import lifespan
 except ModuleNotFoundError as error:
     raise DriverMissing("fastapi is not installed: pip install 'onceonly[fastapi]'") from error
 
-__all__ = ["OnceOnlyRoute", "Tx", "lifespan", "transaction"]
+__all__ = ["IdempotentRoute", "Tx", "lifespan", "transaction"]
 
 _OPENING = "onceonly_opening"
 _KEY = Header(
-    alias=NAME,
+    alias=KEY_HEADER,
     description="Identifies this request: a new string for each new request, the same string when the request is repeated.",
-    json_schema_extra={"pattern": PATTERN, "minLength": 1, "maxLength": LONGEST},  # checked when it is read, with a problem
+    json_schema_extra={
+        "pattern": KEY_PATTERN,
+        "minLength": 1,
+        "maxLength": LONGEST_KEY,
+    },  # checked when it is read, with a problem
 )
 _DETAIL = {"type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}}
 _UNREADABLE = {"application/json": {"schema": _DETAIL}}
@@ -65,12 +71,12 @@ async def _take_part(request: Request, _key: Annotated[str | None, _KEY] = None)
 
 
 async def _take_part_with_key(request: Request, _key: Annotated[str, _KEY]) -> None:
-    """Do the same where every request must have a key. One without was answered before."""
+    """Return the same where every request must have a key. One without was answered before."""
     await _take_part(request)
 
 
-class OnceOnlyRoute(APIRoute):
-    """A route that handles each request once: `APIRouter(route_class=OnceOnlyRoute.of(shop))`.
+class IdempotentRoute(APIRoute):
+    """A route that handles each request once: `APIRouter(route_class=IdempotentRoute.of(shop))`.
 
     Dependencies that do not use the transaction run first, such as authentication. Then the transaction is opened. A request
     that was handled before gets the stored response. The endpoint's result is committed with the transaction before the first
@@ -125,7 +131,7 @@ class OnceOnlyRoute(APIRoute):
         methods = {method.upper() for method in options.get("methods") or ["GET"]}
         if not methods <= SAFE:
             if self._terms is None:
-                raise SetupError(f"{path}: OnceOnlyRoute has no endpoint: use route_class=OnceOnlyRoute.of(shop)")
+                raise SetupError(f"{path}: IdempotentRoute has no endpoint: use route_class=IdempotentRoute.of(shop)")
             is_optional = methods & SAFE or not self._terms.key_required
             endpoint = _taking_part(path, endpoint, _take_part if is_optional else _take_part_with_key)
         super().__init__(path, endpoint, **options)
@@ -159,7 +165,7 @@ class OnceOnlyRoute(APIRoute):
 
 
 def _taking_part(path: str, endpoint: Callable[..., Any], opener: Callable[..., Any]) -> Callable[..., Any]:
-    """Give an endpoint whose last parameter has the transaction opened, if nothing before did.
+    """Return an endpoint whose last parameter has the transaction opened, if nothing before did.
 
     FastAPI solves dependencies in the order of the parameters: those that use the transaction are put behind the others.
     """

@@ -21,7 +21,6 @@ from starlette.datastructures import Headers
 
 
 def query_form(query: bytes) -> object:
-    """Return the canonical form of a query."""
     return ["pairs", _pairs(query)]
 
 
@@ -65,8 +64,6 @@ def _json(body: bytes) -> object:
 
 
 class _Number(str):
-    """The digits of a number, which stay as they are."""
-
     __slots__ = ()
 
 

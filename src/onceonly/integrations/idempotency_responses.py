@@ -71,7 +71,7 @@ async def complete(response: Any, request: Request) -> Response:
 
 
 def encode_response(response: Response) -> bytes:
-    """Give a complete response as it is stored. Raises TransactionMisused for one that could not be sent, or is too large."""
+    """Return a complete response as it is stored. Raises TransactionMisused for one that could not be sent, or is too large."""
     body = bytes(response.body)
     if problem := _problem(response.status_code, response.raw_headers, body):
         raise TransactionMisused(f"the response cannot be stored, because no server could send it: {problem}")
@@ -82,7 +82,7 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_response(stored: bytes) -> Response:
-    """Give the response that was stored, marked as replayed. Raises PermanentFailure for one that another program changed."""
+    """Return the response that was stored, marked as replayed. Raises PermanentFailure for one that another program changed."""
     try:
         kept = _decode(stored)
     except UNDECODABLE as error:
@@ -93,8 +93,6 @@ def decode_response(stored: bytes) -> Response:
 
 
 class _Recorder:
-    """What a response sends to: keeps it."""
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._start: MutableMapping[str, Any] | None = None

@@ -51,14 +51,12 @@ class RequestProblem(Exception):
 
     @property
     def response(self) -> Response:
-        """Give the response that says it."""
         said = {"title": _TITLES[self.status], "status": self.status, "code": self.code, "detail": self.detail}
         headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if self.retry else None
         return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)
 
 
 def described(*, key_required: bool) -> dict[str, dict[str, Any]]:
-    """Return the problem responses as an OpenAPI operation describes them, by status."""
     return {str(status): _described(status, key_required=key_required) for status in _TITLES}
 
 

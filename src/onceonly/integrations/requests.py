@@ -12,8 +12,9 @@ kept nowhere: a retry is served anew. `store_if` decides; transient answers and 
 
 import asyncio
 import logging
+import re
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +26,6 @@ from starlette.types import Message, Receive
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.fingerprints import body_form, query_form
-from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
 from onceonly.integrations.idempotency_responses import complete, decode_response, encode_response
 from onceonly.integrations.problems import RequestProblem
 from onceonly.model.errors import (
@@ -37,8 +37,15 @@ from onceonly.model.errors import (
     OutcomeUnknown,
     RetryableError,
     TransactionMisused,
+    error_text,
 )
 
+KEY_HEADER = "Idempotency-Key"
+KEY_PATTERN = r'^("([ !#-\[\]-~]|\\["\\])+"|[!#-+\--:<-\[\]-~]+)$'
+"""The values that are a key, as a regular expression of JSON Schema (ECMA 262)."""
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
+_ESCAPED = re.compile(r"\\(.)")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
 TRANSIENT = frozenset({408, 423, 425, 429})
@@ -53,13 +60,37 @@ Fingerprint = Callable[[Request, bytes], bytes | str]
 """Returns what is equal for equal requests, of a request and its body."""
 StoreIf = Callable[[int], bool]
 """Returns whether a response with this status is stored for the key, and its transaction committed."""
-
 _ATTEMPT = "onceonly.attempt"
 _log = EventLogger(logging.getLogger("onceonly.http"))
 
 
+class MalformedKey(ValueError):
+    """The header is there and holds no key that could be understood. The message is for the client."""
+
+
+def read_key(lines: Sequence[str]) -> str | None:
+    """Return the key of a request by the header's lines; None without any. Its length is not judged. Raises MalformedKey.
+
+    The header is one string in quotes (draft-ietf-httpapi-idempotency-key-header; RFC 9651, 3.3.3). Many clients leave the
+    quotes out, so a bare value of visible ASCII is the same key. Parameters, a list, or the header twice are refused: two
+    readers could disagree about them.
+    """
+    if not lines:
+        return None
+    if len(lines) > 1:
+        raise MalformedKey(f"the header {KEY_HEADER} was sent {len(lines)} times: send it once")
+    value = lines[0].strip(" ")
+    if quoted := _QUOTED.fullmatch(value):
+        return _ESCAPED.sub(r"\1", quoted[1])
+    if _BARE.fullmatch(value):
+        return value
+    raise MalformedKey(
+        f'the header {KEY_HEADER} must be one string in quotes, such as {KEY_HEADER}: "8e03978e-40d5-43dd-bc93-6894a57f9324"'
+    )
+
+
 def by_authorization(request: Request) -> str | None:
-    """Tell clients from each other by the header `Authorization`, of which only a hash is kept."""
+    """Distinguish clients by the header `Authorization`, of which only a hash is stored."""
     return request.headers.get("authorization")
 
 
@@ -92,14 +123,13 @@ class RequestTerms:
     store_if: StoreIf = is_final
 
     def __post_init__(self) -> None:
-        """Refuse what every request would be refused for."""
         for name, given in (("fingerprint", self.fingerprint), ("store_if", self.store_if)):
             if given is not None and not callable(given):
                 raise TransactionMisused(f"{name}= must be a function, not {type(given).__name__}")
         self.endpoint.transaction(max_commit=self.max_commit, wait=self.wait)
 
     async def serve(self, request: Request, respond: Respond) -> Response:
-        """Give the response that `respond` makes, once all that it promises is committed. Raises what that raises."""
+        """Return the response that `respond` makes, once all that it promises is committed. Raises what that raises."""
         try:
             key = self._key(request)
             limited = Request(request.scope, self._limited(request.receive))
@@ -109,14 +139,12 @@ class RequestTerms:
 
     def _key(self, request: Request) -> str | None:
         try:
-            key = read_key(request.headers.getlist(NAME))
+            key = read_key(request.headers.getlist(KEY_HEADER))
         except MalformedKey as error:
             raise RequestProblem("malformed-key", str(error)) from error
         if key is None and self.key_required:
-            detail = (
-                f"the header {NAME} is missing: send a new string in quotes with each new request, the same when you repeat it"
-            )
-            raise RequestProblem("key-missing", detail)
+            repeats = "send a new string in quotes with each new request, the same when you repeat it"
+            raise RequestProblem("key-missing", f"the header {KEY_HEADER} is missing: {repeats}")
         return key
 
     async def _body(self, request: Request) -> bytes:
@@ -157,15 +185,15 @@ class RequestAttempt:
         try:
             async with self._stack:
                 response = await complete(await respond(self._request), self._request)
-                self._keep(response)
+                self._store(response)
         except _Instead as instead:
             return instead.response
         except CommitRefused as error:
             if _is_handled(error, self._request):
                 raise
-            raise self._refused(error) from error
+            raise self._refused_problem(error) from error
         except (RetryableError, ConflictError) as error:
-            raise self._unavailable(error) from error
+            raise self._retry_problem(error) from error
         return response
 
     async def transaction(self) -> Transaction:
@@ -177,7 +205,7 @@ class RequestAttempt:
         return self._transaction
 
     async def _open(self) -> Transaction:
-        terms, asked = self._terms, self._asked()
+        terms, asked = self._terms, self._compared()
         try:
             tx = terms.endpoint.transaction(
                 idempotency_key=self._key,
@@ -189,20 +217,20 @@ class RequestAttempt:
             async with asyncio.timeout(terms.wait + CONNECT_SECONDS if self._key else None):
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
-            detail = f"this {NAME} was used for another request: send a new one with each new request"
+            detail = f"this {KEY_HEADER} was used for another request: send a new one with each new request"
             raise RequestProblem("key-reused", detail) from error
         except InvalidKey as error:
             raise RequestProblem("malformed-key", str(error)) from error
         except TimeoutError as error:
-            raise self._unavailable(CommitFailed(f"cannot reach the store within {CONNECT_SECONDS:g} s")) from error
+            raise self._retry_problem(CommitFailed(f"cannot reach the store within {CONNECT_SECONDS:g} s")) from error
         except ConflictError as error:
             if self._key is None:
                 raise
-            detail = f"a request with this {NAME} is in progress, or the database is busy: repeat it to get its response"
+            detail = f"a request with this {KEY_HEADER} is in progress, or the database is busy: repeat it to get its response"
             raise RequestProblem("in-progress", detail, retry=True) from error
 
-    def _asked(self) -> object:
-        """Give what must be equal whenever a key comes again; of all of it only a hash is kept."""
+    def _compared(self) -> object:
+        """Return what must be equal whenever a key comes again; of all of it only a hash is kept."""
         principal = self._terms.principal(self._request)
         return [self._request.method, str(self._request.scope["path"]), principal, self._fingerprint()]
 
@@ -214,36 +242,36 @@ class RequestAttempt:
             raise TransactionMisused(f"fingerprint= must return bytes or a str, not {type(found).__name__}")
         return ["own", found.hex() if isinstance(found, bytes) else found]
 
-    def _keep(self, response: Response) -> None:
+    def _store(self, response: Response) -> None:
         if response.status_code >= SERVER_ERROR or not self._terms.store_if(response.status_code):
             raise _Instead(response)
         answer = encode_response(response)
         if self._key is not None and self._transaction is not None:
             self._transaction.answer = answer
 
-    def _unavailable(self, error: Exception) -> RequestProblem:
+    def _retry_problem(self, error: Exception) -> RequestProblem:
         if not isinstance(error, OutcomeUnknown):
-            _log.warning("request not committed", extra=self._told(error))
+            _log.warning("request not committed", extra=self._log_fields(error))
             return RequestProblem("not-done", f"this request changed nothing: repeat it{self._same_key()}", retry=True)
-        _log.warning("request commit outcome unknown", extra=self._told(error))
+        _log.warning("request commit outcome unknown", extra=self._log_fields(error))
         if self._key is None:
-            return RequestProblem("unknown", f"the outcome is unknown: check the data first, as it has no {NAME}")
-        return RequestProblem("unknown", f"the outcome is unknown: repeat it with the same {NAME}", retry=True)
+            return RequestProblem("unknown", f"the outcome is unknown: check the data first, as it has no {KEY_HEADER}")
+        return RequestProblem("unknown", f"the outcome is unknown: repeat it with the same {KEY_HEADER}", retry=True)
 
-    def _refused(self, error: CommitRefused) -> RequestProblem:
+    def _refused_problem(self, error: CommitRefused) -> RequestProblem:
         """Report changes that the database rejected. A retry cannot help."""
         cause = error.__cause__ or error  # no line of the application is in its traceback: it had returned
         told = "".join(traceback.format_exception_only(cause))
-        _log.error("request commit refused", extra=self._told(error) | {"traceback": told})
+        _log.error("request commit refused", extra=self._log_fields(error) | {"traceback": told})
         detail = "the database rejected the changes of this request, so it changed nothing: repeating it does not help"
         return RequestProblem("commit-refused", detail)
 
-    def _told(self, error: Exception) -> dict[str, str]:
+    def _log_fields(self, error: Exception) -> dict[str, str]:
         request = f"{self._request.method} {self._request.url.path}"
-        return {"endpoint": self._terms.endpoint.name, "request": request, "reason": f"{type(error).__name__}: {error}"}
+        return {"endpoint": self._terms.endpoint.name, "request": request, "reason": error_text(error)}
 
     def _same_key(self) -> str:
-        return "" if self._key is None else f", with the same {NAME}"
+        return "" if self._key is None else f", with the same {KEY_HEADER}"
 
 
 class _Instead(Exception):
@@ -255,7 +283,6 @@ class _Instead(Exception):
 
 
 def attempt_of(request: Request) -> RequestAttempt | None:
-    """Give the attempt that serves this request; None where no transaction does."""
     found: RequestAttempt | None = request.scope.get(_ATTEMPT)
     return found
 
@@ -267,7 +294,7 @@ def _is_handled(error: Exception, request: Request) -> bool:
 
 
 async def transaction_of(request: Request) -> Transaction:
-    """Give the transaction of a request, opening it. Raises TransactionMisused where there can be none."""
+    """Return the transaction of a request, opening it. Raises TransactionMisused where there can be none."""
     attempt = attempt_of(request)
     if attempt is None:
         words = "has no transaction" if request.method not in SAFE else "is a safe method, so it has no transaction"

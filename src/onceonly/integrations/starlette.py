@@ -1,4 +1,4 @@
-"""For Starlette: `lifespan`, and `once`, a decorator of functions that serve requests."""
+"""For Starlette: `lifespan`, and `idempotent`, a decorator of functions that serve requests."""
 
 import asyncio
 import logging
@@ -9,26 +9,24 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.formats.log_events import EventLogger
-from onceonly.integrations.requests import (
-    Principal,
-    RequestTerms,
-    by_authorization,
-    is_final,
-    transaction_of,
-)
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import DriverMissing, SetupError
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, is_final, transaction_of
+except ModuleNotFoundError as missing:
+    raise DriverMissing("starlette is not installed: pip install 'onceonly[starlette]'") from missing
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
 """A request handler that receives the open transaction."""
 
 _log = EventLogger(logging.getLogger("onceonly.http"))
 
-__all__ = ["Principal", "Serving", "lifespan", "once"]
+__all__ = ["Principal", "Serving", "idempotent", "lifespan"]
 
 
 def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], AbstractAsyncContextManager[None]]:
@@ -55,7 +53,7 @@ def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], Abst
 
 
 def _print_without_frames() -> None:
-    """Have a traceback that is formatted now printed as its last line: that is the whole message to an operator.
+    """Print a traceback that is formatted now as its last line: that is the whole message to an operator.
 
     Starlette reports a failed start as the formatted traceback (`lifespan.startup.failed`), and servers print that. It is
     formatted before the event loop turns again.
@@ -74,7 +72,7 @@ def _print_without_frames() -> None:
     asyncio.get_running_loop().call_soon(restore)
 
 
-def once(  # noqa: PLR0913 - one parameter for each option
+def idempotent(  # noqa: PLR0913 - one parameter for each option
     endpoint: Endpoint,
     *,
     key_required: bool = True,
@@ -86,7 +84,7 @@ def once(  # noqa: PLR0913 - one parameter for each option
     fingerprint: Callable[[Request, bytes], bytes | str] | None = None,
     store_if: Callable[[int], bool] = is_final,
 ) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
-    """Make a function handle each request once: `@once(shop)` above `async def place(request, tx)`.
+    """Make a function handle each request once: `@idempotent(shop)` above `async def place(request, tx)`.
 
     The function receives the open transaction. Its response is committed with the transaction before the first byte is sent,
     and returned to every retry with the same `Idempotency-Key`. An exception rolls the transaction back.

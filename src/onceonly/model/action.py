@@ -18,7 +18,6 @@ class ActionKind(StrEnum):
     DELETE = "delete"
     RESTORE = "restore"
     OPEN = "open body"
-    EXPORT = "export"
 
 
 class ActionState(StrEnum):

@@ -14,7 +14,7 @@ EXACT = frozenset({HANDLED, SENT})
 CONVERSATION = "conversationid"
 
 
-class HandlerRun(Struct, frozen=True, kw_only=True):
+class JournalRun(Struct, frozen=True, kw_only=True):
     """A run of a handler: which attempt it was, 1 for the first, and its duration in microseconds."""
 
     attempt: int

@@ -22,7 +22,7 @@ class Entities:
         self._loaded.setdefault(key, state)
 
     def read(self, key: str) -> bytes | None:
-        """Give the state as earlier handlers of this unit left it, or None. Raises LookupError for what was not loaded."""
+        """Return the state as earlier handlers of this unit left it, or None. Raises LookupError for what was not loaded."""
         if key in self._changed:
             return self._changed[key]
         if key not in self._loaded:
@@ -35,15 +35,12 @@ class Entities:
             self._changed[key] = state
 
     def changes(self) -> Changes:
-        """Give what is to be saved."""
         return dict(self._changed)
 
     def mark(self) -> Changes:
-        """Remember how things are."""
         return dict(self._changed)
 
     def undo(self, mark: Changes) -> None:
-        """Go back to a mark."""
         self._changed = dict(mark)
 
 

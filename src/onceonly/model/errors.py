@@ -6,10 +6,11 @@
         CommitFailed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
             PermanentFailure         trying again does not help: the entity's key or document cannot serve, or is full
-          Unable           the store cannot do it at the moment: its disk is full, or this user may not
+          StoreUnavailable           the store cannot do it at the moment: its disk is full, or this user may not
           HandlerAbandoned     a handler's thread did not end in time, so nothing of its unit may be committed
           UpgradeRequired      a newer version wrote what has to be read: its processes can, this one cannot
         OutcomeUnknown          it may have happened: never compensate, never retry in place
+        DispatchPending         it is committed, but its messages are not dispatched: repeat it with the same key
       ConflictError         definite: someone else won
         VersionConflict           someone else changed the same entity first: a smaller unit would have lost as well
         LockTimeout      another transaction held a lock for longer than this unit waits
@@ -17,9 +18,11 @@
 `Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `BudgetExceeded` carry a handler's end to the
 algorithm, `ResponseGone` what a follow-up message did not find. Adapters classify by allow-list: what the server did not say
 for sure is `OutcomeUnknown`.
+
+At the end are functions that read exceptions of users' code: the text of one, and what a group holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from onceonly.model.identity import Identity
@@ -85,7 +88,7 @@ class CommitFailed(RetryableError):
     """Definite: nothing happened."""
 
 
-class Unsafe(CommitFailed):
+class UnsafeSettings(CommitFailed):
     """Definite: a server's settings were changed while it was in use. Nothing begins there until they are corrected."""
 
 
@@ -97,7 +100,7 @@ class PermanentFailure(CommitRefused):
     """Definite: every attempt fails until a person changes something. The entity cannot be read, or not be stored."""
 
 
-class Unable(CommitFailed):
+class StoreUnavailable(CommitFailed):
     """Definite: nothing happened, because the store cannot do this now, such as write to a full disk."""
 
 
@@ -105,7 +108,6 @@ class HandlerAbandoned(CommitFailed):
     """Definite: nothing happened. The thread of a handler still runs after its time, so its unit is rolled back as a whole."""
 
     def __init__(self, failure: Failure) -> None:
-        """Keep the failure of the message whose handler it is."""
         super().__init__(failure.reason)
         self.failure = failure
 
@@ -118,6 +120,10 @@ class OutcomeUnknown(RetryableError):
     """The operation may have happened or not. Only a later read or a retry shows it."""
 
 
+class DispatchPending(RetryableError):
+    """The transaction is committed, but not all of its messages are dispatched. Repeat it with the same idempotency key."""
+
+
 class PeerAway(OutcomeUnknown):
     """A service that is asked over HTTP does not answer. No message is to blame.
 
@@ -125,7 +131,6 @@ class PeerAway(OutcomeUnknown):
     """
 
     def __init__(self, words: str, peer: str) -> None:
-        """Keep the peer."""
         super().__init__(words)
         self.peer = peer
         self.needed_by: frozenset[Identity] = frozenset()
@@ -155,7 +160,6 @@ class RetryLater(OnceOnlyError):
     """Raised by a handler: handle this message again after `delay` seconds, without counting a failure."""
 
     def __init__(self, delay: float, reason: str = "") -> None:
-        """Keep the delay, in seconds."""
         super().__init__(reason or f"asked to be retried in {delay:g} s")
         self.delay = delay
 
@@ -200,5 +204,36 @@ class HandlerStuck(BaseException):
     """
 
 
+def error_text(error: BaseException) -> str:
+    """Return the class and the text of an error, as reasons and logs contain them."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
 USERS_ERRORS = (Exception, BaseExceptionGroup, KeyboardInterrupt, SystemExit)
 """What code of the user's may raise that is its own failure and must not end the process."""
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception. Whatever its `__str__` raises, this returns."""
+    try:
+        return str(error)
+    except BaseException as broken:  # noqa: BLE001 - `SystemExit` from there would end the worker
+        return f"(its text raised {type(broken).__name__})"
+
+
+def leaves(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the exceptions in a group and in the groups inside it, each once. Another exception is its own only leaf."""
+    return tuple(_leaves(error))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    waiting, seen = [error], set[int]()  # a stack: groups can be nested deeper than Python recurses
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            yield each

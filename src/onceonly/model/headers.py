@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from unicodedata import category
 
+from onceonly.model.limits import SHORT
 from onceonly.model.message import Headers
-from onceonly.model.sizes import SHORT
 
 LONGEST_NAME, LONGEST_VALUE = 128, 8192
 """The longest name and the longest value of a header, in bytes of UTF-8."""
@@ -68,7 +68,6 @@ def names_problem(names: object) -> str | None:
 
 
 def size_problem(headers: Headers) -> str | None:
-    """Return why headers are too large together, or None."""
     size = sum(len(name.encode()) + len(value.encode()) for name, value in headers)
     if size <= MOST_HEADER_BYTES:
         return None
@@ -76,7 +75,7 @@ def size_problem(headers: Headers) -> str | None:
 
 
 def carried(names: Iterable[str], incoming: Headers, own: Headers) -> Headers:
-    """Give those headers of a message whose names are listed, in lower case, and not given by the handler itself.
+    """Return those headers of a message whose names are listed, in lower case, and not given by the handler itself.
 
     Raises ValueError for a value that cannot be sent.
     """

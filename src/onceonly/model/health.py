@@ -1,4 +1,4 @@
-"""How a running endpoint is: what each process knows of itself, and what follows from it. Pure: instants are arguments.
+"""How a running endpoint is: what each process reports about itself, and what follows from it. Pure: instants are arguments.
 
     live    some event loop turns; if none does, restart it all
     ready   every endpoint has a process that reaches its store and its transport, and whose messages are not held up
@@ -6,12 +6,47 @@
 *Degraded* is not dead: something should be looked at, and messages are handled all the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
+
+REPORT_SECONDS = 10.0
+"""Seconds between two reports of a process."""
+STALE_SECONDS = 35.0
+"""Seconds without a report after which a process counts as gone: three reports are missing."""
+ROW_KEPT_SECONDS = 3600.0
+"""Seconds without a report after which maintenance deletes the row of a process."""
+
+
+class ProcessReport(Struct, frozen=True, kw_only=True):
+    """One process of one endpoint. `process` is unique, also if a process id is used again.
+
+    `counters` count since the start of this process. `troubles` is why the worker waits just now, empty if it does not. `types`
+    are the types of messages that it handles: the first 32 KiB of them.
+    """
+
+    process: str
+    host: str
+    pid: int
+    version: str
+    counters: Mapping[str, int] = {}
+    troubles: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+class ProcessState(Struct, frozen=True, kw_only=True):
+    """A process as the store knows it: its last report, and the age of that in seconds, by the store's clock."""
+
+    report: ProcessReport
+    age: float
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the process has missed several reports: it was killed, it hangs, or it does not reach the store."""
+        return self.age > STALE_SECONDS
 
 
 class Level(StrEnum):
@@ -83,8 +118,8 @@ def liveness(pulses: Sequence[Pulse], patience: HangLimits) -> HealthAssessment:
 
     One process that hangs is the parent's to replace; the command is not alive when no process is left.
     """
-    still = [pulse for pulse in pulses if not _turns(pulse, patience)]
-    reasons = tuple(_words(pulse, patience) for pulse in still)
+    still = [pulse for pulse in pulses if not _is_alive(pulse, patience)]
+    reasons = tuple(_hang_reason(pulse, patience) for pulse in still)
     status = Level.OK if not still else Level.DEGRADED if len(still) < len(pulses) else Level.FAILING
     return HealthAssessment(status=status, reasons=reasons, processes=tuple(ProcessHealth(pulse=pulse) for pulse in pulses))
 
@@ -93,9 +128,12 @@ def readiness(
     processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, patience: HangLimits, now: int
 ) -> HealthAssessment:
     """Judge by what the processes that turn know of these endpoints. `now` is in milliseconds since 1970."""
-    levels, reasons = [Level.OK], [_words(each.pulse, patience) for each in processes if not _turns(each.pulse, patience)]
+    levels, reasons = (
+        [Level.OK],
+        [_hang_reason(each.pulse, patience) for each in processes if not _is_alive(each.pulse, patience)],
+    )
     for name in endpoints:
-        found = {each.pulse.process: _of(each, name) for each in processes if _turns(each.pulse, patience)}
+        found = {each.pulse.process: _health_at(each, name) for each in processes if _is_alive(each.pulse, patience)}
         levels.append(_level(list(found.values()), len(processes)))
         reasons += _reasons(name, found, now)
     worst = max(levels, key=list(Level).index)
@@ -120,15 +158,15 @@ def _reasons(name: str, found: dict[int, EndpointHealth], now: int) -> Iterator[
             yield f"endpoint {name}, process {process}: is starting and has not connected to its servers yet"
 
 
-def _of(process: ProcessHealth, name: str) -> EndpointHealth:
+def _health_at(process: ProcessHealth, name: str) -> EndpointHealth:
     return next((each for each in process.endpoints if each.endpoint == name), EndpointHealth(endpoint=name))
 
 
-def _turns(pulse: Pulse, patience: HangLimits) -> bool:
+def _is_alive(pulse: Pulse, patience: HangLimits) -> bool:
     return pulse.runs and (pulse.starts or (pulse.silent <= patience.silent and pulse.still <= patience.still))
 
 
-def _words(pulse: Pulse, patience: HangLimits) -> str:
+def _hang_reason(pulse: Pulse, patience: HangLimits) -> str:
     if not pulse.runs:
         return f"process {pulse.process} has ended and will be replaced"
     if pulse.silent <= patience.silent:

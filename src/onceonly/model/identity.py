@@ -26,7 +26,6 @@ _INSTANT_DIGITS = 12
 _CHECKED = _INSTANT_DIGITS + 1 + 2 * NAME_BYTES
 _TIMED = _CHECKED + 4
 _is_timed = re.compile(r"[0-9a-f]{12}-[0-9a-f]{24}").fullmatch
-_is_former = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 class Identity(NamedTuple):
@@ -46,17 +45,17 @@ def _hash(size: int, *parts: bytes) -> bytes:
 
 @lru_cache(10_000)
 def claim_key(endpoint: str, identity: Identity) -> bytes:
-    """Give the 16 bytes under which `endpoint` claims this message; ids may have any length."""
+    """Return the 16 bytes under which `endpoint` claims this message; ids may have any length."""
     return _hash(CLAIM_KEY_BYTES, endpoint.encode(), identity.source.encode(), identity.id.encode())
 
 
 def fingerprint(body: bytes) -> bytes:
-    """Give the 8 bytes that show whether two deliveries of one identity carry the same body."""
+    """Return the 8 bytes that show whether two deliveries of one identity carry the same body."""
     return _hash(FINGERPRINT_BYTES, body)
 
 
 def outgoing_id(endpoint: str, incoming: Identity, index: int, instant: int = 0) -> str:
-    """Give the id of the `index`-th message that `endpoint` sends while it handles `incoming`; an instant of 0 is none.
+    """Return the id of the `index`-th message that `endpoint` sends while it handles `incoming`; an instant of 0 is none.
 
     Derived, so every re-dispatch is a true duplicate and ids do not grow from hop to hop.
     """
@@ -65,13 +64,13 @@ def outgoing_id(endpoint: str, incoming: Identity, index: int, instant: int = 0)
 
 
 def timed_id(source: str, instant: int, name: bytes) -> str:
-    """Give the id of a message of `source`; `name` has `NAME_BYTES` bytes."""
+    """Return the id of a message of `source`; `name` has `NAME_BYTES` bytes."""
     checked = f"{instant:012x}-{name.hex()}"
     return checked + _check_digits(source, checked)
 
 
 def instant_in(identity: Identity) -> int | None:
-    """Give the instant in an id that an endpoint made, 0 when it has none; None for the id of any other sender."""
+    """Return the instant in an id that an endpoint made, 0 when it has none; None for the id of any other sender."""
     id_ = identity.id
     if len(id_) != _TIMED or not _is_timed(id_) or _check_digits(identity.source, id_[:_CHECKED]) != id_[_CHECKED:]:
         return None
@@ -83,15 +82,10 @@ def without_instant(id_: str) -> str:
     return id_[_INSTANT_DIGITS + 1 : _CHECKED]
 
 
-def is_former_id(id_: str) -> bool:
-    """Return whether an endpoint may have made this id before ids contained instants. Other senders make such ids too."""
-    return _is_former(id_) is not None
-
-
 def _check_digits(source: str, checked: str) -> str:
     return f"{crc32(f'{source} {checked}'.encode()) & 0xFFFF:04x}"
 
 
 def hash_of(*parts: bytes) -> bytes:
-    """Give 16 bytes for something that has no identity, such as a delivery that cannot be read."""
+    """Return 16 bytes for something that has no identity, such as a delivery that cannot be read."""
     return _hash(CLAIM_KEY_BYTES, *parts)

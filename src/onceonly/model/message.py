@@ -1,14 +1,13 @@
 """Messages, and how transports deliver and send them."""
 
 from collections.abc import Hashable
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
-from onceonly.model.expiry import EXPIRES, read_expiry
 from onceonly.model.identity import Identity, fingerprint, instant_in
-from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
 __all__ = ["HOPS", "PARTITION_KEY", "Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
@@ -18,6 +17,8 @@ PARTITION_KEY = "partitionkey"
 
 HOPS = "onceonlyhops"
 """The CloudEvents extension attribute with the number of handlers that a chain of messages has passed, in decimal digits."""
+EXPIRES = "expirytime"
+"""The CloudEvents extension attribute with the time after which a message must not be handled any more, as in RFC 3339."""
 CLASS = "onceonlyclass"
 """The CloudEvents extension attribute with module and name of the sender's class, where the type is only its bare name."""
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
@@ -25,6 +26,8 @@ TRACE_CONTEXT = frozenset({TRACE_PARENT, TRACE_STATE})
 """The extension attributes with the trace context in which a message was created (CloudEvents, distributed tracing)."""
 MOST_HOPS = 999_999_999
 _MOST_DIGITS = len(str(MOST_HOPS))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 Headers = tuple[tuple[str, str], ...]
 """Names and values, in the order of arrival. A name may occur more than once."""
@@ -66,22 +69,13 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
         It is part of the id. 0 if the id does not contain it.
         """
-        return self._own_instant or 0
-
-    @cached_property
-    def former_instant(self) -> int:
-        """The instant in the header, by which an older version claims this message. 0 if the id contains one."""
-        return read_instant(self.extension(INSTANT)) if self._own_instant is None else 0
-
-    @cached_property
-    def _own_instant(self) -> int | None:
-        return instant_in(self.identity)
+        return instant_in(self.identity) or 0
 
     @property
     def hops(self) -> int:
         """The number of handlers that the chain of messages before this one has passed. Retries do not count.
 
-        0 for a message that no handler sent, and for one of a version that did not count.
+        0 for a message that no handler sent.
         """
         for name, text in self.extensions:  # a loop: this is on the hot path
             if name == HOPS:
@@ -151,8 +145,11 @@ class Failure(Struct, frozen=True, kw_only=True):
 class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message to send.
 
-    * `to`: the endpoint of a command. Empty for an event, which is delivered to every subscriber of its type.
+    * `to`: the endpoint of a command. Empty for an event, which is delivered to every subscriber of its type. Or the text of a
+      destination that is not an endpoint, such as "queue:Sales"; see `onceonly.model.destination`.
     * `due`: the time before which it is not delivered, in milliseconds since 1970.
+    * `formatted`: whether another format than CloudEvents has written headers, content type and body of the message. They are
+      sent as they are, without attributes. A broker that has properties for id, type and conversation shows those.
 
     A retry copy has more fields. A transport carries them unchanged; `onceonly.formats.cloudevents` writes them as headers.
 
@@ -168,6 +165,7 @@ class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
     history: tuple[Failure, ...] = ()
     alone: bool = False
     held: int = 0
+    formatted: bool = False
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
@@ -195,3 +193,18 @@ class Unreadable(Struct, frozen=True, kw_only=True):
 
     reason: str
     message: Message | None = None
+
+
+def expiry_text(instant: int) -> str:
+    """Write an instant, in milliseconds since 1970."""
+    return (_EPOCH + instant * _MILLISECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@lru_cache(1000)
+def read_expiry(text: str) -> int:
+    """Read an instant, in milliseconds since 1970. 0 for none, and for what no clock shows: such a message never expires."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(1, (moment - _EPOCH) // _MILLISECOND) if moment.tzinfo is not None else 0
+    except (ValueError, OverflowError):
+        return 0

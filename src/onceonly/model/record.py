@@ -67,6 +67,6 @@ class Answer(Enum):
 
 
 def together(answers: Iterable[Answer]) -> Answer:
-    """Give the answer for all of a record's effects: the worst one."""
+    """Return the answer for all of a record's effects: the worst one."""
     given = frozenset(answers)
     return next((worst for worst in (Answer.REFUSED, Answer.UNKNOWN) if worst in given), Answer.TAKEN)

@@ -1,12 +1,105 @@
-"""Requests to other services that are executed once: what is asked, what is answered, and what is left to do after a commit."""
+"""Requests to other services that are executed once: the peers, what is asked and answered, and what is left after a commit."""
 
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
+from onceonly.model.errors import SetupError
 from onceonly.model.message import Headers, Message
+
+MOST_REQUESTS = 4
+"""How many requests one handler may make of one peer: this many names are deleted there when its attempt came to nothing."""
+PeerHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
+"""Headers of every request to a peer, or a function that returns them, called before each request."""
+
+_OPERATION = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
+_URL = re.compile(r"[\x21-\x7e]{1,1000}")
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]{0,4000}")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another service at `url` that implements the protocol of docs/explanation/http.md.
+
+    `headers` are sent with every request, for example to authenticate the caller. A function is called before each request.
+    After `timeout` seconds, a request has no answer. Raises SetupError that lists all problems.
+    """
+
+    url: str
+    headers: PeerHeaders = field(default_factory=dict, repr=False)
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Check, and drop the last slash."""
+        problems = tuple(self._problems())
+        if problems:
+            raise SetupError("; ".join(f"Peer: {problem}" for problem in problems))
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+    def operation(self, url: str) -> str:
+        """Return the operation that a URL names at this peer, or an empty string."""
+        base, _, name = url.rpartition("/")
+        return name if base == self.url and is_operation(name) else ""
+
+    def current_headers(self) -> Mapping[str, str]:
+        return self.headers() if callable(self.headers) else self.headers
+
+    def _problems(self) -> Iterator[str]:
+        if not _is_plain(self.url):
+            yield 'url must be an http or https URL without user and query, such as "https://payments.example/onceonly"'
+        if not callable(self.headers) and (problem := headers_problem(self.headers)):
+            yield problem
+        if not 0 < self.timeout <= 3600:  # noqa: PLR2004 - an hour
+            yield f"timeout must be a number of seconds above 0, at most an hour, not {self.timeout!r}"
+
+
+def _is_plain(url: object) -> bool:
+    """Return whether this is a URL that more can be put behind, and that holds no secret."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
+    except ValueError:  # such as a bracket without its other half
+        return False
+    if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
+
+
+def name_of(attempt: str, index: int, peer: str) -> str:
+    """Name one request of an attempt, as the thing that it is."""
+    return f"{attempt}/{index} {peer}"
+
+
+def url_of(name: str) -> str:
+    request, _, peer = name.partition(" ")
+    return f"{peer}/{request.replace('/', '.')}"
+
+
+def peer_of(name: str) -> str:
+    return name.partition(" ")[2]
+
+
+def is_operation(name: object) -> bool:
+    """Return whether an operation may be called this: it is the last part of a URL."""
+    return isinstance(name, str) and _OPERATION.fullmatch(name) is not None
+
+
+def headers_problem(headers: object) -> str:
+    if not isinstance(headers, Mapping):
+        return f"headers must map names to texts, not be a {type(headers).__name__}"
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower().startswith("onceonly-"):
+            return f"the header {name!r:.100} cannot be set: use another name"
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            return f"the value of header {name!r} must be text on one line"  # and is not shown: it may be a password
+    return ""
+
 
 HTTP = "http"
 """The kind of artifact that a waiting request is."""
@@ -59,5 +152,5 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 def requested(message: Message) -> str:
-    """Give the URL of the request that a message follows up; empty for every other message."""
+    """Return the URL of the request that a message follows up; empty for every other message."""
     return message.extension(REQUEST)

@@ -58,17 +58,17 @@ class Retry(Struct, frozen=True, kw_only=True):
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 yield f"{name} must be {'a number of retries, such as 5' if whole else 'a number'}, not {value!r:.100}"
 
-    def delay_after(self, attempts: int, chance: float) -> float | None:
+    def delay_after(self, attempts: int, fraction: float) -> float | None:
         """Return the seconds to wait after this number of failures, or None to give the message up.
 
-        `chance` is a number in [0, 1) that spreads the delays of messages that failed together.
+        `fraction` is a number in [0, 1) that spreads the delays of messages that failed together.
         """
         if attempts <= self.immediate:
             return 0.0
         if attempts > self.immediate + self.delayed:
             return None
         grown = self.first_delay * self.factor ** min(attempts - self.immediate - 1, self._growing())
-        return float(min(grown, self.max_delay) * (1 + self.jitter * chance))
+        return float(min(grown, self.max_delay) * (1 + self.jitter * fraction))
 
     def longest_delays(self) -> float:
         """Return the sum of all delays in seconds, each with its greatest jitter."""
@@ -77,7 +77,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         return (grown + (self.delayed - growing) * self.max_delay) * (1 + self.jitter)
 
     def _growing(self) -> int:
-        """Tell after how many delays they have grown to `max_delay`."""
+        """Return after how many delays they have grown to `max_delay`."""
         if self.factor == 1:
             return self.delayed
         return math.ceil(math.log(self.max_delay / self.first_delay) / math.log(self.factor))
@@ -93,17 +93,17 @@ class RetryDecision(Struct, frozen=True, kw_only=True):
 
 
 def decide_retry(
-    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float
+    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, fraction: float
 ) -> RetryDecision:
     """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
     stamped = replace(failure, at=now)
     if failure.kind in UNCOUNTED:
-        return _decide_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
+        return _decide_uncounted(policy, stamped, attempts=attempts, history=history, fraction=fraction)
     if failure.kind is FailureKind.LATER:
         if failure.reason.startswith(UNHANDLED):
             history = _with_first(history, stamped)
         return RetryDecision(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
-    delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
+    delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, fraction)
     return RetryDecision(
         give_up=delay is None,
         due=0 if not delay else now + int(delay * 1000),
@@ -112,7 +112,7 @@ def decide_retry(
     )
 
 
-def is_doubted(history: tuple[Failure, ...]) -> bool:
+def is_blamed(history: tuple[Failure, ...]) -> bool:
     """Return whether the last failure was UNKNOWN and is not counted yet."""
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
 
@@ -144,7 +144,7 @@ def _with_first(history: tuple[Failure, ...], failure: Failure) -> tuple[Failure
 
 
 def _decide_uncounted(
-    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float
+    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], fraction: float
 ) -> RetryDecision:
     """Put a message off that failed perhaps through no fault of its own; count an UNKNOWN failure that repeats itself.
 
@@ -154,11 +154,11 @@ def _decide_uncounted(
     times = _equal(history[len(counted) :], failure.reason) + 1
     if failure.kind is FailureKind.UNKNOWN and times >= SURE:
         own = replace(failure, kind=FailureKind.COMMIT)
-        return decide_retry(policy, own, attempts=attempts, history=counted, now=failure.at, chance=chance)
+        return decide_retry(policy, own, attempts=attempts, history=counted, now=failure.at, fraction=fraction)
     if failure.kind is FailureKind.UNKNOWN:
         delay = 0.0 if times < SURE - 2 else 2.0 ** (times - SURE + 2)
     else:
-        delay = min(_LOCKED_FIRST_SECONDS * 2.0 ** (times - 1), _LOCKED_MOST_SECONDS) * (1 + policy.jitter * chance)
+        delay = min(_LOCKED_FIRST_SECONDS * 2.0 ** (times - 1), _LOCKED_MOST_SECONDS) * (1 + policy.jitter * fraction)
     later = history[len(history) - times + 1 :][-_LOCKED_KEPT:]
     return RetryDecision(
         give_up=False,
@@ -169,7 +169,6 @@ def _decide_uncounted(
 
 
 def _counted(history: tuple[Failure, ...]) -> tuple[Failure, ...]:
-    """Give the history up to the last failure that was counted."""
     left = len(history)
     while left and history[left - 1].kind is FailureKind.LATER:
         left -= 1
@@ -187,5 +186,5 @@ def _equal(failures: tuple[Failure, ...], reason: str) -> int:
 
 
 def _comparable(reason: str) -> str:
-    """Give what copies keep of a reason, without its numbers: processes, ports and addresses differ from time to time."""
+    """Return what copies keep of a reason, without its numbers: processes, ports and addresses differ from time to time."""
     return re.sub(r"(?:0x)?[0-9]+", "#", reason[:_COMPARED])

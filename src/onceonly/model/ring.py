@@ -12,12 +12,6 @@ from typing import NamedTuple
 
 from onceonly.model.identity import Identity, claim_key
 
-INSTANT = "onceonlytime"
-"""The CloudEvents extension attribute with a message's instant: milliseconds since 1970, in decimal digits.
-
-Endpoints write it for versions that claim by it. This one reads the instant from the id, and the attribute only where the id
-contains none: a version that claimed by the attribute may have handled such a message.
-"""
 ANYWAY = "onceonlyanyway"
 """The extension attribute of a message that a person retried although its store could not determine whether it was handled.
 
@@ -29,7 +23,6 @@ BUCKETS = TIME_BUCKETS + 4
 """The buckets of the retention in full, one that is under way, one for clocks that differ, and two to spare."""
 
 _INSTANT_BYTES, _HASH_BYTES = 6, 10
-LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 
 
 class Undecidable(Enum):
@@ -39,52 +32,34 @@ class Undecidable(Enum):
     TOO_NEW = "from the future: its time is too far ahead of the database clock to store that it was handled"
     SLOT_NOT_READY = "its time bucket has not been rotated yet"
 
-    def is_reason(self, reason: str) -> bool:
-        """Return whether a dead letter was stored for this reason, by this version or an earlier one."""
-        return reason in (self.value, _EARLIER_REASONS.get(self.name))
-
-
-_EARLIER_REASONS = {  # dead letters of earlier versions are stored with these texts
-    "TOO_OLD": "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already",
-    "TOO_NEW": "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet",
-}
-
 
 class Bucketing(NamedTuple):
-    """How time is cut: the width of a slice in milliseconds, how many buckets there are, and how many of them are kept full.
-
-    Messages of before `since` are claimed without regard to their instant: they may have been, before there was a ring.
-    """
+    """How time is cut: the width of a slice in milliseconds, how many buckets there are, and how many of them are kept full."""
 
     width: int
     buckets: int = BUCKETS
     full: int = TIME_BUCKETS
-    since: int = 0
 
     @property
     def retention(self) -> int:
         """For how many milliseconds a claim is kept at least, after its slice has ended."""
         return self.width * self.full
 
-    def has(self, instant: int) -> bool:
-        """Return whether a claim of this instant (0 for none) is in a bucket at all."""
-        return instant > 0 and instant >= self.since
-
     def start(self, instant: int) -> int:
-        """Give the beginning of the slice that an instant is in; it ends one width later."""
+        """Return the beginning of the slice that an instant is in; it ends one width later."""
         return instant - instant % self.width
 
     def bucket(self, instant: int) -> int:
-        """Give the number of the bucket for an instant."""
+        """Return the number of the bucket for an instant."""
         return instant // self.width % self.buckets
 
     def wanted(self, number: int, now: int) -> int:
-        """Give the beginning of the slice that a bucket should hold now: the latest one whose predecessor has expired."""
+        """Return the beginning of the slice that a bucket should hold now: the latest one whose predecessor has expired."""
         last = now // self.width + self.buckets - self.full - 1
         return (last - (last - number) % self.buckets) * self.width
 
     def opens(self, instant: int) -> int:
-        """Give from when on a bucket may hold the slice of an instant; what comes before that is from the future."""
+        """Return from when on a bucket may hold the slice of an instant; what comes before that is from the future."""
         return self.start(instant) - (self.buckets - self.full - 1) * self.width
 
     def may_forget(self, start: int, now: int) -> bool:
@@ -104,9 +79,9 @@ class Bucketing(NamedTuple):
         return Undecidable.SLOT_NOT_READY if start <= self.wanted(self.bucket(instant), now) else Undecidable.TOO_NEW
 
 
-def bucketing_for(retention: int, *, since: int = 0) -> Bucketing:
+def bucketing_for(retention: int) -> Bucketing:
     """Cut time so that claims are kept for `retention` milliseconds at least."""
-    return Bucketing(-(-retention // TIME_BUCKETS), since=since)
+    return Bucketing(-(-retention // TIME_BUCKETS))
 
 
 def width_of(held: Sequence[int | None]) -> int | None:
@@ -130,24 +105,16 @@ def width_of(held: Sequence[int | None]) -> int | None:
 
 
 def label(start: int) -> bytes:
-    """Give the key that says which slice a bucket holds: no message's key is equal, none in the slice is lower."""
+    """Return the key that says which slice a bucket holds: no message's key is equal, none in the slice is lower."""
     return start.to_bytes(_INSTANT_BYTES, "big") + bytes(_HASH_BYTES)
 
 
 def ring_key(endpoint: str, identity: Identity, instant: int) -> bytes:
-    """Give the 16 bytes under which `endpoint` claims a message of this instant: in the order of the instants."""
+    """Return the 16 bytes under which `endpoint` claims a message of this instant: in the order of the instants."""
     digest = blake2b(claim_key(endpoint, identity), digest_size=_HASH_BYTES).digest()
     return instant.to_bytes(_INSTANT_BYTES, "big") + (digest if any(digest) else b"\1" * _HASH_BYTES)
 
 
 def instant_of(key: bytes) -> int:
-    """Give the instant in a claim's key, or the beginning of the slice in a label."""
+    """Return the instant in a claim's key, or the beginning of the slice in a label."""
     return int.from_bytes(key[:_INSTANT_BYTES], "big")
-
-
-def read_instant(text: str) -> int:
-    """Read the attribute; 0 for none, and for what no endpoint writes."""
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(LATEST_INSTANT))):
-        return 0
-    instant = int(text)
-    return instant if instant <= LATEST_INSTANT else 0

@@ -1,14 +1,20 @@
 """A transaction: its options, the decision of its block, and the stored answer for a client that repeats its request."""
 
+import re
+
 from msgspec import Struct
 
 from onceonly.model.identity import Identity, hash_of
-from onceonly.model.record import Effect
+from onceonly.model.record import Effect, Record
 
 LONGEST_KEY = 255
 """How many bytes of UTF-8 a client's key may have."""
 
+MOST_RECORDS = 100_000
+"""How many messages one transaction of a caller may send under a key. A longer list would not be read."""
+
 _ATTEMPT = "an attempt, milliseconds: "
+_WITH_RECORDS = re.compile(r"([0-9a-f]{32})/([0-9]{1,6})")
 
 
 class TransactionAttempt(Struct, frozen=True, kw_only=True):
@@ -50,20 +56,40 @@ class BlockDecision(Struct, frozen=True):
 
 
 class IdempotencyEntry(Struct, frozen=True):
-    """What is committed under a client's key: who did it, what was asked, and the answer."""
+    """What is committed under a client's key: the attempt, what was asked, and the answer.
+
+    `records` are those of the attempt whose effects are still to be dispatched. They are read together with the key.
+    """
 
     attempt: str
     fingerprint: bytes
     answer: bytes | None = None
+    records: tuple[Record, ...] = ()
+
+
+def attempt_with_records(attempt: str, records: int) -> str:
+    """Return the text that stands for an attempt in a caller's own transaction, which has a record for each message.
+
+    Their ids are those that `records_of` gives. Some may be missing: a savepoint that was rolled back took them along.
+    """
+    return f"{attempt}/{records}"
+
+
+def records_of(endpoint: str, attempt: object) -> tuple[Identity, ...]:
+    """Return the identities that the records of a stored attempt may have."""
+    found = _WITH_RECORDS.fullmatch(attempt) if isinstance(attempt, str) else None
+    if found is None:
+        return (Identity(endpoint, attempt),) if isinstance(attempt, str) else ()
+    return tuple(Identity(endpoint, f"{found[1]}.{number}") for number in range(min(int(found[2]), MOST_RECORDS)))
 
 
 def key_of(endpoint: str, key: str) -> bytes:
-    """Give the 16 bytes under which an endpoint keeps the answer to a client's key."""
+    """Return the 16 bytes under which an endpoint keeps the answer to a client's key."""
     return hash_of(endpoint.encode(), key.encode())
 
 
 def scoped_key(scope: str, key: str) -> str:
-    """Give the text that stands for a client's key within a scope.
+    """Return the text that stands for a client's key within a scope.
 
     It is longer than any client's key, so the key of one scope is never that of another, nor one without a scope.
     """
@@ -84,5 +110,4 @@ class Control(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Identity:
-        """Under which the record is found."""
         return Identity(self.endpoint, self.attempt)

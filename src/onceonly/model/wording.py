@@ -1,11 +1,47 @@
-"""Wording: names and numbers in a sentence."""
+"""Names, numbers and durations as people write and read them."""
+
+import re
+from datetime import timedelta
 
 
 def an(name: str) -> str:
-    """Give a name with its article. It goes by the letter: `a User`, `a UUID`, and so `a Upload` as well."""
+    """Return a name with its article. It goes by the letter: `a User`, `a UUID`, and so `a Upload` as well."""
     return f"{'an' if name[:1].lower() in set('aeio') else 'a'} {name}"
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 record`, `2,000 records`. The plural of the noun must end in `s`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_SECONDS = dict(_UNITS) | {"m": 60, "w": 604_800}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(w|d|h|min|m|s)")
+LONGEST = timedelta(days=3650)
+
+
+def in_words(duration: timedelta | float) -> str:
+    """Spell a duration, or a number of seconds, out: the two largest units that are not zero; below a minute with decimals."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if seconds < 0:
+        return f"-{in_words(-seconds)}"
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.3g} s"
+    left, parts = round(seconds), []
+    for unit, size in _UNITS:
+        number, left = divmod(left, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a duration such as `7d`, `90min` or `1h 30m`; units are w, d, h, min or m, s. Raises ValueError with these units."""
+    place, seconds = 0, 0.0
+    while found := _PART.match(text, place):
+        place, seconds = found.end(), seconds + float(found[1]) * _SECONDS[found[2]]
+    if not place or text[place:].strip():
+        raise ValueError(f"{text!r:.100} is not a duration: use numbers with units (w, d, h, min, s), such as 7d or 1h30min")
+    if not 0 < seconds <= LONGEST.total_seconds():
+        raise ValueError(f"duration {text!r:.100} is out of range: use more than 0 and at most ten years")
+    return timedelta(seconds=seconds)

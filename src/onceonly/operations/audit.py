@@ -22,12 +22,10 @@ def log_started(action: Action) -> None:
 
 
 def log_ended(action: Action) -> None:
-    """Log the outcome of an action."""
     _log.info("operator action ended", extra=_fields(action))
 
 
 def log_refused(action: Action) -> None:
-    """Log that an action was refused, and why."""
     _log.info("operator action refused", extra=_fields(action) | {"reason": action.reason})
 
 
@@ -46,25 +44,21 @@ def _fields(action: Action) -> dict[str, object]:
 
 
 class UnstoredActionLog:
-    """Implements the ActionLog port for one process."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._actions: dict[int, Action] = {}
         self._items: dict[tuple[int, int], ActionItem] = {}
 
     async def begin(self, action: Action) -> Action:
-        """Keep a new action; see the port."""
+        """Store a new action; see the port."""
         position = len(self._actions) + 1
         self._actions[position] = replace(action, position=position, at=action.at or self._clock.now())
         return self._actions[position]
 
     async def get(self, position: int) -> Action | None:
-        """Return one action, or None."""
         return self._actions.get(position)
 
     async def recent(self, *, before: int = 0, limit: int = 100) -> tuple[Action, ...]:
-        """List actions; see the port."""
         newest = [each for each in reversed(self._actions.values()) if not before or each.position < before]
         return tuple(newest[:limit])
 
@@ -73,7 +67,6 @@ class UnstoredActionLog:
         return ()
 
     async def lead(self, position: int, runner: str, *, now: int, until: int) -> Action | None:
-        """Take the lead; see the port."""
         found = self._actions.get(position)
         if found is None or found.state is not ActionState.RUNNING or (found.lease >= now and found.runner not in ("", runner)):
             return None
@@ -81,11 +74,11 @@ class UnstoredActionLog:
         return self._actions[position]
 
     async def plan(self, action: Action, items: Sequence[ActionItem]) -> bool:
-        """Keep items and progress; see the port."""
+        """Store items and progress; see the port."""
         return await self.settle(action, items)
 
     async def settle(self, action: Action, items: Sequence[ActionItem]) -> bool:
-        """Keep items and progress; see the port."""
+        """Store items and progress; see the port."""
         stored = self._actions[action.position]
         if stored.state is not ActionState.RUNNING or stored.runner != action.runner:
             return False
@@ -94,11 +87,9 @@ class UnstoredActionLog:
         return True
 
     async def update(self, items: Sequence[ActionItem]) -> None:
-        """Keep items."""
         self._items |= {(item.action, item.number): item for item in items}
 
     async def stop(self, position: int) -> bool:
-        """Stop a running action."""
         found = self._actions.get(position)
         if found is None or found.state is not ActionState.RUNNING:
             return False
@@ -108,7 +99,6 @@ class UnstoredActionLog:
     async def items(
         self, action: int, *, after: int = 0, outcome: ItemOutcome | None = None, limit: int = 100
     ) -> tuple[ActionItem, ...]:
-        """List items; see the port."""
         own = [item for (of, number), item in sorted(self._items.items()) if of == action and number > after]
         return tuple(item for item in own if outcome is None or item.outcome is outcome)[:limit]
 

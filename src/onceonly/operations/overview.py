@@ -11,6 +11,8 @@ from onceonly.runtime.maintenance.tasks import LATE_PARTS
 
 MOST = 1000
 """Rows of one list."""
+COUNTED = 10_000
+"""Records are counted up to this number."""
 
 
 class Listed(Struct, frozen=True):

@@ -1,11 +1,17 @@
-"""Admission: the rule that decides whether a message may be handled, beyond what the store itself knows."""
+"""Admission: the rule that decides whether a message may be handled, beyond what the store itself knows.
 
-from collections.abc import Sequence
+It asks a store of marks, or one of tokens (protocols, sections 4 and 5). A message may be handled only while its token is live,
+and handling consumes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.model.token import Owner, PreparedToken, Token
 
 
 class AdmissionResult(NamedTuple):
@@ -29,7 +35,7 @@ class Admission(Protocol):
         """Return which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Prepare what these records need before they are committed; gives them back, with what was issued for them."""
+        """Prepare what these records need before they are committed; returns them back, with what was issued for them."""
 
     async def activate(self, records: Sequence[Record]) -> None:
         """Make valid what was prepared, after the commit; repeated for every record that is dispatched again."""
@@ -39,3 +45,60 @@ class Admission(Protocol):
 
     async def retire(self, records: Sequence[Record]) -> None:
         """Note that these messages are done: between dispatch and forget."""
+
+
+NO_FINGERPRINTS: Mapping[bytes, bytes] = MappingProxyType({})
+
+
+class MarkStore(Protocol):
+    """Keys, each with a body's fingerprint. Reads must be linearizable with writes: a stale answer handles a message twice."""
+
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
+        """Remember these (16 bytes each), durably and visibly to every reader; adding twice is fine.
+
+        `fingerprints` holds 8 bytes for each key whose body is known. The first fingerprint of a key stays as long as the key.
+        Not atomic across keys. Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return those of these keys that are remembered, each with its fingerprint, or with b"" where it has none.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget these; harmless for others. Raises CommitFailed, OutcomeUnknown."""
+
+
+class TokenStore(Protocol):
+    """Tokens in two states: prepared (invisible to receivers) and live. Reads must be linearizable with writes."""
+
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
+        """Create these as prepared, each for its owner. Their ids were never used before. Not atomic.
+
+        Raises ConflictError, CommitFailed, OutcomeUnknown.
+        """
+
+    async def activate(self, tokens: Sequence[Token]) -> None:
+        """Make these live, if they are prepared; live or missing is left as it is. Not atomic.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
+        """Return which of these are live. Raises CommitFailed, OutcomeUnknown."""
+
+    async def remove(self, tokens: Sequence[Token]) -> None:
+        """Remove these whatever state they are in; harmless when they are gone. Not atomic.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def discard(self, tokens: Sequence[Token]) -> None:
+        """Remove those of these that are still prepared; a live one stays. Not atomic. Raises CommitFailed, OutcomeUnknown."""
+
+    async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
+        """List tokens that were prepared before `older_than` (milliseconds since 1970) and are not live; may be stale.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """

@@ -8,7 +8,7 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.maintenance import NOTHING, Maintenance
 from onceonly.ports.remote import RemoteRequests, Responders
-from onceonly.ports.starts import NoStarts, Starts
+from onceonly.ports.run_markers import NoRunMarkers, RunMarkers
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.transactions import Controls, Transactions
 from onceonly.ports.transport import Topology, Transport
@@ -46,7 +46,7 @@ class Ports(NamedTuple):
     remote_requests: RemoteRequests | None = None
     responders: Responders | None = None
     """What other services may have executed here; None where an endpoint has no responders."""
-    starts: Starts = NoStarts()
+    run_markers: RunMarkers = NoRunMarkers()
     declared: tuple[Topology, ...] = ()
     """What was declared when the endpoint was opened. A worker whose queue was deleted declares it again."""
 

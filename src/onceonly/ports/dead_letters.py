@@ -5,10 +5,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.failure_group import FailureGroup, failure_group
+from onceonly.model.dead_letter import DeadLetter, FailureGroup, failure_group
 from onceonly.model.identity import Identity
-from onceonly.ports.actions import ActionLog
+from onceonly.ports.operators import ActionLog
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -39,13 +38,13 @@ class DeadLetters(Protocol):
         """List letters in the order they were added, beginning behind the one with key `after`."""
 
     async def get(self, key: str) -> DeadLetter | None:
-        """Give one letter, or None."""
+        """Return one letter, or None."""
 
     async def count(self, chosen: Filter) -> int:
         """Count letters."""
 
     async def remove(self, keys: Sequence[str]) -> int:
-        """Remove letters; gives how many there were."""
+        """Remove letters; returns how many there were."""
 
 
 class PlacedLetter(NamedTuple):
@@ -73,7 +72,7 @@ class GroupCount(Struct, frozen=True):
     """The dead letters of one endpoint with the same failure.
 
     `first` and `last` are when the first and the last of them were stored, in milliseconds since 1970. `latest` is the key of
-    the last one. `group` is None for letters of an earlier version, until maintenance groups them.
+    the last one. `group` is None if they are unreadable.
     """
 
     endpoint: str
@@ -127,9 +126,6 @@ class LetterIndex(Protocol):
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
         """List the dead letters of one message, at most 100: one for each body."""
-
-    async def fill_groups(self, endpoint: str, limit: int = 1000) -> int:
-        """Group dead letters of an earlier version, at most `limit`. Return how many: `limit` if there may be more."""
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ class Effects(Protocol):
     """What the algorithm asks around a unit; where an endpoint makes no artifacts, every call is a formality."""
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
-        """Open a register row for each, durably, before anything is made for it; gives their attempts' ids.
+        """Open a register row for each, durably, before anything is made for it; returns their attempts' ids.
 
         Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
@@ -38,7 +38,7 @@ class Effects(Protocol):
         """Make the calls of committed records at other services; answers for each record that has any."""
 
     async def response(self, message: Message) -> Response | None:
-        """Give the response that a message follows up; None for a message that follows nothing up.
+        """Return the response that a message follows up; None for a message that follows nothing up.
 
         Raises ResponseGone when there is none as of now, CommitRefused, CommitFailed, OutcomeUnknown.
         """
@@ -91,7 +91,7 @@ class Register(Protocol):
         """
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
-        """Give the rows of these messages. Raises CommitFailed, OutcomeUnknown."""
+        """Return the rows of these messages. Raises CommitFailed, OutcomeUnknown."""
 
     async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
         """List rows opened before `older_than` (milliseconds since 1970), for the sweeper.

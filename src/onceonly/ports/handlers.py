@@ -14,7 +14,7 @@ class Handlers(Protocol):
     """The handlers of one endpoint. To the algorithm a run is one call: nothing inside it is visible before commit."""
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Give the message a delivery brings, or why it is none of this endpoint's. Pure."""
+        """Return the message a delivery brings, or why it is none of this endpoint's. Pure."""
 
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Group the new messages of a unit by runs of handlers, in the order of these runs. Pure.
@@ -43,11 +43,11 @@ class Handlers(Protocol):
         attempts: Sequence[str],
         responses: Sequence[Response | None],
     ) -> Sequence[Decision]:
-        """Run the handler of a batch of several messages, or of a part of it; gives a decision for each message.
+        """Run the handler of a batch of several messages, or of a part of it; returns a decision for each message.
 
         `attempts` and `responses` are as of `handle`, one for each message. Raises as `handle`. A HandlerFailed whose
         `by_message` names messages says which of them failed; otherwise any of them may be the cause.
         """
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Decide what happens to a message that failed; `attempts` and `history` are those before this failure."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from onceonly.model.conversation import HandlerRun, JournalEntry, JournalPart
+from onceonly.model.conversation import JournalEntry, JournalPart, JournalRun
+from onceonly.model.health import ProcessReport, ProcessState
 from onceonly.model.identity import Identity
-from onceonly.model.journal import Journal
-from onceonly.model.presence import ProcessReport, ProcessState
+from onceonly.model.maintenance_journal import MaintenanceJournal
+from onceonly.ports.admission import TokenStore
 from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.ring import Ring
-from onceonly.ports.token_store import TokenStore
 
 
 class Counter(Protocol):
@@ -20,7 +20,7 @@ class Counter(Protocol):
         """Add to it, durably. Raises CommitFailed, OutcomeUnknown: after that it may have been added or not."""
 
     async def read(self) -> int:
-        """Give it. Raises CommitFailed, OutcomeUnknown."""
+        """Return it. Raises CommitFailed, OutcomeUnknown."""
 
 
 class EventCounts(Protocol):
@@ -37,7 +37,7 @@ class Sweeps(Protocol):
     """What attempts that were never committed left behind."""
 
     async def sweep(self, older_than: int, limit: int) -> int:
-        """Remove some of what began before `older_than` (milliseconds since 1970); gives how much.
+        """Remove some of what began before `older_than` (milliseconds since 1970); returns how much.
 
         Raises CommitFailed, OutcomeUnknown.
         """
@@ -47,7 +47,7 @@ class Expires(Protocol):
     """A place where something expires that only this process removes."""
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Remove some of what has expired; gives how much, `limit` where there may be more.
+        """Remove some of what has expired; returns how much, `limit` where there may be more.
 
         Raises CommitFailed, OutcomeUnknown.
         """
@@ -57,7 +57,7 @@ class ClientKeys(Protocol):
     """The keys of clients with the answers to them, of all endpoints of a database."""
 
     async def remove_keys(self, older_than: int, limit: int = 1000) -> int:
-        """Remove some that were stored before `older_than` (milliseconds since 1970), `limit` at most; gives how many.
+        """Remove some that were stored before `older_than` (milliseconds since 1970), `limit` at most; returns how many.
 
         `limit` means that there may be more. Rows that another process is removing are skipped. Raises CommitFailed,
         OutcomeUnknown.
@@ -68,7 +68,7 @@ class Shrinks(Protocol):
     """A database with a log on this disk that grows, and does not shrink automatically."""
 
     async def shrink_log(self) -> int:
-        """Return its disk space if it is large and not needed; gives how many logs were shrunk. Waits for no other process.
+        """Return its disk space if it is large and not needed; returns how many logs were shrunk. Waits for no other process.
 
         Raises CommitFailed, OutcomeUnknown.
         """
@@ -82,16 +82,16 @@ class Leadership(Protocol):
 
 
 class Journals(Protocol):
-    """The janitor's journal of one endpoint, which all processes see."""
+    """The maintenance journal of one endpoint, which all processes see."""
 
-    async def read(self) -> Journal | None:
-        """Give it as it is; None before the first round. Raises CommitFailed, OutcomeUnknown."""
+    async def read(self) -> MaintenanceJournal | None:
+        """Return it as it is; None before the first round. Raises CommitFailed, OutcomeUnknown."""
 
-    async def write(self, journal: Journal) -> None:
+    async def write(self, journal: MaintenanceJournal) -> None:
         """Put this one in its place, durably. Raises CommitFailed, OutcomeUnknown."""
 
     async def longest_retention(self) -> int:
-        """Give the longest retention, in milliseconds, of all endpoints whose clients' keys are kept together.
+        """Return the longest retention, in milliseconds, of all endpoints whose clients' keys are kept together.
 
         Raises CommitFailed, OutcomeUnknown.
         """
@@ -126,14 +126,14 @@ class MessageJournal(Protocol):
     def every(self) -> float:
         """Seconds after which `rotate` is due again."""
 
-    def ran(self, identity: Identity, run: HandlerRun | None) -> None:
-        """Learn how the handler ran, for the event that the message's unit is about to write. None to forget it."""
+    def ran(self, identity: Identity, run: JournalRun | None) -> None:
+        """Store how the handler ran, for the event that the message's unit is about to write. None to forget it."""
 
     async def add(self, entries: Sequence[JournalEntry]) -> None:
         """Write what happened outside of units, in a transaction of its own. A full journal takes nothing."""
 
     async def rotate(self) -> int:
-        """Remove what is older than it has to be; gives how many tables were emptied."""
+        """Remove what is older than it has to be; returns how many tables were emptied."""
 
     async def conversation(self, key: bytes) -> JournalPart:
         """Return the events of a conversation, the oldest 1,000."""
@@ -147,7 +147,7 @@ class Maintenance(NamedTuple):
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
-    In `letters` those of an earlier version are grouped. The `ring` holds claims, `keys` those of clients, for `retention`
+    `letters` have actions that expire. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
     is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint. `log` is a
     database's in a file.

@@ -1,6 +1,6 @@
 """Requests that are executed once: the requests to other services, and the store of the requests that a service receives.
 
-The wire between the two is HTTP (docs/http.md). Outcomes as in `ports.store`.
+The wire between the two is HTTP (docs/explanation/http.md). Outcomes as in `ports.store`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Remote(Protocol):
         """Make each call; TAKEN only when the other side said so for sure, whatever it answered. Raises nothing of theirs."""
 
     async def response(self, url: str) -> Response | None:
-        """Give the stored response of a request; None when the other side says for sure that there is none.
+        """Return the stored response of a request; None when the other side says for sure that there is none.
 
         Raises CommitRefused when it can never be read, CommitFailed, OutcomeUnknown.
         """
@@ -35,7 +35,7 @@ class Responders(Protocol):
     """The user's code that executes requests, as the Handlers port is that which handles messages."""
 
     async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
-        """Execute a request, put as a message of the operation's type; gives what is to be answered. Raises HandlerFailed."""
+        """Execute a request, put as a message of the operation's type; returns what is to be answered. Raises HandlerFailed."""
 
 
 class OpenRemoteRequest(Protocol):
@@ -50,10 +50,10 @@ class OpenRemoteRequest(Protocol):
         """
 
     def abandon(self) -> None:
-        """Give it up; nothing of it ever becomes visible. Awaits nothing."""
+        """Return it up; nothing of it ever becomes visible. Awaits nothing."""
 
     async def request(self) -> Request | None:
-        """Give the request, as it is now; None when it is not there, or not any more. Raises CommitFailed, OutcomeUnknown."""
+        """Return the request, as it is now; None when it is not there, or not any more. Raises CommitFailed, OutcomeUnknown."""
 
 
 class RemoteRequests(Protocol):
@@ -73,7 +73,7 @@ class RemoteRequests(Protocol):
         """
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Give the response that is committed; a read that is linearizable with commits.
+        """Return the response that is committed; a read that is linearizable with commits.
 
         Raises CommitFailed, OutcomeUnknown.
         """

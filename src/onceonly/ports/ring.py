@@ -1,4 +1,4 @@
-"""Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
+"""Ring: what maintenance sees of the claims of a database. Endpoints and processes share one; each may keep it in order.
 
 Nothing here is needed for safety: a bucket that is not rotated makes its messages wait, and nothing else. A bucket is rotated
 by one call, at any moment, next to units that claim and next to other calls. A call that cannot rotate changes nothing, and
@@ -84,7 +84,7 @@ class Ring(Protocol):
     """
 
     async def bucketing(self) -> Bucketing:
-        """Give how time is cut in this database; fixed when its tables are first used."""
+        """Return how time is cut in this database; fixed when its tables are first used."""
 
     async def now(self) -> int:
         """Read the database's clock, milliseconds since 1970: the one that decides what may be forgotten."""
@@ -101,7 +101,7 @@ class Ring(Protocol):
         """
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Remove some of the claims without an instant that were made longer ago than claims are kept; gives how many.
+        """Remove some of the claims without an instant that were made longer ago than claims are kept; returns how many.
 
         `limit` means that there may be more. It does not wait: rows that another process is removing are skipped. A claim
         whose record is not dispatched stays.

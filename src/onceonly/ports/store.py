@@ -31,7 +31,7 @@ class SyncThread(Protocol):
         """
 
     def on_expiry(self, function: Callable[[HandlerExpired], object]) -> None:
-        """Have a function called in the event loop when the time is over, with the error that the thread is to see."""
+        """Call a function in the event loop when the time is over, with the error that the thread is to see."""
 
     def wait_for(self, awaitable: Awaitable[Any]) -> Any:
         """In the thread: have the event loop await this, and return the result. Raises HandlerExpired if its time is over."""
@@ -41,7 +41,7 @@ class Resources(Protocol):
     """What a unit offers to handlers. Only the endpoint that runs them looks inside."""
 
     def get(self, kind: type) -> object:
-        """Give the unit's resource of this type, such as its `AsyncSession`. Raises LookupError for any other type."""
+        """Return the unit's resource of this type, such as its `AsyncSession`. Raises LookupError for any other type."""
 
     def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
         """Enclose one handler's work. `handler` is its name, for messages.
@@ -93,7 +93,7 @@ class UndecidableMessage(NamedTuple):
 
 
 class BeginResult(Struct, frozen=True):
-    """What `begin` found: five disjoint tuples, together all the messages it was asked for."""
+    """What `begin` found: five disjoint tuples, together all the messages it was asked for, and the ages of records."""
 
     new: tuple[Message, ...] = ()
     """Not handled before, and claimed by this unit; in the order asked."""
@@ -105,6 +105,11 @@ class BeginResult(Struct, frozen=True):
     """The identity was handled with another body."""
     undecidable: tuple[UndecidableMessage, ...] = ()
     """Not claimed. Whether they were handled cannot be decided, so they must not be handled now."""
+    ages: tuple[int, ...] = ()
+    """For each pending record, how many milliseconds ago it was committed, or taken by a relay. Empty if that is unknown.
+
+    The clocks of processes differ, so an age can be negative.
+    """
 
 
 class Unit(Protocol):
@@ -183,7 +188,7 @@ class PendingRecords(Protocol):
         """
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
-        """Give records stored before `older_than`, and for `lease` milliseconds let no other call give them.
+        """Return records stored before `older_than`, and for `lease` milliseconds let no other call give them.
 
         At most `limit`, in an order of the store's own that never changes; with `after` those behind that record, whether it
         is still there or not. What another call is taking at this moment is passed over. It only saves sending the same twice:
@@ -193,7 +198,7 @@ class PendingRecords(Protocol):
         """
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give the committed records of these, in the order asked; those without one are left out.
+        """Return the committed records of these, in the order asked; those without one are left out.
 
         Raises CommitFailed, OutcomeUnknown.
         """

@@ -32,23 +32,25 @@ class OpenTransaction(Protocol):
         """
 
     def abandon(self) -> None:
-        """Give it up; nothing of it ever becomes visible. Awaits nothing."""
+        """Return it up; nothing of it ever becomes visible. Awaits nothing."""
 
 
 class Transactions(Protocol):
     """The transactions of one endpoint's store."""
 
     async def open(self, opening: TransactionAttempt) -> OpenTransaction | IdempotencyEntry:
-        """Open a transaction, and take the client's key in it, if there is one; gives what is kept if the key is committed.
+        """Open a transaction, and take the client's key in it, if there is one; returns the entry if the key is committed.
+
+        The entry has the records of its attempt that are not dispatched yet, from the same read or a later one.
 
         Another open transaction that has taken the same key is waited for, `opening.wait` at most, or shows as ConflictError
         here or at commit. Reaching the store is not counted as waiting. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Give what is committed under a client's key; a read that is linearizable with commits.
+        """Return what is committed under a client's key; a read that is linearizable with commits. The entry is as of `open`.
 
-        Raises CommitFailed, OutcomeUnknown.
+        Raises CommitFailed, OutcomeUnknown. Raises PermanentFailure, UpgradeRequired for a record that cannot be read.
         """
 
 
@@ -56,13 +58,13 @@ class Attempts(Protocol):
     """How attempts at transactions ended, for whoever gets a control message. Each read is linearizable with commits."""
 
     async def entry(self, key: str, endpoint: str) -> IdempotencyEntry | None:
-        """Give what is committed under a client's key of this endpoint, by whichever attempt.
+        """Return what is committed under a client's key of this endpoint, by whichever attempt.
 
         Raises CommitFailed, OutcomeUnknown.
         """
 
     async def record(self, identity: Identity, unit: str) -> Record | None:
-        """Give the record of an attempt. One without effects was dispatched, or is the tombstone; None: not committed, so far.
+        """Return the record of an attempt. One without effects was dispatched, or is the tombstone. None: not committed yet.
 
         With a client's key None may also mean that it was dispatched and forgotten. Raises CommitFailed, OutcomeUnknown.
         """

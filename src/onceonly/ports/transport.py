@@ -15,6 +15,7 @@ __all__ = [
     "ChecksBroker",
     "CollectsUnsubscribed",
     "Depth",
+    "DestinationRule",
     "FanOut",
     "ListsSubscriptions",
     "Topology",
@@ -30,6 +31,21 @@ class FanOut(StrEnum):
     """The sender sends an event once."""
     SENDER = "sender"
     """The sender sends a copy to each subscriber. Events with many subscribers take more requests."""
+
+
+class DestinationRule(Struct, frozen=True, kw_only=True):
+    """A kind of destinations that are not endpoints, and that a transport sends to; see `onceonly.model.destination`.
+
+    * `kind`: the kind, such as "queue". Of several rules for one, the first whose `names` match holds.
+    * `longest_delay`: seconds for which the broker itself keeps a message for such a destination until it is due. None: no
+      limit. 0: it delays nothing. No process of this library receives from there, so none can put a message off again.
+    * `names`: a regular expression that a whole name matches. Empty: any name. `name_rule`: in words, what such a name is.
+    """
+
+    kind: str
+    longest_delay: float | None = 0.0
+    names: str = ""
+    name_rule: str = ""
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -49,6 +65,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     * `fan_out`: what copies events. None: unknown.
     * `late_subscribers`: whether a delayed event goes to the endpoints that subscribe when it is due. False: to those that
       subscribe when it is sent.
+    * `destinations`: the kinds of destinations that are not endpoints. Empty: it sends to endpoints only.
     """
 
     lease: float | None
@@ -59,6 +76,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     most_sent: int | None = None
     fan_out: FanOut | None = None
     late_subscribers: bool = False
+    destinations: tuple[DestinationRule, ...] = ()
+    carries_headers: bool = True
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -108,7 +127,7 @@ class ChecksBroker(Protocol):
 
 @runtime_checkable
 class ListsSubscriptions(Protocol):
-    """A transport that can list the subscriptions of an endpoint, also those of earlier versions."""
+    """A transport that can list the subscriptions of an endpoint, also those that it no longer wants."""
 
     async def subscriptions(self, endpoint: str) -> frozenset[str] | None:
         """Return the types that an endpoint is subscribed to; None if the broker does not list them."""
@@ -147,6 +166,9 @@ class Transport(Protocol):
         was sent before, and one that has expired. Headers of 16 KiB are delivered unchanged. A broker with groups or
         partitions may use the message's `partition_key`. The call is not atomic: after an exception, some messages may have
         been sent.
+
+        `Send.to` may be the text of a destination that is not an endpoint. Its name is used as it is, and nothing is created. A
+        message to a missing one is REFUSED, and one to a kind that is not in `traits.destinations`.
         """
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,4 +1,4 @@
-"""Running something next to a block, such as a worker in a web application's lifespan."""
+"""Runs something next to a block, such as a worker in a web application's lifespan, or until it is stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -43,4 +43,25 @@ async def _first(working: asyncio.Task[None], ready: asyncio.Event) -> None:
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if working.done():
+        working.result()
+
+
+async def run_until_stopped(
+    turning: Coroutine[Any, Any, None], stop: asyncio.Event, *, rung: asyncio.Event, grace: float
+) -> None:
+    """Run it until `stop` is set; then end its rest by `rung`, and wait `grace` seconds for what is in work.
+
+    Raises what it raises.
+    """
+    working = asyncio.create_task(turning)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        rung.set()
+        await asyncio.wait({working}, timeout=grace)
+    finally:  # ends tasks; calls no port
+        for task in (working, stopped):
+            task.cancel()
+        await asyncio.gather(working, stopped, return_exceptions=True)
+    if not working.cancelled():
         working.result()

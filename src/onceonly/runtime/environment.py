@@ -1,12 +1,15 @@
-"""The live surroundings: the system's clock, chance, identifiers and timer; and the bundle that hands them on."""
+"""The live environment: the system's clock, random numbers, ids, timer and temporary directory."""
 
 import asyncio
+import os
 import random
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
+from onceonly.model.errors import SetupError
 from onceonly.ports.environment import Clock, IdGenerator, RandomSource
 
 
@@ -14,17 +17,14 @@ class Timer(Protocol):
     """How long things take, and waiting; for the runtime only, the algorithms never wait."""
 
     def seconds(self) -> float:
-        """Give seconds since some fixed moment; never goes back."""
+        """Return seconds since some fixed moment; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after this many seconds."""
 
 
 class SystemClock:
-    """The system's wall clock."""
-
     def now(self) -> int:
-        """Give milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
 
@@ -32,7 +32,6 @@ class SystemRandomSource:
     """Python's random numbers: they spread delays, and guard no secret."""
 
     def fraction(self) -> float:
-        """Give a number in [0, 1)."""
         return random.random()  # noqa: S311 - spreads delays, guards nothing
 
 
@@ -40,7 +39,6 @@ class SystemIdGenerator:
     """Random ids of 122 bits (RFC 9562, version 4)."""
 
     def new_id(self) -> str:
-        """Give 32 hexadecimal digits."""
         return uuid4().hex
 
 
@@ -48,11 +46,10 @@ class SystemTimer:
     """The monotonic clock, and the event loop's sleep."""
 
     def seconds(self) -> float:
-        """Give seconds of the monotonic clock."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let the event loop run something else for this long."""
+        """Yield to the event loop for this long."""
         await asyncio.sleep(seconds)
 
 
@@ -60,7 +57,7 @@ class Environment(NamedTuple):
     """Time and chance, as arguments; the live ones unless something else is given."""
 
     clock: Clock = SystemClock()
-    chance: RandomSource = SystemRandomSource()
+    random: RandomSource = SystemRandomSource()
     ids: IdGenerator = SystemIdGenerator()
     timer: Timer = SystemTimer()
 
@@ -83,3 +80,23 @@ async def pause(seconds: float, timer: Timer, stop: asyncio.Event) -> None:
     finally:
         asleep.cancel()
         stopped.cancel()
+
+
+@contextmanager
+def temporary_directory(prefix: str, use: str) -> Iterator[str]:
+    """Make a directory for what `use` names, and remove it at the end.
+
+    A container with a read-only file system may have none. Raises SetupError with what to mount.
+    """
+    import tempfile  # noqa: PLC0415 - for processes that need one
+
+    try:
+        directory = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        tried = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the name is for a person
+        raise SetupError(
+            f"no writable temporary directory for {use}: tried {tried} ({error.strerror or error}). Mount a writable"
+            f" directory of a few megabytes at {tried}, such as a tmpfs or an emptyDir, or set TMPDIR to one"
+        ) from error
+    with directory as name:
+        yield name

@@ -32,7 +32,6 @@ class BytesAsUuid(TypeDecorator[bytes]):
         return _hexadecimal
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
-        """Give its bytes."""
         return None if value is None else value.bytes
 
 
@@ -47,11 +46,9 @@ class BytesAsNumber(TypeDecorator[bytes]):
     cache_ok = True
 
     def bind_processor(self, dialect: Dialect) -> Callable[[bytes | None], int | None]:
-        """Make it a number."""
         return _number
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> bytes | None:
-        """Give its bytes."""
         return None if value is None else value.to_bytes(FINGERPRINT_BYTES, "big", signed=True)
 
 
@@ -76,7 +73,6 @@ class TextAsBytes(TypeDecorator[str]):
         return dialect.type_descriptor(LONGBLOB() if dialect.name in MYSQL else LargeBinary())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
-        """Encode."""
         return None if value is None else value.encode(errors="surrogatepass")
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
@@ -114,7 +110,6 @@ class EscapedText(TypeDecorator[str]):
         return dialect.type_descriptor(LONGTEXT(**_EXACTLY) if dialect.name in MYSQL else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Escape what a text column takes nowhere."""
         return None if value is None else value.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

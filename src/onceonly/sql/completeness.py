@@ -35,12 +35,10 @@ class Missing(Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether anything is missing."""
         return bool(self.tables or self.columns or self.indexes or self.keys)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of it, in words."""
         return (
             *(f"table {table.name}" for table in self.tables),
             *(f"column {column.table.name}.{column.name}" for column in self.columns),

@@ -17,18 +17,18 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, Unsafe
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, UnsafeSettings, error_text
 from onceonly.ports.environment import Clock
-from onceonly.sql.database_identity import written
+from onceonly.sql.database_history import HistoryWatch
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Purpose, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
-from onceonly.sql.history import HistoryWatch
 from onceonly.sql.notifications import Notifications
 from onceonly.sql.options import DEFAULT_PREFIX, checked_prefix
+from onceonly.sql.other_connections import exempt
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Linger, Turns, nothing
 from onceonly.sql.translation import ErrorTranslator, NotConnected, TurnNotHad, check_loop, refuse_other_loop
-from onceonly.sql.urls import DatabaseAddress, read_url
+from onceonly.sql.urls import DatabaseAddress, read_url, written
 from onceonly.systems import system_of, systems
 
 CONNECT_SECONDS = 25.0
@@ -92,7 +92,7 @@ class Database:
         ] = {}
         self._durable = durable
         self._prepared = False
-        self._next_look = self._next_look_at_new = 0.0
+        self._next_check = self._next_early_check = 0.0
         self._history = HistoryWatch(written(engine.url))
         self._preparing = asyncio.Lock()
         self._turns = Turns(place.timeout) if dialect.single_writer else None
@@ -100,7 +100,8 @@ class Database:
         self._stranded: list[DatabaseTransaction] = []
         self.notifications = Notifications(dialect, engine, (place.schema, place.prefix), self.ready)
         if own and not dialect.embedded:
-            event.listen(engine.sync_engine, "connect", self._connected_anew)
+            event.listen(engine.sync_engine, "connect", self._plan_early_check)
+        exempt(engine, own=own)
         _OPENED.add(self)
 
     @property
@@ -114,16 +115,16 @@ class Database:
     async def ready(self) -> None:
         """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.
 
-        Raises the driver's own errors; SetupError the first time, Unsafe later.
+        Raises the driver's own errors; SetupError the first time, UnsafeSettings later.
         """
         if not self._prepared:
             async with self._preparing:
                 if not self._prepared:
                     await self._prepare()
                     self._prepared = True
-                    self._plan_look()
-        elif monotonic() >= self._next_look and not self.dialect.embedded:
-            await self._look_again()
+                    self._plan_check()
+        elif monotonic() >= self._next_check and not self.dialect.embedded:
+            await self._check_again()
 
     async def open(self, purpose: Purpose, *, isolation: str | None = None, lingers: bool = True) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors.
@@ -135,13 +136,13 @@ class Database:
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
         is_unit = purpose is Purpose.UNIT or purpose is Purpose.BATCH
         linger = self._keep if lingers and is_unit and not self.dialect.single_writer else None
-        if is_unit and self.dialect.begins_later and self._has_idle():
+        if is_unit and self.dialect.begins_lazily and self._has_idle():
             return await self._begin(purpose, isolation, end_turn, linger)  # waits for nothing that a cancellation cuts off
         opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, linger))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            self._spawn(_drop_opened(opening))
+            self._spawn(_drop_transaction(opening))
             raise
 
     def writing(self, *, durable: bool = True) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -167,7 +168,7 @@ class Database:
                 yield connection
             return
         with self.translate(committing=True):
-            connection = await self._connected()
+            connection = await self._connect()
             try:
                 yield connection
             finally:
@@ -209,7 +210,7 @@ class Database:
         )
 
     async def shrink_log(self) -> int:
-        """Return disk space of a file's log, if it is large; gives how many logs. Raises CommitFailed, OutcomeUnknown."""
+        """Return disk space of a file's log, if it is large; returns how many logs. Raises CommitFailed, OutcomeUnknown."""
         with self.translate():
             await self.settle()
             return await self.dialect.shrink_log(self.engine)
@@ -243,30 +244,30 @@ class Database:
         with self._connecting():
             async with asyncio.timeout(None if self.dialect.embedded else 2 * CONNECT_SECONDS):
                 if not self._own:
-                    await (await self._connected()).close()  # a look at its event loop, before anything is executed
+                    await (await self._connect()).close()  # a look at its event loop, before anything is executed
                 await self.dialect.prepare(self.engine, durable=self._durable)
                 if not self.dialect.embedded:
                     self._history.seen(await self.dialect.history(self.engine))
 
-    async def _look_again(self) -> None:
+    async def _check_again(self) -> None:
         """Check the server once more. One that fails the check is checked before every transaction until it passes."""
         async with self._preparing:
-            if monotonic() < self._next_look:
+            if monotonic() < self._next_check:
                 return  # another task has just done it
             try:
                 await self._prepare()
             except SetupError as error:
-                raise Unsafe(str(error)) from error
-            self._plan_look()
+                raise UnsafeSettings(str(error)) from error
+            self._plan_check()
 
-    def _plan_look(self) -> None:
-        self._next_look = monotonic() + CHECK_INTERVAL_SECONDS
-        self._next_look_at_new = monotonic() + RECONNECT_CHECK_SECONDS
+    def _plan_check(self) -> None:
+        self._next_check = monotonic() + CHECK_INTERVAL_SECONDS
+        self._next_early_check = monotonic() + RECONNECT_CHECK_SECONDS
 
-    def _connected_anew(self, _connection: object, _record: object) -> None:
+    def _plan_early_check(self, _connection: object, _record: object) -> None:
         """Look soon: where connections are made anew there may be another server."""
         if self._prepared:
-            self._next_look = min(self._next_look, self._next_look_at_new)
+            self._next_check = min(self._next_check, self._next_early_check)
 
     async def _get_ready(self, *, settled: bool = True) -> None:
         """Look at the database before its first use, and let what was dropped be rolled back.
@@ -283,20 +284,20 @@ class Database:
         pool = self.engine.sync_engine.pool
         return isinstance(pool, QueuePool) and pool.checkedin() > 0
 
-    async def _connected(self) -> AsyncConnection:
-        """Get a connection: `_connecting` without what that costs each time. A server that does not answer is away as well."""
+    async def _connect(self) -> AsyncConnection:
+        """Return a connection, as `_connecting` at less cost. A server that does not answer is away as well."""
         try:
             if self._has_idle():
-                return self._of_this_loop(await self.engine.connect())
+                return self._require_this_loop(await self.engine.connect())
             async with asyncio.timeout(CONNECT_SECONDS):
-                return self._of_this_loop(await self.engine.connect())
+                return self._require_this_loop(await self.engine.connect())
         except self._known:
             raise
         except Exception as error:
             check_loop(error)
-            raise NotConnected(f"{type(error).__name__}: {error}") from error
+            raise NotConnected(error_text(error)) from error
 
-    def _of_this_loop(self, connection: AsyncConnection) -> AsyncConnection:
+    def _require_this_loop(self, connection: AsyncConnection) -> AsyncConnection:
         if not self._own and connection.sync_connection is not None:
             refuse_other_loop(connection.sync_connection)
         return connection
@@ -310,13 +311,13 @@ class Database:
             raise
         except Exception as error:
             check_loop(error)
-            raise NotConnected(f"{type(error).__name__}: {error}") from error
+            raise NotConnected(error_text(error)) from error
 
     async def _begin(
         self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], linger: Linger | None
     ) -> DatabaseTransaction:
         try:
-            connection = await self._connected()
+            connection = await self._connect()
             try:
                 root = await connection.run_sync(self._begin_root, purpose, isolation)
             except BaseException:
@@ -349,7 +350,6 @@ class Database:
             raise
 
     def _drop(self, transaction: DatabaseTransaction) -> None:
-        """Have a transaction rolled back; awaits nothing."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # its coroutine is being closed outside of the loop
@@ -358,7 +358,7 @@ class Database:
             self._spawn(transaction.end())
 
     def _keep(self, transaction: DatabaseTransaction) -> None:
-        """Have a committed transaction's connection released soon: what waits for the commit waits no longer for that."""
+        """Release a committed transaction's connection in the background: nothing waits for that."""
         self._stranded.append(transaction)
         asyncio.get_running_loop().call_later(REUSE_SECONDS, self._end_stranded)
 
@@ -373,7 +373,7 @@ class Database:
 
 
 async def open_database(source: Source, *, clock: Clock, durable: bool = True, prefix: str = "") -> Database:
-    """Give a database by its URL, or by a user's own engine or session factory. Connects at the first transaction.
+    """Return a database by its URL, or by a user's own engine or session factory. Connects at the first transaction.
 
     A user's engine stays as it is and stays the user's to dispose. `durable=False` accepts commits that a power cut loses.
     `prefix` overrides the URL's. Raises SetupError.
@@ -389,12 +389,11 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
 
 
 def place_of(source: Source) -> DatabaseAddress:
-    """Return what a source names, without connecting. Raises SetupError."""
     return read_url(source) if isinstance(source, str) else DatabaseAddress(url=_factory_of(source)[1].url)
 
 
 def pool_of(source: Source) -> Pool | None:
-    """Give the connections of a user's own engine or session factory; a URL has none. Raises SetupError."""
+    """Return the connections of a user's own engine or session factory; a URL has none. Raises SetupError."""
     return None if isinstance(source, str) else _factory_of(source)[1].sync_engine.pool
 
 
@@ -433,7 +432,6 @@ def _database(
 
 
 def dialect_of(url: URL) -> Dialect:
-    """Make the dialect for a database URL. Raises SetupError, DriverMissing."""
     return _dialect(*url.drivername.partition("+")[::2])
 
 
@@ -446,7 +444,7 @@ def _dialect(name: str, driver: str) -> Dialect:
     return dialect
 
 
-async def _drop_opened(opening: asyncio.Future[DatabaseTransaction]) -> None:
+async def _drop_transaction(opening: asyncio.Future[DatabaseTransaction]) -> None:
     """End a transaction whose opener was cancelled; an opening that failed has nothing to end."""
     await asyncio.wait([opening])
     if not opening.cancelled() and opening.exception() is None:

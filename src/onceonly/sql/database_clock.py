@@ -74,5 +74,4 @@ def _sqlite_statement(*_: Any, **__: Any) -> str:
 
 
 def database_now(connection: Connection) -> int:
-    """Read the clock."""
     return int(connection.scalar(select(DatabaseNow())) or 0)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, insert
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onceonly.model.errors import SetupError
 from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongText, ReadableText, RowNumber, ShortName, TextKey
 from onceonly.sql.database_clock import DatabaseNow, StatementNow
-from onceonly.sql.history import History
+from onceonly.sql.database_history import DatabaseHistory
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
 from onceonly.sql.statement_effects import Effect, Rule, StatementEffects
@@ -29,6 +29,7 @@ __all__ = [
     "ClaimKey",
     "Data",
     "DatabaseFailure",
+    "DatabaseHistory",
     "DatabaseNow",
     "Dialect",
     "DriverScope",
@@ -36,7 +37,6 @@ __all__ = [
     "ExactText",
     "Execute",
     "Fingerprint",
-    "History",
     "Limit",
     "Listening",
     "LongText",
@@ -131,10 +131,10 @@ class DriverScope(Protocol):
         """Look at a statement. Return what is to be awaited before it is executed, or None."""
 
     def check_use(self) -> None:
-        """Make sure that the handler has not ended."""
+        """Check that the handler has not ended."""
 
     def check_transaction(self) -> None:
-        """Make sure that the unit's transaction has not ended."""
+        """Check that the unit's transaction has not ended."""
 
     def before_use(self) -> Coroutine[Any, Any, Any] | None:
         """Look at a use without a text. Return as `before_driver`."""
@@ -164,10 +164,10 @@ class Dialect(Protocol):
     autocommits: bool
     """Whether a single statement can be sent without a transaction, and waits for locks as in one."""
 
-    holds: bool
-    """Whether `hold` makes the database refuse a commit, so that `let_go` is needed."""
+    blocks_commit: bool
+    """Whether `block_commit` makes the database refuse a commit, so that `allow_commit` is needed."""
 
-    begins_later: bool
+    begins_lazily: bool
     """Whether `begin` sends nothing for a unit, so that it never waits."""
 
     has_schemas: bool
@@ -228,7 +228,7 @@ class Dialect(Protocol):
         such as one that is read-only.
         """
 
-    async def history(self, engine: AsyncEngine) -> History | None:
+    async def history(self, engine: AsyncEngine) -> DatabaseHistory | None:
         """Return how far the server has come, to notice a fail-over that lost commits. Called after `prepare`.
 
         None, the default: it cannot tell, or this user may not ask. Raises the driver's own errors if it does not answer.
@@ -249,7 +249,11 @@ class Dialect(Protocol):
         """
 
     def drop_connections(self) -> None:
-        """Close all connections of engines from `engine` at once. Calls that wait for them fail. Must not wait."""
+        """Close all connections of engines from `engine` at once. Calls that wait for them fail. Must not wait.
+
+        The default does nothing.
+        """
+        return
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin a transaction in the driver. `isolation` is one of `isolations`, for units only.
@@ -267,16 +271,17 @@ class Dialect(Protocol):
         request, so that no delay on the way makes it commit later. Raises the driver's error if the server rolled back.
         """
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Prepare a unit for its handlers, after its claims are inserted.
 
-        If `holds` is true, the database refuses a commit by a handler until `let_go`. Rollbacks and savepoints work. A unit
-        `of_messages` can run again later, so it need not wait for a lock that is held for long. One that is `isolated` repeats
-        the unit before it, and should not wait longer than that.
+        If `blocks_commit` is true, the database refuses a commit by a handler until `allow_commit`. Rollbacks and savepoints
+        work. A unit `of_messages` can run again later, so it need not wait for a lock that is held for long. One that is
+        `isolated` repeats the unit before it, and should not wait longer than that.
         """
 
-    def let_go(self, connection: Connection) -> None:
-        """Undo `hold`. Harmless without one."""
+    def allow_commit(self, connection: Connection) -> None:
+        """Undo `block_commit`. Harmless without one. The default does nothing."""
+        return
 
     def roll_back(self, connection: Connection) -> None:
         """Roll back in the driver, where SQLAlchemy's own rollback does not. Harmless after the end of the transaction."""
@@ -322,6 +327,14 @@ class Dialect(Protocol):
         Otherwise the connection is closed. The default returns False.
         """
         return False
+
+    def waiting(self, connection: Connection, milliseconds: int | None) -> AbstractContextManager[None]:
+        """Enclose one statement, on a connection of any driver, that waits for a lock no longer than this.
+
+        None: as long as for any lock. A wait that is too long raises the driver's error, which `classify` names. Statements
+        after it wait as before. The default changes nothing.
+        """
+        return nullcontext()
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
@@ -399,10 +412,18 @@ class Dialect(Protocol):
         """
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
-        """Return the condition that a column is in a list of values. The list is passed as `parameter`."""
+        """Return the condition that a column is in a list of values. The list is passed as `parameter`.
+
+        The default is an IN with as many variables as the list is long.
+        """
+        return column.in_(bindparam(parameter, expanding=True))
 
     def current(self, query: Select[Any]) -> Select[Any]:
-        """Change a query in a unit so that it reads what is committed now, also at an isolation level with snapshots."""
+        """Change a query in a unit so that it reads what is committed now, also at an isolation level with snapshots.
+
+        It is the first plain read of the unit, after the claim. The default returns it as it is.
+        """
+        return query
 
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> "QueueTaking":
         """Return how a queue takes rows of its table. `first` selects their primary key, in order and limited.
@@ -412,7 +433,7 @@ class Dialect(Protocol):
         """
 
     def lock_schema(self, connection: Connection, name: str) -> None:
-        """Let one transaction at a time create or upgrade the tables of this name. The lock ends with the transaction."""
+        """Take a lock until the end of the transaction: one at a time creates or upgrades the tables of this name."""
 
     async def notify(self, engine: AsyncEngine, channel: str, words: Iterable[str]) -> None:
         """Send words to all that `listen` on a channel. Must not delay the commits of others. Raises the driver's errors.
@@ -451,7 +472,7 @@ class SingleStatementTaking:
 
 
 def checked_isolation(dialect: Dialect, isolation: str | None) -> str | None:
-    """Give an isolation level as SQL writes it. Raises SetupError unless the database has it."""
+    """Return an isolation level as SQL writes it. Raises SetupError unless the database has it."""
     if isolation is None:
         return None
     level = " ".join(isolation.upper().replace("_", " ").replace("-", " ").split())

@@ -51,7 +51,7 @@ OTHER_BIND = (
 GONE = "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK), so a statement would run outside it"
 
 
-class Scope(Protocol):
+class GuardedScope(Protocol):
     """What one handler's run has of its unit."""
 
     def before(self, statement: str, effect: Effect | None) -> None:
@@ -73,8 +73,6 @@ class Scope(Protocol):
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
-    """Make a method that raises RuntimeError."""
-
     def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
         raise _refusal(f"{name}()")
 
@@ -92,7 +90,6 @@ class HandlerTransaction(RootTransaction):
 
     @property
     def is_active(self) -> bool:  # type: ignore[override]  # it is an attribute there
-        """Whether the unit's transaction is."""
         return self._root.is_active
 
     commit: Any = _refusing("commit")
@@ -103,14 +100,13 @@ class HandlerTransaction(RootTransaction):
         self._root.rollback()
 
     def close(self) -> None:
-        """Do the same."""
         self.rollback()
 
 
 class HandlerConnection(Connection):
     """A connection object of one handler, on the driver's connection and in the database transaction of its unit."""
 
-    def __init__(self, unit: Connection, scope: Scope) -> None:
+    def __init__(self, unit: Connection, scope: GuardedScope) -> None:
         super().__init__(unit.engine, connection=unit.connection, _has_events=False)
         if unit.engine._has_events:  # noqa: SLF001 - as in SQLAlchemy's own; it has told its listeners of the unit's connection
             self.dispatch = self.dispatch._join(unit.engine.dispatch)  # noqa: SLF001 - the same
@@ -130,7 +126,6 @@ class HandlerConnection(Connection):
         return _PooledConnection(super().connection, self.scope)
 
     def get_isolation_level(self) -> Any:
-        """Return the level of the unit."""
         return self.unit.get_isolation_level()
 
     def execution_options(self, **options: Any) -> Connection:
@@ -143,7 +138,7 @@ class HandlerConnection(Connection):
         return super().execution_options(**options)
 
     def invalidate(self, exception: BaseException | None = None) -> None:
-        """Have the unit lose its connection. Raises RuntimeError after the handler's end."""
+        """Close the unit's connection. Raises RuntimeError after the handler's end."""
         self.scope.check_use()
         self.unit.invalidate(exception)
         self._dbapi_connection = None
@@ -163,12 +158,11 @@ class HandlerSession(Session):
     first needs one.
     """
 
-    scope: Scope | None = None
+    scope: GuardedScope | None = None
     _bind: Any = None
 
     @property
     def bind(self) -> Any:
-        """The connection of the handler."""
         if self._bind is None and self.scope is not None:
             return self.scope.connection.sync_connection
         return self._bind
@@ -178,14 +172,14 @@ class HandlerSession(Session):
         self._bind = bind
 
     def get_bind(self, *arguments: Any, **options: Any) -> Engine | Connection:
-        """Give the connection of the handler. Raises RuntimeError if the user's class, or a caller, chooses another."""
+        """Return the connection of the handler. Raises RuntimeError if the user's class, or a caller, chooses another."""
         found = super().get_bind(*arguments, **options)
         if isinstance(found, HandlerConnection) and found.scope is self.scope:
             return found
         raise RuntimeError(OTHER_BIND.format(found.engine.url.render_as_string()))
 
     def connection(self, bind_arguments: Any = None, execution_options: Any = None) -> Connection:
-        """Give the connection of the handler. Raises RuntimeError for any other."""
+        """Return the connection of the handler. Raises RuntimeError for any other."""
         if bind_arguments and "bind" in bind_arguments:  # which SQLAlchemy takes without asking `get_bind`
             self.get_bind(**bind_arguments)
         return super().connection(bind_arguments=bind_arguments, execution_options=execution_options)
@@ -214,7 +208,7 @@ _POOLED_USES = frozenset({"close", "commit", "detach", "invalidate", "reset", "r
 class _PooledConnection:
     """The pool's connection as a handler sees it. What SQLAlchemy itself needs of it passes."""
 
-    def __init__(self, pooled: Any, scope: Scope) -> None:
+    def __init__(self, pooled: Any, scope: GuardedScope) -> None:
         self._pooled = pooled
         self._scope = scope
 
@@ -241,7 +235,7 @@ def unit_connection(connection: Connection) -> Connection:
 
 
 def mark_errors(engine: AsyncEngine) -> None:
-    """Have the errors of handlers' connections of this engine marked for `is_raised_by`."""
+    """Mark the errors of handlers' connections of this engine for `is_raised_by`."""
     event.listen(engine.sync_engine, "handle_error", _mark)
 
 

@@ -74,7 +74,7 @@ def in_greenlet(function: Callable[[], Any], wait_for: Callable[[Awaitable[Any]]
 
 
 def keep_in_threads(engine: AsyncEngine) -> None:
-    """Have no thread of a handler close a connection after an error: closing it needs the event loop.
+    """Keep threads of handlers from closing a connection after an error: closing it needs the event loop.
 
     Call it when all others have registered their listeners: the last one decides.
     """

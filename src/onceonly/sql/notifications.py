@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.formats.log_events import EventLogger
+from onceonly.model.errors import error_text
 
 __all__ = ["Listening", "Notifications", "NotifyingDialect"]
 
@@ -92,9 +93,9 @@ class Notifications:
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._counts: Counter[str] = Counter()
         self._by_word: dict[str, str] = {}
-        self._untold: set[str] = set()
+        self._unsent: set[str] = set()
         self._paces: dict[str, NotificationPace] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self.is_live = False
@@ -102,7 +103,7 @@ class Notifications:
 
     @contextmanager
     def waiting(self, name: str, *, remote: bool) -> Iterator[asyncio.Event]:
-        """Give an event that is set when the name rings. With `remote`, listen for other processes from now on."""
+        """Return an event that is set when the name rings. With `remote`, listen for other processes from now on."""
         if remote:
             self._by_word.setdefault(_short(name), name)
             if self._listening is None and self._dialect.notifies and not self._closing.is_set():
@@ -115,7 +116,6 @@ class Notifications:
             self._waiting[name].discard(rung)
 
     def count(self, name: str) -> int:
-        """Give how often a name has rung."""
         return self._counts[name]
 
     def ring(self, names: Iterable[str]) -> None:
@@ -130,27 +130,27 @@ class Notifications:
         told = set(names)
         self.ring(told)
         if told and self._dialect.notifies and not self._closing.is_set():
-            self._untold |= told
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self._tell())
+            self._unsent |= told
+            if self._sending is None or self._sending.done():
+                self._sending = asyncio.create_task(self._send_notifications())
 
     async def close(self) -> None:
         """Send what is not sent yet, and stop listening."""
         self._closing.set()
-        if tasks := [task for task in (self._telling, self._listening) if task is not None]:
+        if tasks := [task for task in (self._sending, self._listening) if task is not None]:
             _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)  # a connection that is cut off while it opens would leak
             for task in late:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _tell(self) -> None:
+    async def _send_notifications(self) -> None:
         clock = asyncio.get_running_loop().time
-        while self._untold:
-            due = {name for name in self._untold if self._closing.is_set() or self._pace(name).not_before <= clock()}
+        while self._unsent:
+            due = {name for name in self._unsent if self._closing.is_set() or self._pace(name).not_before <= clock()}
             if not due:
-                await self._pause(min(self._pace(name).not_before for name in self._untold) - clock())
+                await self._pause(min(self._pace(name).not_before for name in self._unsent) - clock())
                 continue
-            self._untold -= due
+            self._unsent -= due
             with suppress(Exception):  # whoever is not told looks after its polling interval
                 async with asyncio.timeout(NOTIFY_SECONDS):
                     await self._dialect.notify(self._engine, self._channel, sorted(map(_short, due)))
@@ -161,7 +161,6 @@ class Notifications:
         return self._paces.get(name, NotificationPace(0.0, 0.0))
 
     async def _listen(self) -> None:
-        """Keep a listening connection open until the end."""
         seconds, reason = FIRST_RETRY_SECONDS, ""
         while not self._closing.is_set():
             try:
@@ -169,9 +168,9 @@ class Notifications:
                 if not self._dialect.listens:
                     _log.info("queue polls the database", extra=self._extra(reason=POOLED))
                     return
-                listening = await self._dialect.listen(self._engine, self._channel, self._hear)
+                listening = await self._dialect.listen(self._engine, self._channel, self._wake)
             except Exception as error:  # noqa: BLE001 - an outage, however a driver words it: the queue is polled meanwhile
-                self._report_loss(reason, f"{type(error).__name__}: {error}")
+                self._report_loss(reason, error_text(error))
                 reason = reason or "cannot listen"
             else:
                 if reason:
@@ -179,7 +178,7 @@ class Notifications:
                 else:
                     _log.info("queue waits for notifications", extra=self._extra())
                 seconds, reason = FIRST_RETRY_SECONDS, ""
-                await self._hear_until_lost(listening)
+                await self._listen_until_lost(listening)
                 if self._closing.is_set():
                     return
                 reason = "the listening connection was lost"
@@ -187,7 +186,7 @@ class Notifications:
             await self._pause(seconds)
             seconds = min(2 * seconds, LONGEST_RETRY_SECONDS)
 
-    async def _hear_until_lost(self, listening: Listening) -> None:
+    async def _listen_until_lost(self, listening: Listening) -> None:
         self.is_live = True
         try:
             self.ring(self._by_word.values())  # for what was sent before
@@ -205,7 +204,7 @@ class Notifications:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
-    def _hear(self, word: str) -> None:
+    def _wake(self, word: str) -> None:
         name = self._by_word.get(word)
         if name is not None:
             self.ring([name])
@@ -219,5 +218,5 @@ class Notifications:
 
 
 def _short(name: str) -> str:
-    """Give a word that needs no quotes for a name of any length and characters."""
+    """Return a word that needs no quotes for a name of any length and characters."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=NAME_BYTES).hexdigest()

@@ -99,7 +99,7 @@ def queue_traits(*, lease: float = LEASE_SECONDS, max_body: int = MAX_BODY) -> T
 
 
 def checked_prefix(prefix: str) -> str:
-    """Give the prefix back. Raises SetupError unless it is on the allow-list of names that need no quoting anywhere."""
+    """Return the prefix. Raises SetupError unless it is on the allow-list of names that need no quoting anywhere."""
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
     return prefix

@@ -20,17 +20,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.records import decode_headers, encode_headers
-from onceonly.model.endpoint_name import is_endpoint_name
-from onceonly.model.errors import QueueMissing, RetryableError
+from onceonly.model.errors import RetryableError
+from onceonly.model.limits import is_endpoint_name
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
-from onceonly.ports.measuring import QueueSample
+from onceonly.ports.measurements import QueueSample
 from onceonly.ports.transport import Depth, Topology
+from onceonly.queues.destinations import UnsubscribedEvents
+from onceonly.queues.messages import queue_missing
 from onceonly.sql.database import Database
 from onceonly.sql.options import LEASE_SECONDS, MAX_BODY, queue_traits
 from onceonly.sql.queue_tables import SCHEMA, Statements
-from onceonly.systems.unsubscribed import UnsubscribedEvents
 
 __all__ = ["MAX_BODY", "SCHEMA", "QueueReceipt", "SqlTransport"]
 
@@ -42,8 +43,6 @@ POLL_SECONDS = 5.0
 """Seconds between two looks at an empty queue while notifications are received: a lost one delays a message by this much."""
 CHECK_SECONDS = 60.0
 """Seconds between two looks at whether the queue exists. Only a receive that found nothing looks, the first one always."""
-DISTRUST_SECONDS = 60.0
-"""Seconds for which a queue is polled as without notifications, after a poll found a message without a notification."""
 SHOWN = 120
 """Characters of a name that another program wrote that are logged."""
 _log = EventLogger(logging.getLogger("onceonly.queue"))
@@ -85,7 +84,7 @@ class SqlTransport:
         self._expects_more = False
         self._pause = _SHORTEST_PAUSE_SECONDS
         self._heard: int | None = None
-        self._look_at = self._trusts_from = self._check_at = 0.0
+        self._look_at = self._check_at = 0.0
         self._due: float | None = None
         """Seconds until the next message is due, as far as a look has asked for it."""
 
@@ -110,16 +109,13 @@ class SqlTransport:
                 rung.clear()
                 heard = self._notifications.count(self._endpoint)
                 if wait <= 0 or not self._is_quiet(heard, clock()):
-                    was_due = self._due
                     if taken := await self._look_and_take(limit):
-                        if heard == self._heard and was_due == POLL_SECONDS:  # a sender of an earlier version
-                            self._trusts_from = clock() + DISTRUST_SECONDS
                         self._pause, self._heard = _SHORTEST_PAUSE_SECONDS, None
                         return taken
                     if clock() >= self._check_at:
                         await self._require_queue()
                         self._check_at = clock() + CHECK_SECONDS
-                    self._heard, self._look_at = heard, clock() + self._rest()
+                    self._heard, self._look_at = heard, clock() + self._poll_interval()
                 if (left := end - clock()) <= 0:
                     return ()
                 with suppress(TimeoutError):
@@ -130,16 +126,14 @@ class SqlTransport:
         """Return whether a look would find nothing, as far as notifications can tell."""
         return self._notifications.is_live and heard == self._heard and now < self._look_at
 
-    def _rest(self) -> float:
-        """Give how many seconds to wait for a notification until the next look."""
+    def _poll_interval(self) -> float:
+        """Return how many seconds to wait for a notification until the next look."""
         pause, self._pause = self._pause, min(self._pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
         return pause if self._due is None else min(self._due, POLL_SECONDS)
 
     @property
     def _waits_long(self) -> bool:
-        if not self._notifications.is_live or self._pause < _LONGEST_PAUSE_SECONDS:
-            return False
-        return asyncio.get_running_loop().time() >= self._trusts_from
+        return self._notifications.is_live and self._pause >= _LONGEST_PAUSE_SECONDS
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Hand over messages, all in one database transaction; see the port. REFUSED also: a body over `max_body`."""
@@ -151,7 +145,7 @@ class SqlTransport:
             rows = [row for send in fitting for row in _rows(send, routes.queues(send), routes.now)]
             if rows:
                 await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
-        self._tell({row["queue"] for row in rows})
+        self._notify({row["queue"] for row in rows})
         for send in fitting:
             if not send.to and not routes.queues(send):
                 self.unsubscribed.add(send.message.type)
@@ -162,14 +156,13 @@ class SqlTransport:
         await self._change(self._sql.settle, deliveries)
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back; one that another receiver holds by now is ignored."""
-        await self._change(self._sql.give_back, deliveries, **self._moved())
+        """Release deliveries; one that another receiver holds by now is ignored."""
+        await self._change(self._sql.give_back, deliveries, **self._clock_shift())
         if deliveries:
-            self._tell({self._endpoint})
+            self._notify({self._endpoint})
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Renew leases; see the port."""
-        await self._change(self._sql.keep, deliveries, lease=self._lease(), **self._moved())
+        await self._change(self._sql.keep, deliveries, lease=self._lease(), **self._clock_shift())
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
         """Make and end subscriptions; takes no write lock when all is as it should be. Safe in several processes at once."""
@@ -184,34 +177,32 @@ class SqlTransport:
                     await connection.execute(self._sql.unsubscribe, changes.gone)
 
     async def subscriptions(self, endpoint: str) -> frozenset[str]:
-        """Return the types that an endpoint is subscribed to."""
         columns = self._sql.subscriptions.c
         async with self._database.reading() as connection:
             found = await connection.execute(select(columns.event).where(columns.queue == endpoint))
             return frozenset(found.scalars())
 
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
-        """Count a queue; see the port."""
-        asked = {"of": endpoint, **self._moved()}
+        asked = {"of": endpoint, **self._clock_shift()}
         async with self._database.reading() as connection:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
-            raise _missing(endpoint)
+            raise queue_missing(f"queue {endpoint!r}")
         return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
 
     async def _require_queue(self) -> None:
         async with self._database.reading() as connection:
-            found = await connection.execute(self._sql.known, {"names": [self._endpoint], **self._moved()})
+            found = await connection.execute(self._sql.known, {"names": [self._endpoint], **self._clock_shift()})
             if found.first() is None:
-                raise _missing(self._endpoint)
+                raise queue_missing(f"queue {self._endpoint!r}")
 
     async def measure_queue(self, endpoint: str, limit: int) -> QueueSample:
-        """Look at a queue by its index; see `ports.measuring`. Of what is not visible yet, the earliest is looked at first."""
-        asked = {"of": endpoint, "most": limit, **self._moved()}
+        """Look at a queue by its index; see `ports.measurements`. Of what is not visible yet, the earliest comes first."""
+        asked = {"of": endpoint, "most": limit, **self._clock_shift()}
         async with self._database.reading() as connection:
             declared, waiting, held, later, now, first = (await connection.execute(self._sql.sample, asked)).one()
         if not declared:
-            raise _missing(endpoint)
+            raise queue_missing(f"queue {endpoint!r}")
         now = int(now)
         age = now - first if isinstance(first, int) and waiting else 0  # a foreign row may have any instant
         return QueueSample(waiting=waiting, held=int(held), delayed=later - int(held), oldest=max(0, min(age, now)))
@@ -219,7 +210,7 @@ class SqlTransport:
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
         """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
         if self._database.dialect.single_writer and not self._expects_more:
-            asked = {"of": self._endpoint, **self._moved()}
+            asked = {"of": self._endpoint, **self._clock_shift()}
             async with self._database.reading() as connection:
                 if (await connection.execute(self._sql.is_waiting, asked)).first() is None:
                     return ()
@@ -234,7 +225,7 @@ class SqlTransport:
 
     async def _take(self, limit: int) -> tuple[Delivery, ...]:
         token = token_hex(8)
-        asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._moved()}
+        asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._clock_shift()}
         async with self._database.writing(durable=False) as connection:
             rows = await connection.run_sync(self._sql.take, asked)
             self._due = None
@@ -266,11 +257,11 @@ class SqlTransport:
         subscribers: dict[str, list[str]] = defaultdict(list)
         now = 0
         for names in _chunks(commands):
-            for name, then in await connection.execute(self._sql.known, {"names": names, **self._moved()}):
+            for name, then in await connection.execute(self._sql.known, {"names": names, **self._clock_shift()}):
                 known.add(name)
                 now = then
         for names in _chunks(events):
-            for event, queue, then in await connection.execute(self._sql.subscribed, {"names": names, **self._moved()}):
+            for event, queue, then in await connection.execute(self._sql.subscribed, {"names": names, **self._clock_shift()}):
                 now = then
                 if is_endpoint_name(queue):
                     subscribers[event].append(queue)
@@ -296,7 +287,7 @@ class SqlTransport:
             gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
         )
 
-    def _tell(self, queues: Iterable[str]) -> None:
+    def _notify(self, queues: Iterable[str]) -> None:
         if self._clock is None:
             self._notifications.tell(queues)
         else:
@@ -305,7 +296,7 @@ class SqlTransport:
     def _lease(self) -> int:
         return int((self.traits.lease or LEASE_SECONDS) * 1000)
 
-    def _moved(self) -> dict[str, int]:
+    def _clock_shift(self) -> dict[str, int]:
         return {} if self._clock is None else {"now": self._clock.now()}
 
     def _fits(self, send: Send) -> bool:
@@ -328,7 +319,6 @@ class Routes(Struct, frozen=True):
     now: int
 
     def queues(self, send: Send) -> Sequence[str]:
-        """Name the queues a message goes to."""
         if send.to:
             return [send.to] if send.to in self.known else []
         return self.subscribers.get(send.message.type, ())
@@ -336,12 +326,6 @@ class Routes(Struct, frozen=True):
     def can_take(self, send: Send) -> bool:
         """Return whether a message can be routed; an event always can."""
         return not send.to or send.to in self.known
-
-
-def _missing(endpoint: str) -> QueueMissing:
-    return QueueMissing(
-        f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
-    )
 
 
 def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:

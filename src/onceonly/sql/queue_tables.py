@@ -39,7 +39,7 @@ MOST_LEASES = 1_000_000
 
 
 def tables(prefix: str, schema: str | None = None) -> MetaData:
-    """Give the tables, named with this prefix, in a schema of the database."""
+    """Return the tables, named with this prefix, in a schema of the database."""
     metadata = MetaData(schema=schema)
     messages = Table(
         f"{prefix}messages",
@@ -90,12 +90,11 @@ class Statements:
 
     @cached_property
     def is_waiting(self) -> Select[Any]:
-        """Look whether anything can be taken now: `of` queue."""
         return self._ready().limit(1)
 
     @cached_property
     def next_due(self) -> Select[Any]:
-        """Give in how many milliseconds the next message `of` a queue becomes visible that is not; None for none."""
+        """Return in how many milliseconds the next message `of` a queue becomes visible that is not; None for none."""
         columns = self.messages.c
         first = select(func.min(columns.visible_at)).where(columns.queue == bindparam("of"), columns.visible_at > self._now)
         return select(first.scalar_subquery() - self._now)
@@ -114,7 +113,6 @@ class Statements:
 
     @cached_property
     def settle(self) -> Delete:
-        """Delete the messages `numbers` that `by` still holds."""
         return delete(self.messages).where(*self._held())
 
     @cached_property
@@ -136,13 +134,11 @@ class Statements:
 
     @cached_property
     def subscribed(self) -> Select[Any]:
-        """List (event, queue, now) for the event types `names`."""
         columns = self.subscriptions.c
         return select(columns.event, columns.queue, self._now).where(self._dialect.among(columns.event, "names"))
 
     @cached_property
     def unsubscribe(self) -> Delete:
-        """End the subscription `of` a queue to a `type` of event."""
         columns = self.subscriptions.c
         return delete(self.subscriptions).where(columns.event == bindparam("type"), columns.queue == bindparam("of"))
 

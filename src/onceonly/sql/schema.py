@@ -48,7 +48,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     losses: Mapping[str, str] = {}
 
 
-class Names(NamedTuple):
+class TableNames(NamedTuple):
     """What the tables in a database are called, without a connection to it."""
 
     prefix: str
@@ -84,7 +84,7 @@ async def create(database: Database, schema: Schema, *, accepts_loss: bool = Fal
 async def upgrade(database: Database, schema: Schema, *, accepts_loss: bool = False, thorough: bool = False) -> tuple[str, ...]:
     """Bring the tables to this version, step by step in one database transaction; makes them when there are none.
 
-    Returns as `create`. Raises SchemaTooNew; SchemaMissing as `create`, and when a step is missing.
+    Returns as `create`. Raises SchemaTooNew; SchemaMissing as `create`, and before any step when one of them is missing.
     """
     async with database.writing() as connection:
         await connection.run_sync(_lock, database)
@@ -99,7 +99,7 @@ async def is_there(database: Database, schema: Schema) -> bool:
 
 
 async def check(database: Database, schema: Schema, *, thorough: bool = False) -> None:
-    """Make sure that the database has these tables, with `thorough` also their columns, indexes and keys.
+    """Check that the database has these tables, with `thorough` also their columns, indexes and keys.
 
     Raises SchemaMissing, SchemaTooNew, which name the fix.
     """
@@ -113,9 +113,9 @@ def check_within(connection: Connection, names: TableNaming, schema: Schema) -> 
 
 
 def render(database: Database, schema: Schema) -> str:
-    """Give the statements that create these tables, for a person to run or to review. Does not connect."""
+    """Return the statements that create these tables, for a person to run or to review. Does not connect."""
     dialect = database.engine.dialect
-    statements: list[str] = [str(_place(database).compile(dialect=dialect))] if database.schema else []
+    statements: list[str] = [str(_create_schema(database).compile(dialect=dialect))] if database.schema else []
     for metadata in (versions_table(database).metadata, _tables(database, schema)):
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip())
@@ -129,7 +129,7 @@ def render(database: Database, schema: Schema) -> str:
 
 
 async def render_upgrade(database: Database, schema: Schema, *, accepts_loss: bool = False) -> str:
-    """Give the statements with which `upgrade` would change this database, for a person to run or to review. Changes nothing.
+    """Return the statements with which `upgrade` would change this database, for a person to run or to review. Changes nothing.
 
     The upgrade is tried in a database transaction that is rolled back. On MariaDB, where a change of a table cannot be rolled
     back, its statements are not executed. Raises SchemaTooNew, SchemaMissing.
@@ -184,12 +184,11 @@ def _tables(names: TableNaming, schema: Schema) -> MetaData:
     return schema.tables(names.prefix, names.schema)
 
 
-def _place(names: TableNaming) -> CreateSchema:
+def _create_schema(names: TableNaming) -> CreateSchema:
     return CreateSchema(names.schema or "", if_not_exists=True)
 
 
 def versions_table(names: TableNaming) -> Table:
-    """Give the table that stores the version of each component."""
     return Table(
         f"{names.prefix}schema",
         MetaData(schema=names.schema),
@@ -227,6 +226,7 @@ def _check_version(found: int | None, schema: Schema) -> None:
         missing = f"the tables of the {schema.component} do not exist"
         raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
     if found < schema.version:
+        _check_steps(found, schema)
         raise SchemaMissing(
             f"the tables of the {schema.component} have version {found}; this onceonly needs version {schema.version}:"
             " run `onceonly schema upgrade module:endpoint`"
@@ -235,6 +235,17 @@ def _check_version(found: int | None, schema: Schema) -> None:
         raise SchemaTooNew(
             f"the tables of the {schema.component} have version {found}; this onceonly supports up to {schema.version}:"
             " upgrade onceonly in this process"
+        )
+
+
+def _check_steps(found: int, schema: Schema) -> None:
+    """Raise SchemaMissing if a step from the version found to the current one is missing."""
+    if not all(version in schema.upgrades for version in range(found, schema.version)):
+        raise SchemaMissing(
+            f"the tables of the {schema.component} have version {found}, which cannot be upgraded to version"
+            f" {schema.version}, the one that this onceonly needs. With the onceonly that created the tables, drain the queues"
+            " (`onceonly run --drain module:endpoint`) and export the dead letters (`onceonly dead export module:endpoint`)."
+            " Drop the tables of onceonly, then run `onceonly schema create module:endpoint`"
         )
 
 
@@ -293,7 +304,7 @@ def _create(connection: Connection, database: Database, schema: Schema, accepts_
 def _create_absent(connection: Connection, names: TableNaming, schema: Schema) -> None:
     versions = versions_table(names)
     if names.schema is not None and not inspect(connection).has_schema(names.schema):
-        connection.execute(_place(names))
+        connection.execute(_create_schema(names))
     versions.create(connection, checkfirst=True)
     if _read_version(connection, names, schema.component) is None:
         _tables(names, schema).create_all(connection)
@@ -305,11 +316,8 @@ def _upgrade(connection: Connection, names: TableNaming, schema: Schema) -> None
     found = _read_version(connection, names, schema.component) or 0
     if found > schema.version:
         _check_version(found, schema)
+    _check_steps(found, schema)
     for version in range(found, schema.version):
-        if version not in schema.upgrades:
-            raise SchemaMissing(
-                f"cannot upgrade version {version} of the {schema.component} directly: upgrade with an older onceonly first"
-            )
         schema.upgrades[version](connection, _tables(names, schema))
         # said after each step: MariaDB commits with every table it changes, and takes no step back
         connection.execute(update(versions).where(versions.c.component == schema.component).values(version=version + 1))

@@ -136,3 +136,22 @@ def _without_comments(statement: str) -> str:
             break
         statement = bare
     return statement
+
+
+_WRITES = re.compile(
+    rf"{COMMENTS}(?:INSERT|UPDATE|DELETE|MERGE|REPLACE|CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.IGNORECASE | re.DOTALL
+)
+_WITH = re.compile(rf"{COMMENTS}WITH\b", re.IGNORECASE | re.DOTALL)
+_WRITES_INSIDE = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|MERGE\s+INTO|UPDATE\s+[^\s;]+\s+SET)\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=STATEMENTS_KNOWN)
+def _does_write(statement: str) -> bool:
+    if _WITH.match(statement):
+        return _WRITES_INSIDE.search(statement) is not None
+    return _WRITES.match(statement) is not None
+
+
+def does_write(statement: str) -> bool:
+    """Return whether a statement changes rows or tables, as its first `LONGEST_KNOWN` characters say."""
+    return _does_write(statement[:LONGEST_KNOWN])

@@ -5,10 +5,12 @@ none listens to that. So an engine of this library's own is listened to through 
 costs a call for each statement and nothing else. A user's engine shares its dialect with whatever else the user does.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 Look = Callable[[Connection, str], None]
@@ -36,7 +38,7 @@ class StatementListener(NamedTuple):
 
 
 def look_at_statements(engine: AsyncEngine, looks: StatementListener, *, own: bool) -> None:
-    """Have these called for each statement of an engine, which is this library's `own` or a user's; once for an engine.
+    """Call these for each statement of an engine, which is this library's `own` or a user's; once for an engine.
 
     What SQLAlchemy asks a server itself, when it first connects an engine of this library's own, is left out.
     """
@@ -82,3 +84,13 @@ def _executing(dialect_execute: Callable[..., object], looks: StatementListener)
         return True
 
     return execute
+
+
+def keep_when_cancelled(engine: AsyncEngine) -> None:
+    """Keep connections whose statement was cancelled: SQLAlchemy would drop them. For drivers that end the statement first."""
+
+    def keep(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
+            context.is_disconnect = False
+
+    event.listen(engine.sync_engine, "handle_error", keep)

@@ -22,7 +22,7 @@ class Turns:
         self._lock = asyncio.Lock()
 
     async def take(self) -> Callable[[], None]:
-        """Wait for a turn; gives the function that ends it. Raises TurnNotHad."""
+        """Wait for a turn; returns the function that ends it. Raises TurnNotHad."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()
@@ -67,7 +67,7 @@ class DatabaseTransaction:
         self._end_turn = end_turn
         self._is_over = False
         self._has_said_commit = False
-        self._is_held = False
+        self._is_blocked = False
         self.effects = Effect(0)
         """What statements of handlers did beyond reading and writing rows."""
 
@@ -87,20 +87,19 @@ class DatabaseTransaction:
 
     @property
     def driver(self) -> object:
-        """The driver's own connection."""
         return self._root.connection.connection.driver_connection
 
     def note(self, effects: Effect) -> None:
-        """Take notice of what a handler's statements did. What outlives the transaction is undone after its end."""
+        """Note what a handler's statements did. What outlives the transaction is undone after its end."""
         self.effects |= effects
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
-        """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`.
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Make the database refuse its commit, unless `commit` asks; in the greenlet. Raises as `commit`.
 
-        See `Dialect.hold` for `of_messages`.
+        See `Dialect.block_commit` for `of_messages`.
         """
-        self._is_held = self._dialect.holds
-        self._dialect.hold(connection, of_messages=of_messages, isolated=isolated)
+        self._is_blocked = self._dialect.blocks_commit
+        self._dialect.block_commit(connection, of_messages=of_messages, isolated=isolated)
 
     async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:
         """Do what is left in the greenlet, commit within the limit, and give the connection back.
@@ -120,7 +119,7 @@ class DatabaseTransaction:
             self._linger(self)
 
     def drop(self) -> None:
-        """Give it up; awaits nothing. Harmless after a commit and when repeated."""
+        """Return it up; awaits nothing. Harmless after a commit and when repeated."""
         if not self._is_over:
             self._is_over = True
             self._dropping(self)
@@ -142,7 +141,7 @@ class DatabaseTransaction:
         await self.connection.run_sync(Connection.close)
 
     def _commit(self, limit: Limit | None) -> None:
-        self._let_go()
+        self._allow_commit()
         self._has_said_commit = True
         self._dialect.commit(self._root.connection, limit)
         self._root.commit()
@@ -160,12 +159,12 @@ class DatabaseTransaction:
             if state is not State.ENDED:
                 self._dialect.roll_back(self._root.connection)
             self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
-            self._let_go()
+            self._allow_commit()
         self._close()
 
-    def _let_go(self) -> None:
-        if self._is_held and self.state is not State.LOST:
-            self._dialect.let_go(self._root.connection)
+    def _allow_commit(self) -> None:
+        if self._is_blocked and self.state is not State.LOST:
+            self._dialect.allow_commit(self._root.connection)
 
     def _close(self) -> None:
         self.closing()

@@ -18,10 +18,12 @@ from onceonly.model.errors import (
     LockTimeout,
     OnceOnlyError,
     OutcomeUnknown,
-    Unable,
+    StoreUnavailable,
     WrongEventLoop,
+    error_text,
+    leaves,
+    text_of,
 )
-from onceonly.model.exceptions import leaves, text_of
 from onceonly.sql.dialect import DatabaseFailure, Dialect, TooLate
 from onceonly.sql.guard import is_raised_by
 from onceonly.sql.urls import USE_POOLED
@@ -64,7 +66,7 @@ def translated(
     * A lock that was not obtained: `locked`, or LockTimeout where that is ConflictError and the wait was too long.
     * A statement or constraint that can never work: `refused`.
     * A transaction that was left aborted: CommitRefused.
-    * What the database cannot do at the moment: Unable.
+    * What the database cannot do at the moment: StoreUnavailable.
     * Everything else: `unknown`. While `committing`, only locks, constraints and aborted transactions are definite.
     """
     text = _first_line(error)
@@ -85,8 +87,8 @@ def translated(
     definite: dict[DatabaseFailure, type[OnceOnlyError]] = {DatabaseFailure.LOCKED: locked, DatabaseFailure.HELD: held}
     definite |= {DatabaseFailure.CONSTRAINT: refused, DatabaseFailure.ABORTED: CommitRefused}
     if not committing:
-        definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: Unable}
-        definite |= {DatabaseFailure.FORBIDDEN: Unable, DatabaseFailure.READ_ONLY: Unable}
+        definite |= {DatabaseFailure.STATEMENT: refused, DatabaseFailure.UNABLE: StoreUnavailable}
+        definite |= {DatabaseFailure.FORBIDDEN: StoreUnavailable, DatabaseFailure.READ_ONLY: StoreUnavailable}
     return definite.get(said, unknown)(text)
 
 
@@ -183,7 +185,6 @@ class ErrorTranslator:
         unknown: type[OnceOnlyError],
         committing: bool,
     ) -> None:
-        """Translate as `translated` does with these arguments."""
         self._dialect, self._committing = dialect, committing
         self._locked, self._refused, self._unknown = locked, refused, unknown
         self._drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
@@ -205,5 +206,5 @@ class ErrorTranslator:
 
 def _first_line(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    words = f"{type(cause).__name__}: {text_of(cause)}".splitlines()[0]
+    words = error_text(cause).splitlines()[0]
     return f"{words}. {USE_POOLED}" if _LOST_STATEMENT.search(words) else words

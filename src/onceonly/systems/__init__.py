@@ -2,12 +2,14 @@
 
 An entry point of the group `onceonly.systems` has the scheme as its name, in lower case and without what follows a `+`. Its
 object is a `System`. It is loaded when a URL with this scheme is read. Modules that need a driver are imported when the system
-is opened. docs/systems.md shows how to write one.
+is opened, by `imported` and `queues`. docs/how-to/systems.md shows how to write one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from enum import Enum
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -31,10 +33,13 @@ __all__ = [
     "CheckedArtifactStore",
     "DocumentService",
     "Driver",
+    "Family",
     "Offer",
     "Role",
     "System",
     "TransportService",
+    "imported",
+    "queues",
     "schemes",
     "system_of",
     "systems",
@@ -45,6 +50,17 @@ GROUP = "onceonly.systems"
 
 Role = Literal["store", "transport", "deduplication", "tokens", "blobs", "dead_letters"]
 """The settings of an endpoint that take a URL."""
+
+
+class Family(Enum):
+    """The kind of a store, which decides what opens it."""
+
+    SQL = "sql"
+    """Tables in a SQL database."""
+    DOCUMENTS = "documents"
+    """A service that stores single documents."""
+    MEMORY = "memory"
+    """The memory of one process."""
 
 
 _SESSIONS = frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.orm.session.Session"})
@@ -135,20 +151,58 @@ class TransportService(Protocol):
     """A module or an object that opens the queues of a broker."""
 
     def open_transport(
-        self, url: str, endpoint: str, *, clock: Clock, chance: RandomSource
+        self, url: str, endpoint: str, *, clock: Clock, random: RandomSource
     ) -> AbstractAsyncContextManager[Transport]:
         """Open the queue of one endpoint. It connects at its first call. Raises SetupError."""
 
     def temporary_transport(
-        self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
+        self, url: str, topologies: Sequence[Topology], *, clock: Clock, random: RandomSource
     ) -> AbstractAsyncContextManager[None]:
         """Delete these queues with their messages at the end of a block. It may declare them. For `onceonly demo` and tests."""
+
+
+def imported(name: str, attribute: str = "") -> Callable[..., Any]:
+    """Return a function that imports an object when it is called, for an argument of `System`.
+
+    `name` is that of a function, such as "onceonly_toy.address:read_address". The function is called, and what it returns is
+    returned, or an `attribute` of that. With the name of a module, such as "onceonly_toy.file", the module is returned.
+    """
+
+    def call(*arguments: Any) -> Any:
+        found = _find(name)
+        result = found(*arguments) if ":" in name else found
+        return getattr(result, attribute) if attribute else result
+
+    return call
+
+
+def queues(transport: str) -> Callable[[], TransportService]:
+    """Return the argument `transport` of a `System`, from the name of a `QueueClass`.
+
+    The name is such as "onceonly_toymq.transport:ToyTransport". The endpoints of a process that have the same URL share one
+    connection.
+    """
+
+    @cache
+    def opened() -> TransportService:
+        from onceonly.systems.shared import SharedQueues  # noqa: PLC0415 - only when a queue is opened
+
+        return SharedQueues(_find(transport))
+
+    return opened
+
+
+def _find(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
 
 
 class System(Struct, frozen=True, kw_only=True, eq=False):
     """One system: the drivers it can be reached with, and what an endpoint can use it for.
 
-    `dialect`, `documents`, `artifacts` and `transport` are called when the system is opened, and import what needs a driver:
+    `dialect`, `documents`, `artifacts` and `transport` are called when the system is opened, and import what needs a driver.
+    `imported` and `queues` make such functions:
 
     * `dialect` returns the `Dialect` of a SQL database, for the name of a driver. Such a database is a
       store, a transport, and everything that documents can be.
@@ -197,9 +251,13 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
                 return self.dialect is not None or self.documents is not None
 
     @property
-    def keeps_documents(self) -> bool:
-        """Whether it is a document service: a store, but not in SQL and not in this process's memory."""
-        return self.documents is not None and self.dialect is None and not self.in_process
+    def family(self) -> Family | None:
+        """The kind of store. None for a system that cannot be a store, such as a broker."""
+        if self.dialect is not None:
+            return Family.SQL
+        if self.documents is None:
+            return None
+        return Family.MEMORY if self.in_process else Family.DOCUMENTS
 
 
 def system_of(scheme: str) -> System | None:
@@ -229,7 +287,6 @@ def systems() -> dict[str, System]:
 
 
 def full_name(kind: type) -> str:
-    """Return the module and the qualified name of a type."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 
-__all__ = ["BrokerConnection", "OpensQueue", "RemovableTransport", "Shared", "SharedQueues"]
+__all__ = ["BrokerConnection", "QueueClass", "RemovableTransport", "Shared", "SharedQueues"]
 
 _Opened = TypeVar("_Opened")
 
@@ -74,36 +74,37 @@ class RemovableTransport(Transport, Protocol):
 
 
 _Connection = TypeVar("_Connection", bound=BrokerConnection)
-_Connection_contra = TypeVar("_Connection_contra", contravariant=True)
 
 
-class OpensQueue(Protocol[_Connection_contra]):
-    """Makes the transport of one endpoint on an open connection, typically a class. It does no I/O."""
+class QueueClass(Protocol[_Connection]):
+    """The class of a broker's transports. Its instances share a connection."""
 
-    def __call__(self, connection: _Connection_contra, endpoint: str, /, *, clock: Clock) -> RemovableTransport:
-        """Return the transport of an endpoint. A broker with a clock of its own does not need `clock`."""
+    async def connect(self, url: str, random: RandomSource, /) -> _Connection:
+        """Make the connection of a URL. A static method of the class. Raises SetupError."""
+
+    def __call__(self, connection: _Connection, endpoint: str, /, *, clock: Clock) -> RemovableTransport:
+        """Return the transport of an endpoint, without I/O. A broker with a clock of its own does not need `clock`."""
 
 
 class SharedQueues(Generic[_Connection]):
     """Opens the queues of a broker. The endpoints of a process that have the same URL share one connection.
 
-    It is the `TransportService` of a system. Make one for each system, at module level.
+    It is the `TransportService` of a system, as `queues` makes it.
     """
 
-    def __init__(self, connect: Callable[[str, RandomSource], Awaitable[_Connection]], queue: OpensQueue[_Connection]) -> None:
-        """Use `connect` to open the connection of a URL, and `queue` to make the transport of an endpoint on it."""
-        self._connect = connect
+    def __init__(self, queue: QueueClass[_Connection]) -> None:
+        """Use a class to connect, and to make the transports of endpoints."""
         self._queue = queue
         self._connections: Shared[_Connection] = Shared(_close)
 
     @asynccontextmanager
     async def open_transport(
-        self, url: str, endpoint: str, *, clock: Clock, chance: RandomSource
+        self, url: str, endpoint: str, *, clock: Clock, random: RandomSource
     ) -> AsyncIterator[RemovableTransport]:
         """Open the queue of one endpoint, for a block. Raises what `connect` raises."""
 
         async def make() -> _Connection:
-            return await self._connect(url, chance)
+            return await self._queue.connect(url, random)
 
         async with self._connections.use(url, make) as connection:
             transport = self._queue(connection, endpoint, clock=clock)
@@ -114,10 +115,10 @@ class SharedQueues(Generic[_Connection]):
 
     @asynccontextmanager
     async def temporary_transport(
-        self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
+        self, url: str, topologies: Sequence[Topology], *, clock: Clock, random: RandomSource
     ) -> AsyncIterator[None]:
         """Delete these queues at the end of a block. The endpoints declare them."""
-        async with self.open_transport(url, "", clock=clock, chance=chance) as transport:
+        async with self.open_transport(url, "", clock=clock, random=random) as transport:
             try:
                 yield
             finally:

@@ -1,13 +1,14 @@
-"""Read the URL of a system: its host and its options. Error messages never contain a password."""
+"""Read the URL of a system, its host and its options, and the address where a process listens. No error contains a password."""
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
+from onceonly.model.wording import an
 
 __all__ = [
     "Hiding",
@@ -55,7 +56,6 @@ def check_login(url: str) -> None:
 
 
 def login_problem(url: str) -> str | None:
-    """Return what `check_login` raises, or None."""
     if _UNREADABLE.search(url):
         return "a control character, a line break or a byte that is not UTF-8 is in this URL: remove or percent-encode it"
     _, separator, rest = url.partition("://")
@@ -171,3 +171,38 @@ def read_truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text.lower() not in _TRUTH:
         raise SetupError(f"option {name}={text!r}: use true or false")
     return _TRUTH[text.lower()]
+
+
+LOOPBACK = "127.0.0.1"
+_MOST = 65_535
+_FORM = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):)?(?P<port>\d{1,5})")
+FORM = 'use HOST:PORT, such as "127.0.0.1:8080", or "8080" for this machine alone'
+
+
+class Address(NamedTuple):
+    """A host, by name or number, and a port; 0 has the system choose one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which describes what to write."""
+    found = _FORM.fullmatch(text)
+    if found is None or int(found["port"]) > _MOST:
+        given = "a URL" if "@" in text or "://" in text else f"{text!r:.100}"  # a URL may hold a password
+        raise ValueError(f"{given} is not an address: {FORM}")
+    return Address((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))
+
+
+def address_problem(text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"must be text, not {an(type(text).__name__)}: {FORM}"
+    try:
+        parse_address(text)
+    except ValueError as error:
+        return str(error)
+    return None

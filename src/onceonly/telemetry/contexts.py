@@ -34,11 +34,9 @@ class UnsampledSpan(NonRecordingSpan):
 
     @property
     def headers(self) -> Headers:
-        """The attributes that carry this span's context."""
         return tuple([pair for pair in self._all if pair[0] in _NAMES])
 
     def get_span_context(self) -> SpanContext:
-        """Return the context in which the message was created."""
         return get_current_span(_propagator.extract(dict(self.headers), _EMPTY)).get_span_context()
 
 

@@ -4,7 +4,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from onceonly.config.messaging_system import system_of_scheme
+from onceonly.config.location import system_of_scheme
+from onceonly.model.destination import is_destination
 from onceonly.model.message import Message
 from onceonly.runtime.observe.telemetry import TelemetrySubject
 
@@ -22,7 +23,7 @@ MOST_ERRORS = 50
 OTHER_ERROR = "_OTHER"
 
 
-class Names(NamedTuple):
+class EndpointNames(NamedTuple):
     """The names of one endpoint: those of its system, its queue, and its server."""
 
     endpoint: str
@@ -33,8 +34,7 @@ class Names(NamedTuple):
     prefix: str = ""
 
     @classmethod
-    def of(cls, subject: TelemetrySubject) -> "Names":
-        """Read them from what is observed."""
+    def of(cls, subject: TelemetrySubject) -> "EndpointNames":
         system = system_of_scheme(subject.scheme)
         prefix = _prefix(subject.transport) if system == "rabbitmq" else ""
         return cls(
@@ -42,13 +42,15 @@ class Names(NamedTuple):
         )
 
     def destination(self, type_: str, to: str) -> str:
-        """Return the name of the place that a message is sent to. `to` is empty for an event."""
-        if self.system != "rabbitmq":
+        """Return the name of the place that a message is sent to. `to` is empty for an event.
+
+        A destination that is not an endpoint has its text, such as "queue:Sales".
+        """
+        if self.system != "rabbitmq" or is_destination(to):
             return to or type_
         return self.prefix + to if to else _exchange(self.prefix, type_)
 
     def operation(self, name: str, kind: str, destination: str = "") -> Attributes:
-        """Return the attributes of an operation."""
         attributes: Attributes = {"messaging.system": self.system, OPERATION: name, TYPE: kind, **self.server}
         if destination:
             attributes[DESTINATION] = destination
@@ -56,7 +58,6 @@ class Names(NamedTuple):
 
 
 def about(message: Message) -> Attributes:
-    """Return the attributes of one message."""
     attributes: Attributes = {MESSAGE_ID: message.id, EVENT_SOURCE: message.source, EVENT_TYPE: message.type}
     if conversation := message.extension("conversationid"):
         attributes[CONVERSATION] = conversation
@@ -83,6 +84,6 @@ def _prefix(url: str) -> str:
 
 @lru_cache(1000)
 def _exchange(prefix: str, type_: str) -> str:
-    from onceonly.adapters.rabbitmq.names import TopologyNames  # noqa: PLC0415 - only for RabbitMQ
+    from onceonly.adapters.rabbitmq.names import RabbitMQNames  # noqa: PLC0415 - only for RabbitMQ
 
-    return TopologyNames(prefix).exchange(type_)
+    return RabbitMQNames(prefix).exchange(type_)

@@ -10,16 +10,13 @@ from typing import Any
 
 from opentelemetry.metrics import Observation
 
-from onceonly.assembly.pools import pool_connections
 from onceonly.runtime.metrics.catalog import INTERVAL, METRICS, POOL, RETENTION, Metric, MetricKind, Source
-from onceonly.runtime.metrics.series import Instrument, Row
+from onceonly.runtime.metrics.series import Instrument, Row, pool_connections
 
 Record = Callable[[float, dict[str, str]], None]
 
 
 class OpenTelemetryMeter:
-    """Makes instruments with a meter of OpenTelemetry."""
-
     def __init__(self, meter: Any) -> None:
         self.meter = meter
 
@@ -40,7 +37,6 @@ class OpenTelemetryInstrument:
         self._attributes: dict[tuple[str, ...], dict[str, str]] = {}
 
     def add(self, attributes: tuple[str, ...], value: float = 1) -> None:
-        """Record a value."""
         known = self._attributes.get(attributes)
         if known is None:
             known = self._attributes[attributes] = named(self._names, attributes)
@@ -66,7 +62,6 @@ class OpenTelemetryGauges:
             create(metric.name, callbacks=[observe], unit=metric.unit, description=metric.meaning)
 
     def show(self, endpoint: str, values: Mapping[Row, float]) -> None:
-        """Take the place of what was shown for this endpoint."""
         self._shown[endpoint] = values
 
     def _observe(self, metric: Metric, _options: Any) -> Iterable[Observation]:

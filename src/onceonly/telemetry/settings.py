@@ -69,14 +69,14 @@ class OpenTelemetry:
         from opentelemetry._logs import get_logger  # noqa: PLC0415 - when an endpoint opens
         from opentelemetry.trace import get_tracer  # noqa: PLC0415 - the same
 
-        from onceonly.telemetry.conventions import Names  # noqa: PLC0415 - the same
+        from onceonly.telemetry.conventions import EndpointNames  # noqa: PLC0415 - the same
         from onceonly.telemetry.tracing import EndpointTracing  # noqa: PLC0415 - the same
 
         number = version("onceonly")
         tracing = EndpointTracing(
             get_tracer(SCOPE, number, self._tracer_provider, SCHEMA_URL),
             get_logger(SCOPE, number, self._logger_provider, SCHEMA_URL),
-            Names.of(subject),
+            EndpointNames.of(subject),
             continues=self._continues,
             body_size=self._body_size,
         )
@@ -91,7 +91,7 @@ class OpenTelemetry:
         """Return what counts for the meter provider; None where nothing would be kept."""
         from opentelemetry.metrics import get_meter_provider  # noqa: PLC0415 - when an endpoint opens
 
-        from onceonly.telemetry.conventions import Names  # noqa: PLC0415 - the same
+        from onceonly.telemetry.conventions import EndpointNames  # noqa: PLC0415 - the same
         from onceonly.telemetry.metrics import OpenTelemetryGauges, OpenTelemetryMeter, records  # noqa: PLC0415 - the same
 
         provider = self._meter_provider or get_meter_provider()
@@ -100,5 +100,5 @@ class OpenTelemetry:
         meter = OpenTelemetryMeter(provider.get_meter(SCOPE, number, SCHEMA_URL))
         if self._gauges is None and self._every is not None:
             self._gauges = OpenTelemetryGauges(meter.meter, self._every.total_seconds())
-        names = Names.of(subject)
+        names = EndpointNames.of(subject)
         return MetricsObserver(meter, [EndpointLabels(name=names.endpoint, system=names.system, types=None)])

@@ -35,7 +35,7 @@ from opentelemetry.trace import (
 from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed
 from onceonly.model.message import Delivery, FailureKind, Headers, Message, Send
 from onceonly.runtime.observe.observer import Observer, Point, PortCall
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, error_name
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind, error_name
 from onceonly.runtime.observe.telemetry import GaugeSink, NewMessage
 from onceonly.telemetry import conventions as names
 from onceonly.telemetry.contexts import UnsampledSpan, creation_in, creation_of, link_to, unsampled, written
@@ -78,7 +78,7 @@ class EndpointTracing:
     """
 
     def __init__(
-        self, tracer: Tracer, logger: Logger, about: names.Names, *, continues: bool = True, body_size: bool = False
+        self, tracer: Tracer, logger: Logger, about: names.EndpointNames, *, continues: bool = True, body_size: bool = False
     ) -> None:
         """Use this tracer. With `continues`, the creation context is the parent of a process span, else it is linked."""
         self.observer: Observer = self
@@ -135,7 +135,6 @@ class EndpointTracing:
 
     @contextmanager
     def task(self, name: str, *, count: int = 0) -> Iterator[None]:
-        """Enclose a run of the relay, or of a task of maintenance."""
         is_relay = name == "relay"
         attributes: names.Attributes = {names.ENDPOINT: self._about.endpoint}
         attributes |= {names.COUNT: count} if is_relay else {names.TASK: name}
@@ -225,7 +224,6 @@ class EndpointTracing:
         return unit, self._tracer.start_span("begin", context=unit.context)
 
     def has_begun(self, unit: UnitSpan, begin: Span, call: PortCall, error: BaseException | None) -> None:
-        """End the span of `begin`."""
         if error is not None:
             self._fail(begin, error_name(error))
         begin.end()
@@ -240,12 +238,10 @@ class EndpointTracing:
                 self._unit_of[id(message)] = unit
 
     def begin_commit(self, call: PortCall) -> tuple[UnitSpan, Span] | None:
-        """Start the span of a commit."""
         unit = self._units.get(id(call.port))
         return None if unit is None else (unit, self._tracer.start_span("commit", context=unit.context))
 
     def has_committed(self, unit: UnitSpan, commit: Span, error: BaseException | None) -> None:
-        """End the spans of a commit and of its unit."""
         if error is not None:
             self._fail(commit, error_name(error))
             self._fail(unit.span, error_name(error))
@@ -274,7 +270,6 @@ class EndpointTracing:
         return span
 
     def end_call(self, span: Span, error: BaseException | None) -> None:
-        """End the span of a call."""
         if error is not None:
             self._fail(span, error_name(error))
         span.end()
@@ -293,7 +288,7 @@ class EndpointTracing:
         if span.is_recording():
             span.set_attribute(names.OUTCOME, outcome.outcome.value)
             span.set_attribute(names.ATTEMPT, outcome.attempt)
-            if outcome.error and outcome.outcome is not Outcome.HANDLED:
+            if outcome.error and outcome.outcome is not OutcomeKind.HANDLED:
                 self._fail(span, outcome.error)
         span.end(end_time=ended_at)
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceonly.algorithms.delivery import BatchReport
+    from onceonly.algorithms.settlement import BatchReport
     from onceonly.model.dead_letter import DeadLetter
     from onceonly.runtime.observe.crash import CRASH_POINTS
     from onceonly.testing.environment import RunClock
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CRASH_POINTS", "BatchReport", "DeadLetter", "EndpointRun", "HandlerFailure", "Posted", "RunClock", "Sent", "run"]
 
 _HOME = {
-    "BatchReport": "onceonly.algorithms.delivery",
+    "BatchReport": "onceonly.algorithms.settlement",
     "DeadLetter": "onceonly.model.dead_letter",
     "CRASH_POINTS": "onceonly.runtime.observe.crash",
     "RunClock": "onceonly.testing.environment",

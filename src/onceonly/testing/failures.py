@@ -42,7 +42,6 @@ class FailureRecorder:
 
     @asynccontextmanager
     async def around(self, call: PortCall) -> AsyncIterator[None]:
-        """Record what the call raises, if it is the handler's own failure."""
         if call.point is Point.RECEIVE:
             self._batch.clear()
         if call.point is Point.BEGIN:

@@ -29,5 +29,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `onceonly_crash_point` once for each crash point."""
     if CRASH_POINT in metafunc.fixturenames:
         points = import_module("onceonly.runtime.observe.crash").CRASH_POINTS
-        every = import_module("onceonly.testing.crash_point").EveryCrashPoint
+        every = import_module("onceonly.runtime.observe.crash").EveryCrashPoint
         metafunc.parametrize(CRASH_POINT, [every(point) for point in points])

@@ -1,7 +1,7 @@
 """The other services of a test: they return the responses that the test sets, execute each request once, and record it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from onceonly.endpoint.http_app import rejection, response_for
@@ -10,9 +10,8 @@ from onceonly.formats.remote import OPERATION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, HandlerFailed, Reject
 from onceonly.model.message import Headers
-from onceonly.model.peer import MOST, Peer, name_of, peer_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import RemoteRequest, Response, Verb
+from onceonly.model.remote import MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, name_of, peer_of, url_of
 
 _Body = TypeVar("_Body")
 
@@ -50,10 +49,6 @@ class Posted:
 
     def __repr__(self) -> str:
         return f"<POST {self.url} {self.body[:200].decode(errors='replace')}>"
-
-
-Answering = Callable[[Posted], object]
-"""Makes the answer of what was posted."""
 
 
 class SimulatedPeers:
@@ -95,13 +90,13 @@ class SimulatedPeers:
         self._delete(url_of(name))
 
     async def read(self, name: str) -> bytes | None:
-        """Return the body of a response."""
         response = await self.response(url_of(name))
         return None if response is None else response.body
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List every name that an attempt could have used."""
-        return tuple(name_of(prefix.removesuffix("/"), index, peer.url) for peer in self._peers for index in range(MOST))
+        return tuple(
+            name_of(prefix.removesuffix("/"), index, peer.url) for peer in self._peers for index in range(MOST_REQUESTS)
+        )
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make the calls, each of which is answered for sure."""
@@ -113,7 +108,6 @@ class SimulatedPeers:
         return (Answer.TAKEN,) * len(calls)
 
     async def response(self, url: str) -> Response | None:
-        """Return the response to a request."""
         return self._responses.get(url)
 
     def _execute(self, url: str) -> None:
@@ -149,5 +143,5 @@ def _checked(url: str, answer: object) -> Response:
 
 
 def _comparable(body: bytes, content_type: str) -> object:
-    """Give a body so that neither the order of fields nor blanks count where it is JSON."""
+    """Return a body so that neither the order of fields nor blanks count where it is JSON."""
     return (content_type, json.loads(body) if content_type == "application/json" else body)

@@ -13,11 +13,12 @@ import msgspec
 
 from onceonly.adapters.memory.transport import PLACE, MemoryTransport
 from onceonly.adapters.memory.world import Live, PortOperation
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import RegisteredEffects
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.assembly import open_dead_letters
-from onceonly.assembly.blobs import open_blobs
-from onceonly.assembly.token_issuer import open_token_issuer, with_token
+from onceonly.assembly.deduplication import open_token_issuer, with_token
+from onceonly.assembly.effects import open_blobs
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.endpoint import Endpoint
@@ -33,17 +34,22 @@ from onceonly.model.message import Headers, Message, Send
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.environment import Environment
-from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.environment import Environment, temporary_directory
+from onceonly.runtime.observe.crash import CrashAt, EveryCrashPoint, ProcessCrash
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.observer import Observers
-from onceonly.runtime.processes.temporary import temporary_directory
-from onceonly.testing.crash_point import EveryCrashPoint
-from onceonly.testing.environment import CountedIdGenerator, FixedRandomSource, RunClock
+from onceonly.testing.environment import (
+    CountedIdGenerator,
+    FixedRandomSource,
+    RunClock,
+    Tape,
+    TapedTransport,
+    drop_holders,
+    put,
+)
 from onceonly.testing.failures import FailureRecorder, HandlerFailure
 from onceonly.testing.peers import Posted, SimulatedPeers
 from onceonly.testing.sent import Sent, collect
-from onceonly.testing.wire import Tape, TapedTransport, drop_holders, put
 
 BATCH = 100
 PATIENCE = 200
@@ -78,7 +84,7 @@ class EndpointRun:
         self._recorder = FailureRecorder(self._handler_of)
         self._unreached: dict[str, bool] = {}
         self._issued: set[str] = set()
-        self._surroundings = Environment(clock=self.clock, chance=FixedRandomSource())
+        self._environment = Environment(clock=self.clock, random=FixedRandomSource())
         self._broker = Live()
         self._tape = Tape()
         self._peers = SimulatedPeers(settings.all_peers)
@@ -231,12 +237,12 @@ class EndpointRun:
 
     async def start(self) -> None:
         """Open everything. `run` calls it."""
-        ports = await self._open.enter_async_context(self._connect(self._surroundings))
+        ports = await self._open.enter_async_context(self._connect(self._environment))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
         if self._settings.peers and isinstance(ports.effects, RegisteredEffects):
-            self._ports = self._ports._replace(effects=ports.effects.asking(self._peers))
-        self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._surroundings))
+            self._ports = self._ports._replace(effects=ports.effects.with_peers(self._peers))
+        self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._environment))
         await self._ports.transport.declare([self._endpoint.topology()])
 
     async def stop(self) -> None:
@@ -293,7 +299,7 @@ class EndpointRun:
         message = with_token(message)
         if message.token not in self._issued:
             self._issued.add(message.token)
-            async with open_token_issuer(self._settings, environment=self._surroundings) as issue:
+            async with open_token_issuer(self._settings, environment=self._environment) as issue:
                 await issue.add([Token(message.token, self._endpoint.name)])
         return message
 
@@ -371,7 +377,7 @@ async def run(
         settings = _settings(endpoint, folder, own_store=own_store)
         async with AsyncExitStack() as stack:
             for place in _places(settings):
-                if place is not None and place.in_process:  # a world in memory ends with its last user
+                if place is not None and not place.is_shared:  # a world in memory ends with its last user
                     await stack.enter_async_context(open_dead_letters(place))  # and these outlive every crash
 
             def connect(environment: Environment) -> AbstractAsyncContextManager[Ports]:
@@ -393,16 +399,18 @@ def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
     worker = msgspec.structs.replace(settings.worker, def_handlers="loop")  # one thing after another
     own = replace(settings, worker=worker, telemetry=None, unknown_types_wait=0.0)  # no other process can take a message
     if own_store:
-        return replace(own, transport=transport, dead_letters=None)
+        own = replace(own, transport=transport, dead_letters=None, events=None)
+        return own.with_destinations_of(settings)
     memory = f"memory://{folder.name}"
-    fresh = f"sqlite:///{folder}/store.db" if own.places.store.is_sql else memory
+    fresh = f"sqlite:///{folder}/store.db" if own.store_plan.has_tables else memory
     chosen: Any = own.deduplication
     if own.plan.marks is not None:
         chosen = replace(chosen, url=f"{memory}-done")
     elif own.plan.tokens is not None:
         chosen = replace(chosen, url="" if own.plan.tokens_in_store else f"{memory}-tokens")
     blobs = None if own.blobs is None else f"{memory}-blobs"
-    return replace(own, store=fresh, transport=transport, dead_letters=None, deduplication=chosen, blobs=blobs)
+    own = replace(own, store=fresh, transport=transport, dead_letters=None, deduplication=chosen, blobs=blobs, events=None)
+    return own.with_destinations_of(settings)
 
 
 def _places(settings: Settings) -> tuple[Location | None, ...]:
@@ -415,7 +423,7 @@ def _probe(unit: str = "") -> Message:
 
 
 def _session_kind(store: object) -> type[Any]:
-    """Give the type that handlers ask this store for, first of all; imported here only, so that the kit needs no driver."""
+    """Return the type that handlers ask this store for, first of all; imported here only, so that the kit needs no driver."""
     name = next(iter(sorted(locate(store, "store").offer.asynchronous, key=lambda name: "Session" not in name)))
     module, _, attribute = name.rpartition(".")
     kind: type[Any] = getattr(import_module(module), attribute)

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onceonly.formats.bodies import BodyError, codec_for, encode_body, is_anonymous, type_name
-from onceonly.model.expiry import EXPIRES
-from onceonly.model.message import Message, Send
+from onceonly.model.message import EXPIRES, Message, Send
 
 _Body = TypeVar("_Body")
 
@@ -15,10 +14,10 @@ _Body = TypeVar("_Body")
 class Sent:
     """One sent message. Equal to a body that is encoded in the same way: `t.sent == [OrderPlaced("1")]`.
 
-    `to` is the endpoint of a command and empty for an event. `due` is the earliest time of delivery, in milliseconds since
-    1970; 0 means at once. `headers` are those of the application, by name. `key` is its group or partition, or empty.
-    `expires` is the time from which on it is not handled any more, in milliseconds since 1970; 0 means never. `copies` is the
-    number of times it was sent, always with the same id and body.
+    `to` is the endpoint of a command, empty for an event, or the text of another destination, such as `str(Queue("Sales"))`.
+    `due` is the earliest time of delivery, in milliseconds since 1970; 0 means at once. `headers` are those of the application,
+    by name. `key` is its group or partition, or empty. `expires` is the time from which on it is not handled any more, in
+    milliseconds since 1970; 0 means never. `copies` is the number of times it was sent, always with the same id and body.
     """
 
     def __init__(self, send: Send, copies: int) -> None:
@@ -66,7 +65,7 @@ def _plain(body: bytes) -> Any:
 
 
 def collect(sends: Iterable[Send]) -> list[Sent]:
-    """Give one `Sent` for each identity, in the order they were first sent.
+    """Return one `Sent` for each identity, in the order they were first sent.
 
     Raises AssertionError when two sends with one identity differ: every dispatch of a record must be a true duplicate.
     """

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.adapters.azure.address import VARIABLE, read_address
-from onceonly.adapters.azure.blob_client import open_container
+from onceonly.adapters.azure.blob.client import open_container
 from onceonly.adapters.azure.client import escaped, unescaped
-from onceonly.adapters.azure.table import _place
-from onceonly.adapters.azure.table_client import open_table
+from onceonly.adapters.azure.table.client import open_table
+from onceonly.adapters.azure.table.documents import _place
 from onceonly.model.errors import SetupError
 
 KEY = "c2VjcmV0/Kw="

@@ -11,17 +11,17 @@ from uuid import uuid4
 
 import pytest
 
-from onceonly.adapters.azure import blob as azure_blob
-from onceonly.adapters.azure import table as azure_table
-from onceonly.adapters.azure.blob_artifacts import open_artifacts
-from onceonly.adapters.azure.blob_client import open_container
-from onceonly.adapters.azure.table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
-from onceonly.adapters.azure.table_client import open_table
-from onceonly.conformance.documents_subject import Moment
+from onceonly.adapters.azure.blob import documents as azure_blob
+from onceonly.adapters.azure.blob.artifacts import open_artifacts
+from onceonly.adapters.azure.blob.client import open_container
+from onceonly.adapters.azure.table import documents as azure_table
+from onceonly.adapters.azure.table.client import open_table
+from onceonly.adapters.azure.table.documents import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import SystemClock
+from onceonly_conformance.documents_subject import Moment
 from tests.servers.available import free_port
 from tests.servers.azurite import ACCOUNT, Azurite
 from tests.servers.cutting_http import Request, cutting_http

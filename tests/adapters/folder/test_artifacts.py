@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
-from onceonly.conformance.artifact_suite import artifact
-from onceonly.conformance.suite import steps
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
+from onceonly_conformance.artifact_suite import artifact
+from onceonly_conformance.suite import steps
 
 ESCAPES = (
     "",

@@ -12,9 +12,8 @@ from onceonly.adapters.http.remote import HttpRemote, open_remote
 from onceonly.errors import CommitRefused
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import PeerAway
-from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Verb
+from onceonly.model.remote import HTTP, LARGEST, MOST_REQUESTS, RemoteRequest, Verb, name_of, url_of
 from onceonly.runtime.environment import LIVE
 
 OURS = "onceonly-http: 1\r\n"
@@ -54,7 +53,7 @@ class Scene:
 
     @property
     def request(self) -> str:
-        """Give its URL."""
+        """Return its URL."""
         return url_of(self.artifact().name)
 
 
@@ -204,7 +203,7 @@ async def test_every_name_that_an_attempt_could_have_used_is_deleted() -> None:
     """Peers are asked nothing to find out."""
     async with playing() as scene:
         names = await scene.remote.names("attempt/")
-        assert len(names) == MOST
+        assert len(names) == MOST_REQUESTS
         assert scene.artifact().name in names
 
 

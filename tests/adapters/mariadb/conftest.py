@@ -27,7 +27,7 @@ async def database(url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def store(database: Database) -> SqlStore:
-    """Give the store of an endpoint."""
+    """Return the store of an endpoint."""
     return SqlStore(database, "shop")
 
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.conformance.samples import message
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
 from onceonly.sql.store.unit import SqlUnit
+from onceonly_conformance.samples import message
 from tests.servers.available import on_mariadb
 from tests.sql.harness import connection_of, opened
 
@@ -21,7 +21,7 @@ A, B = message("a"), message("b")
 
 
 def place(url: str, **options: object) -> str:
-    """Give the URL of the tests' tables, with options."""
+    """Return the URL of the tests' tables, with options."""
     return url + "?" + "&".join(f"{name}={value}" for name, value in {"prefix": PREFIX, **options}.items())
 
 
@@ -53,7 +53,7 @@ async def run(unit: SqlUnit, statement: str) -> None:
 
 
 async def thread_of(unit: SqlUnit) -> int:
-    """Give the number that the server knows the unit's connection by."""
+    """Return the number that the server knows the unit's connection by."""
     return int((await connection_of(unit.resources).execute(text("SELECT CONNECTION_ID()"))).scalar_one())
 
 

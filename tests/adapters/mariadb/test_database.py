@@ -9,7 +9,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from onceonly.adapters.mariadb.dialect import MariaDB
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, CommitRefused, RetryableError, SetupError
 from onceonly.model.record import Record
@@ -18,6 +17,7 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
+from onceonly_conformance.clock import ManualClock
 from tests.adapters.mariadb.harness import A, B, place
 from tests.servers.available import on_mariadb
 from tests.sql.harness import (

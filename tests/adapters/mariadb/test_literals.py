@@ -13,8 +13,6 @@ from sqlalchemy import LargeBinary, bindparam, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Send
@@ -25,6 +23,8 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlDeadLetters, SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.adapters.mariadb.harness import place
 from tests.fuzzing import inputs
 from tests.servers.available import on_mariadb
@@ -87,8 +87,8 @@ async def test_a_handlers_bytes_come_back_in_the_mode_that_it_sets(database: Dat
     """The mode may change between two statements, also from inside a statement that is not looked at."""
     store = SqlStore(database, "shop")
     unit = await store.begin([message("a")])
-    chance = random.Random(1)  # noqa: S311 - inputs
-    values = [*HOSTILE, *(bytes(chance.choices(b"'\\\"\x00\xbf;-a", k=chance.randrange(12))) for _ in range(inputs() // 4))]
+    rng = random.Random(1)  # noqa: S311 - inputs
+    values = [*HOSTILE, *(bytes(rng.choices(b"'\\\"\x00\xbf;-a", k=rng.randrange(12))) for _ in range(inputs() // 4))]
 
     async def handler() -> None:
         connection = connection_of(unit.resources)

@@ -9,14 +9,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly import Endpoint
 from onceonly.adapters.mariadb import watch as mariadb_watch
-from onceonly.adapters.mariadb.watch import MariaDBConnectionState, SideConnections
+from onceonly.adapters.mariadb.watch import SideConnections
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
+from onceonly.sql import silence
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.adapters.mariadb.harness import A, B, place, run
 from tests.servers.available import free_port
 from tests.servers.swallowing import swallowing
 from tests.sql.harness import add, attempt, handle, look, opened, orders, records
+
+pytestmark = pytest.mark.slow
 
 ENDS = 20.0  # seconds; today these waits end after about one and a half
 LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])
@@ -25,13 +28,13 @@ LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubt sooner than in production."""
-    monkeypatch.setattr(mariadb_watch, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(mariadb_watch, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(silence, "RECHECK_SECONDS", 0.1)
     monkeypatch.setattr(mariadb_watch, "CLOSE_SECONDS", 0.3)
 
 
 def sides(lost: str, *, new: bool) -> dict[str, bool]:
-    """Give the sides on which bytes are swallowed."""
+    """Return the sides on which bytes are swallowed."""
     return {"up": lost != "down", "down": lost != "up", "new": new}
 
 
@@ -103,7 +106,7 @@ async def test_an_answer_to_a_commit_that_was_swallowed_is_unknown(url: str, dat
 @LOST
 async def test_a_server_that_swallows_everything_is_away(monkeypatch: pytest.MonkeyPatch, url: str, lost: str) -> None:
     """Also for the connection by which a silent one is checked."""
-    monkeypatch.setattr(mariadb_watch, "CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(silence, "CHECK_SECONDS", 0.3)
     async with swallowing(url) as (swallower, through), opened(place(through)) as through_it:
         mine = SqlStore(through_it, "shop")
         await handle(mine, B)
@@ -151,7 +154,7 @@ async def test_behind_a_proxy_with_numbers_of_its_own_nobody_is_asked_or_ended(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     """The number may be another client's there; a statement has a fixed limit instead."""
-    monkeypatch.setattr(mariadb_watch, "LONGEST_STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "LONGEST_STATEMENT_SECONDS", 0.5)
     asked: list[str] = []
     monkeypatch.setattr(SideConnections, "end", lambda *_: asked.append("end"))
     async with swallowing(url) as (swallower, through), opened(place(through)) as through_it:
@@ -173,8 +176,8 @@ async def test_a_server_that_refuses_the_check_is_alive(url: str) -> None:
     side = SideConnections()
     server = make_url(url)
     wrong = {"host": server.host, "port": server.port, "user": "nobody", "password": b"wrong"}
-    assert await side.check(wrong, 1) is MariaDBConnectionState.BUSY
-    assert await side.check({"host": "127.0.0.1", "port": free_port(), "user": "nobody"}, 1) is MariaDBConnectionState.SILENT
+    assert await side.is_busy(wrong, 1)
+    assert not await side.is_busy({"host": "127.0.0.1", "port": free_port(), "user": "nobody"}, 1)
 
 
 async def test_a_host_that_vanishes_keeps_its_locks_no_longer_than_handlers_may_be_silent(url: str, store: SqlStore) -> None:

@@ -7,6 +7,7 @@ import pytest
 from onceonly.sql.database import Database
 from tests.adapters.mariadb.harness import place
 from tests.sql.enlist_harness import Shop, opened_shop
+from tests.sql.known_key_scenarios import KnownKeyScenarios
 from tests.sql.transaction_scenarios import TransactionScenarios
 
 
@@ -24,4 +25,8 @@ def impatient(url: str) -> str:
 
 
 class TestOnMariaDB(TransactionScenarios):
+    """All of them."""
+
+
+class TestKnownKeysOnMariaDB(KnownKeyScenarios):
     """All of them."""

@@ -11,9 +11,9 @@ from onceonly.model.identity import claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
-from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
+from onceonly.sql.time_limits import FIRST
 from tests.adapters.mariadb.harness import A, B, place, run, session_status
 from tests.servers.available import on_mariadb
 from tests.sql.harness import (

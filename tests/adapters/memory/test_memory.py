@@ -25,7 +25,7 @@ class Hands:
         self.time = 1_000
 
     def now(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.time
 
 
@@ -35,7 +35,7 @@ def record(message: Message, effects: int = 1) -> Record:
 
 
 def notebook(unit: MemoryUnit) -> Notebook:
-    """Give a unit's notebook."""
+    """Return a unit's notebook."""
     return unit.resources.get(Notebook)
 
 

@@ -10,8 +10,8 @@ from nats.aio.client import Client
 
 from onceonly.adapters.nats import topology
 from onceonly.adapters.nats.address import read_address
-from onceonly.adapters.nats.link import Link
-from onceonly.adapters.nats.names import TopologyNames
+from onceonly.adapters.nats.link import NatsLink
+from onceonly.adapters.nats.names import NatsNames
 from onceonly.adapters.nats.transport import NatsTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
@@ -29,16 +29,16 @@ class Broker:
 
     def __init__(self, stack: AsyncExitStack, server: str) -> None:
         prefix = f"t{uuid4().hex[:10]}."
-        self.names = TopologyNames(prefix)
+        self.names = NatsNames(prefix)
         self.server = server
         self.url = f"{server}?prefix={prefix}&timeout=10"
         self.subject = self.names.queue_subject("shop")
         self.stream = self.names.queue("shop")
         self._stack = stack
 
-    async def link(self, url: str = "") -> Link:
+    async def link(self, url: str = "") -> NatsLink:
         """Open a connection that no transport uses."""
-        link = Link(read_address(url or self.url), SystemRandomSource())
+        link = NatsLink(read_address(url or self.url), SystemRandomSource())
         self._stack.push_async_callback(link.close)
         return link
 

@@ -7,8 +7,8 @@ import pytest
 from cloudevents.core.bindings import http
 from cloudevents.core.v1.event import CloudEvent
 
-from onceonly import Field, Header
-from onceonly.endpoint.reading import read
+from onceonly import IdentityField, IdentityHeader
+from onceonly.endpoint.received_message import read
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Message, Send, Unreadable
 from onceonly.model.record import Answer
@@ -46,7 +46,7 @@ async def test_an_event_of_the_cloudevents_package_is_handled_like_our_own(broke
 async def test_plain_json_is_identified_by_a_field(broker: Broker) -> None:
     """The source is the queue; the only type there is stands for the missing one."""
     await broker.publish(b'{"order": {"id": 7}}')
-    got = await understood(broker, Field("order.id"))
+    got = await understood(broker, IdentityField("order.id"))
     assert (got.source, got.id, got.type) == ("shop", "7", EVENT)
 
 
@@ -56,7 +56,7 @@ async def test_the_id_for_the_servers_deduplication_identifies_a_message_also_in
     transport = await broker.transport()
     for _ in range(3):
         await transport.release(await take(transport, 1))
-    assert (await understood(broker, Header("nats-msg-id"))).id == "n1"
+    assert (await understood(broker, IdentityHeader("nats-msg-id"))).id == "n1"
 
 
 async def test_a_plain_consumer_reads_what_is_sent_to_its_stream(broker: Broker) -> None:

@@ -12,18 +12,27 @@ from nats.aio.client import Client
 
 from onceonly.adapters.nats.delays import _MessageAnswer
 from onceonly.adapters.nats.inbox import Pull, deliveries_of
-from onceonly.adapters.nats.link import Arrival, Connection, Request, _Batch, _decode_response, _outcome, read_answer
-from onceonly.adapters.nats.names import TopologyNames, kind_of, subscriber_of
+from onceonly.adapters.nats.link import (
+    NatsArrival,
+    NatsConnection,
+    NatsRequest,
+    _Batch,
+    _decode_response,
+    _outcome,
+    read_answer,
+)
+from onceonly.adapters.nats.names import NatsNames, kind_of, subscriber_of
 from onceonly.adapters.nats.requirements import consumer_rules, problems, stream_rules, unknown
-from onceonly.adapters.nats.topology import ConsumerCounts, _SubjectsAnswer
+from onceonly.adapters.nats.topology import ConsumerInfo, _SubjectsAnswer
 from onceonly.adapters.nats.wire import MOVED, SERVERS_MOST_BYTES, copied_headers, read_headers, write_headers
+from onceonly.formats import undecodable
 from onceonly.formats.cloudevents import UNREADABLE
 from onceonly.formats.log_events import MOST_KEYS
-from onceonly.model.endpoint_name import is_endpoint_name
 from onceonly.model.errors import CommitFailed
+from onceonly.model.limits import is_endpoint_name
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
-from onceonly.systems import foreign
+from onceonly.queues.destinations import CopyOutcome
 from tests.adapters.nats.harness import EVENT, PATIENCE, Broker, commands, ids, message, opened, take
 from tests.fuzzing import Inputs, inputs
 from tests.log_events import event_in
@@ -43,7 +52,7 @@ async def broker() -> AsyncIterator[Broker]:
 @pytest.fixture(autouse=True)
 def _nothing_logged() -> None:
     """Begin as a process that has logged nothing."""
-    foreign._LOGGED.clear()
+    undecodable._REPORTED_AT_BROKER.clear()
 
 
 async def put(broker: Broker, *messages: tuple[bytes, bytes, bytes], stream: str = "") -> None:
@@ -100,8 +109,8 @@ async def test_a_subject_with_a_blank_or_a_control_character_is_refused_where_co
 ) -> None:
     """Those around it are sent."""
     link = await broker.link()
-    outcomes = await link.publish([Request(broker.subject), Request(subject), Request(broker.subject)])
-    assert [type(each).__name__ for each in outcomes] == ["Stored", "Refused", "Stored"]
+    outcomes = await link.publish([NatsRequest(broker.subject), NatsRequest(subject), NatsRequest(broker.subject)])
+    assert outcomes == [CopyOutcome.TAKEN, CopyOutcome.REFUSED, CopyOutcome.TAKEN]
 
 
 async def test_a_message_over_the_servers_limit_is_refused_and_the_connection_stays(broker: Broker) -> None:
@@ -109,8 +118,8 @@ async def test_a_message_over_the_servers_limit_is_refused_and_the_connection_st
     link = await broker.link()
     connection = await link.connection()
     large = bytes(connection.max_payload)
-    outcomes = await link.publish([Request(broker.subject), Request(broker.subject, large, b"NATS/1.0\r\n\r\n")])
-    assert [type(each).__name__ for each in outcomes] == ["Stored", "Refused"]
+    outcomes = await link.publish([NatsRequest(broker.subject), NatsRequest(broker.subject, large, b"NATS/1.0\r\n\r\n")])
+    assert outcomes == [CopyOutcome.TAKEN, CopyOutcome.REFUSED]
     assert await link.connection() is connection
 
 
@@ -207,40 +216,40 @@ async def test_many_strays_are_moved(broker: Broker) -> None:
 
 # Fuzzing: everything that is read. See `tests/fuzzing.py`.
 
-NAMES = TopologyNames("p.")
+NAMES = NatsNames("p.")
 SUBJECT_LETTERS = "=0123456789abcdef.*> \r\n\x00\u0660\ud800"
 
 
-def digits(chance: Inputs, least: int, most: int) -> str:
+def digits(inputs: Inputs, least: int, most: int) -> str:
     """Return a number of some length."""
-    return "".join(chance.choices("0123456789" if chance.random() < 0.9 else "0123456789\u0660", k=chance.randint(least, most)))
+    return "".join(inputs.choices("0123456789" if inputs.random() < 0.9 else "0123456789\u0660", k=inputs.randint(least, most)))
 
 
-def any_subject(chance: Inputs) -> str:
+def any_subject(inputs: Inputs) -> str:
     """Return a subject: one of those that the library reads, or a text."""
-    way = chance.randrange(4)
+    way = inputs.randrange(4)
     if way == 0:
-        return chance.word()
+        return inputs.word()
     if way == 1:
-        return f"p.onceonly.subscription.{any_token(chance)}.{any_token(chance)}"
-    exact = f"{digits(chance, 11, 11)}.{digits(chance, 14, 14)}"
-    near = f"{digits(chance, 9, 12)}.{digits(chance, 12, 15)}"
-    return f"p.onceonly.delayed.shop.{chance.choice((exact, near, any_token(chance)))}"
+        return f"p.onceonly.subscription.{any_token(inputs)}.{any_token(inputs)}"
+    exact = f"{digits(inputs, 11, 11)}.{digits(inputs, 14, 14)}"
+    near = f"{digits(inputs, 9, 12)}.{digits(inputs, 12, 15)}"
+    return f"p.onceonly.delayed.shop.{inputs.choice((exact, near, any_token(inputs)))}"
 
 
-def any_token(chance: Inputs) -> str:
+def any_token(inputs: Inputs) -> str:
     """Return a part of a subject, perhaps an encoded one."""
     encoded = "".join(
-        chance.choice((f"={chance.randrange(256):02x}", chance.choice("abz"))) for _ in range(chance.randrange(9))
+        inputs.choice((f"={inputs.randrange(256):02x}", inputs.choice("abz"))) for _ in range(inputs.randrange(9))
     )
-    return chance.choice((encoded, chance.word(SUBJECT_LETTERS, 20)))
+    return inputs.choice((encoded, inputs.word(SUBJECT_LETTERS, 20)))
 
 
 def test_fuzz_subjects() -> None:
     """A time only if it is written as the library does, an endpoint only if it may have the name."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        subject = any_subject(chance)
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        subject = any_subject(inputs)
         due = NAMES.due_of("shop", subject)
         assert due is None or (due % 100 == 0 and 0 <= due < 10**16)
         assert due is None or subject[-14:].isascii()
@@ -258,20 +267,20 @@ KNOWN_LINES = (
 )
 
 
-def any_headers(chance: Inputs) -> bytes:
+def any_headers(inputs: Inputs) -> bytes:
     """Return bytes of headers, most of them with the version and lines."""
-    if chance.random() < 0.2:
-        return chance.data()
-    lines = [chance.choice((chance.choice(KNOWN_LINES), chance.data())) for _ in range(chance.randrange(5))]
-    return b"\r\n".join((chance.choice((b"NATS/1.0", b"NATS/1.0", b"x")), *lines, b"", b""))
+    if inputs.random() < 0.2:
+        return inputs.data()
+    lines = [inputs.choice((inputs.choice(KNOWN_LINES), inputs.data())) for _ in range(inputs.randrange(5))]
+    return b"\r\n".join((inputs.choice((b"NATS/1.0", b"NATS/1.0", b"x")), *lines, b"", b""))
 
 
 def test_fuzz_headers() -> None:
     """A copy is read as its original, or as unreadable; the server finds no other words in it than our own."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        given = any_headers(chance)
-        msg_id, unreadable, most = chance.clean("abc-09"), chance.choice(("", "no time")), chance.randrange(300)
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        given = any_headers(inputs)
+        msg_id, unreadable, most = inputs.clean("abc-09"), inputs.choice(("", "no time")), inputs.randrange(300)
         read = read_headers(given)
         assert all(isinstance(part, str) for header in read for part in header)
         copied_headers(given, msg_id=MOVED + msg_id, unreadable=unreadable, most=most)
@@ -284,24 +293,24 @@ def test_fuzz_headers() -> None:
             assert read_headers(copied) == read
 
 
-def any_reply(chance: Inputs) -> bytes:
+def any_reply(inputs: Inputs) -> bytes:
     """Return the subject to which a delivery is acknowledged, or another one."""
-    if chance.random() < 0.2:
-        return chance.data()
-    parts = ["".join(chance.choices("abc", k=3)) for _ in range(chance.randint(2, 4))]
-    parts += [digits(chance, 1, 20) for _ in range(chance.randint(4, 6))]
+    if inputs.random() < 0.2:
+        return inputs.data()
+    parts = ["".join(inputs.choices("abc", k=3)) for _ in range(inputs.randint(2, 4))]
+    parts += [digits(inputs, 1, 20) for _ in range(inputs.randint(4, 6))]
     plain = ".".join(("$JS.ACK", *parts)).encode(errors="replace")
-    return chance.changed(plain) if chance.random() < 0.4 else plain
+    return inputs.changed(plain) if inputs.random() < 0.4 else plain
 
 
 def test_fuzz_deliveries() -> None:
     """Others may publish to an inbox. What has no receipt of a server is the end of a request."""
-    chance = Inputs()
-    for _ in chance.rounds():
+    inputs = Inputs()
+    for _ in inputs.rounds():
         pull = Pull.__new__(Pull)
         pull.messages, pull.is_over, pull.problem, pull._limit = [], False, "", 5
         pull._done = cast("Any", _Done())
-        pull.take(Arrival(b"s", any_reply(chance), any_headers(chance), b""))
+        pull.take(NatsArrival(b"s", any_reply(inputs), any_headers(inputs), b""))
         for each in pull.messages:
             assert deliveries_of(each) >= 0
             assert each.reply.decode().isprintable()
@@ -319,43 +328,43 @@ class _Done:
 
 def test_fuzz_answers_to_requests() -> None:
     """Others may publish to the inbox of answers, with any subject."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        connection = cast("Any", Connection.__new__(Connection))
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        connection = cast("Any", NatsConnection.__new__(NatsConnection))
         batch = cast("Any", _Batch.__new__(_Batch))
         batch.answers, batch.done, batch._subjects, batch._left = [None, None], _Done(), ["a", "b"], 2
         connection._prefix, connection._batches = b"_INBOX.x.", {b"1": batch}
         name, number = (
-            chance.data(),
-            chance.choice((chance.data(12), digits(chance, 0, 30).encode(errors="replace"), b"-1", b"1_0")),
+            inputs.data(),
+            inputs.choice((inputs.data(12), digits(inputs, 0, 30).encode(errors="replace"), b"-1", b"1_0")),
         )
         for subject in (b"_INBOX.x." + name + b"." + number, b"_INBOX.x.1." + number, number):
-            connection._answer(Arrival(subject, b"", b"", b""))
+            connection._answer(NatsArrival(subject, b"", b"", b""))
         assert len(batch.answers) == 2
 
 
 FIELDS = ("error", "state", "subjects", "message", "seq", "subject", "data", "hdrs", "time", "config", "num_pending", "code")
 
 
-def any_answer(chance: Inputs, depth: int = 2) -> object:
+def any_answer(inputs: Inputs, depth: int = 2) -> object:
     """Return an answer of the API with known fields, or any JSON."""
-    if depth == 0 or chance.random() < 0.3:
-        return chance.tree(2)
-    return {chance.choice(FIELDS): any_answer(chance, depth - 1) for _ in range(chance.randrange(5))}
+    if depth == 0 or inputs.random() < 0.3:
+        return inputs.tree(2)
+    return {inputs.choice(FIELDS): any_answer(inputs, depth - 1) for _ in range(inputs.randrange(5))}
 
 
 def test_fuzz_answers_of_the_api() -> None:
     """An answer that is not as documented fails its call, with one of the library's errors."""
-    chance = Inputs()
-    for _ in chance.rounds():
-        body = json.dumps(any_answer(chance)).encode()
-        for each in (body, chance.changed(body)):
-            assert type(_outcome(Arrival(b"s", b"", b"", each))).__name__ in {"Stored", "Refused", "Unanswered"}
+    inputs = Inputs()
+    for _ in inputs.rounds():
+        body = json.dumps(any_answer(inputs)).encode()
+        for each in (body, inputs.changed(body)):
+            assert _outcome(NatsArrival(b"s", b"", b"", each)) is not CopyOutcome.MISSING
             try:
                 response = _decode_response(each)
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 continue
-            for kind in (_SubjectsAnswer, _MessageAnswer, ConsumerCounts):
+            for kind in (_SubjectsAnswer, _MessageAnswer, ConsumerInfo):
                 _read_or_refused(response, kind)
 
 
@@ -368,10 +377,10 @@ def _read_or_refused(response: dict[str, Any], kind: type[object]) -> None:
 
 def test_fuzz_settings() -> None:
     """Values of any kind: each rule says yes or no."""
-    chance, rules = Inputs(), (stream_rules("s"), consumer_rules("s", 1))
+    inputs, rules = Inputs(), (stream_rules("s"), consumer_rules("s", 1))
     names = [*rules[0], *rules[1]]
-    for _ in chance.rounds():
-        config = {chance.choice((chance.choice(names), chance.clean())): chance.tree() for _ in range(chance.randrange(6))}
+    for _ in inputs.rounds():
+        config = {inputs.choice((inputs.choice(names), inputs.clean())): inputs.tree() for _ in range(inputs.randrange(6))}
         for each in rules:
             told: Sequence[str] = [*problems(config, each), *unknown(config, each)]
             assert all(len(line) < 500 for line in told)
@@ -379,11 +388,11 @@ def test_fuzz_settings() -> None:
 
 def test_what_is_shown_is_escaped_and_cut(caplog: pytest.LogCaptureFixture) -> None:
     """In a log and in errors; and a process logs a thing once, and not more than a thousand things."""
-    assert foreign.shown("a\r\n\x1b\ud800é") == r"a\r\n\x1b\ud800\xe9"
-    assert foreign.shown(b"\xff\n") == r"\xff\n"
-    assert len(foreign.shown("x" * 10_000_000)) < 200
+    assert undecodable.shown("a\r\n\x1b\ud800é") == r"a\r\n\x1b\ud800\xe9"
+    assert undecodable.shown(b"\xff\n") == r"\xff\n"
+    assert len(undecodable.shown("x" * 10_000_000)) < 200
     caplog.set_level(logging.WARNING)
     for number in range(MOST_KEYS + 100):
-        foreign.report_unreadable("shop", "name", f"{number}", "ignored")
-        foreign.report_unreadable("shop", "name", f"{number}", "ignored")
+        undecodable.report_unreadable("shop", "name", f"{number}", "ignored")
+        undecodable.report_unreadable("shop", "name", f"{number}", "ignored")
     assert len(caplog.records) == MOST_KEYS

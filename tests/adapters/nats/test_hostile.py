@@ -14,7 +14,7 @@ from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly import Endpoint, Retry
-from onceonly.adapters.nats.names import TopologyNames
+from onceonly.adapters.nats.names import NatsNames
 from onceonly.assembly import open_dead_letters, open_transport, temporary_transport
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
@@ -64,7 +64,7 @@ class Shop:
 
     def __init__(self, folder: Path) -> None:
         prefix = f"h{uuid4().hex[:10]}."
-        names = TopologyNames(prefix)
+        names = NatsNames(prefix)
         self._server = need(NATS)
         self._file = folder / "shop.db"
         self._subject = names.queue_subject("shop").encode()

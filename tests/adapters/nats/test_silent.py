@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from onceonly.adapters.nats import topology
-from onceonly.adapters.nats.link import API, Link
+from onceonly.adapters.nats.link import API, NatsLink
 from onceonly.adapters.nats.transport import NatsTransport
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
@@ -50,7 +50,7 @@ async def muted(broker: Broker) -> AsyncIterator[Mute]:
         yield mute
 
 
-async def known_as_silent(broker: Broker, mute: Mute) -> tuple[NatsTransport, Link]:
+async def known_as_silent(broker: Broker, mute: Mute) -> tuple[NatsTransport, NatsLink]:
     """Send to it once, in vain. From then on an answer may take forever."""
     link = await broker.link(f"{broker.url.partition('&timeout')[0]}&timeout=1")
     transport = NatsTransport(link, "shop", clock=(await broker.transport())._clock)
@@ -129,7 +129,7 @@ async def test_queues_that_do_not_exist_are_looked_for_once_in_a_call(monkeypatc
     asked: list[str] = []
     has_stream = topology.has_stream
 
-    async def counted(link: Link, subject: str) -> bool:
+    async def counted(link: NatsLink, subject: str) -> bool:
         asked.append(subject)
         return await has_stream(link, subject)
 

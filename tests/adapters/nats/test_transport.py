@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from onceonly.adapters.nats.delays import CHUNK, DelayedMessages
+from onceonly.adapters.nats.delays import CHUNK, NatsDelayedMessages
 from onceonly.adapters.nats.inbox import deliveries_of
-from onceonly.adapters.nats.link import Arrival
-from onceonly.adapters.nats.names import TopologyNames, kind_of, subscriber_of
+from onceonly.adapters.nats.link import NatsArrival
+from onceonly.adapters.nats.names import NatsNames, kind_of, subscriber_of
 from onceonly.adapters.nats.transport import NatsTransport
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import CommitFailed, QueueMissing, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
+from onceonly_conformance.clock import ManualClock
 from tests.adapters.nats.harness import EVENT, PATIENCE, Broker, commands, ids, message, opened, take
 
 
@@ -31,7 +31,7 @@ async def broker() -> AsyncIterator[Broker]:
 @pytest.mark.parametrize("kind", ["a.b", "*", ">", "a b", "köln", "=2e", "%", "x" * 1000])
 def test_names_are_tokens_and_no_two_are_equal(kind: str) -> None:
     """Types are any text; a long one is a hash."""
-    names = TopologyNames("p.")
+    names = NatsNames("p.")
     subject = names.subscription(kind, "my.shop")
     assert subject.startswith("p.onceonly.subscription.")
     assert len(subject.split(".")) == 5
@@ -42,7 +42,7 @@ def test_names_are_tokens_and_no_two_are_equal(kind: str) -> None:
 
 def test_a_delayed_message_is_not_due_before_its_time() -> None:
     """Its subject begins at the next tenth of a second."""
-    names = TopologyNames()
+    names = NatsNames()
     for due in (1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_099):
         assert 0 <= (names.due_of("shop", names.delayed_until("shop", due)) or 0) - due < 100
 
@@ -52,7 +52,7 @@ def test_a_delayed_message_is_not_due_before_its_time() -> None:
 )
 def test_the_count_of_deliveries_is_read_from_both_forms_of_the_subject(reply: bytes) -> None:
     """Newer servers put the domain and the account before the stream."""
-    assert deliveries_of(Arrival(b"s", reply, b"", b"")) == 3
+    assert deliveries_of(NatsArrival(b"s", reply, b"", b"")) == 3
 
 
 async def test_settings_of_the_streams_are_reported(broker: Broker) -> None:
@@ -157,15 +157,15 @@ async def test_a_delay_to_the_own_endpoint_ends_while_a_receiver_waits(broker: B
 
 async def test_a_receiver_that_waits_goes_on_moving_after_an_outage(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt to move what is due fails; nobody begins another receive."""
-    transport, moved, calls = await broker.transport(), DelayedMessages.move, list[int]()
+    transport, moved, calls = await broker.transport(), NatsDelayedMessages.move, list[int]()
 
-    async def fail_first(self: DelayedMessages) -> None:
+    async def fail_first(self: NatsDelayedMessages) -> None:
         calls.append(len(calls))
         if calls == [0]:
             raise CommitFailed("the connection was lost")
         await moved(self)
 
-    monkeypatch.setattr(DelayedMessages, "move", fail_first)
+    monkeypatch.setattr(NatsDelayedMessages, "move", fail_first)
     await (await broker.transport()).send(commands("m1", due=SystemClock().now() + 100))
     assert ids(await transport.receive(1, PATIENCE)) == ["m1"]
 

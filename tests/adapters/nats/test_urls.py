@@ -4,7 +4,7 @@ import pytest
 
 from onceonly import Endpoint
 from onceonly.adapters.nats.address import DEFAULT_MAX_BODY, read_address
-from onceonly.adapters.nats.link import Link
+from onceonly.adapters.nats.link import NatsLink
 from onceonly.adapters.nats.transport import NatsTransport
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
@@ -57,7 +57,7 @@ def test_a_wrong_url_is_a_setup_error_without_its_password(url: str, why: str) -
 
 async def opening(url: str) -> str:
     """Try to use a server; gives what went wrong, with the kind of error."""
-    link = Link(read_address(url), SystemRandomSource())
+    link = NatsLink(read_address(url), SystemRandomSource())
     try:
         await NatsTransport(link, "shop", clock=SystemClock()).receive(1, 0)
     except (CommitFailed, SetupError) as error:
@@ -67,6 +67,7 @@ async def opening(url: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_away_is_told_without_its_password() -> None:
     """It may come back, so this is no fault of the set-up."""
     told = await opening(f"nats://me:{SECRET}@127.0.0.1:{free_port()}")
@@ -74,6 +75,7 @@ async def test_a_server_that_is_away_is_told_without_its_password() -> None:
     assert SECRET not in told
 
 
+@pytest.mark.slow
 async def test_the_second_server_is_used_while_the_first_is_away() -> None:
     """The error is about the queue, so there is a connection."""
     place = need(NATS).partition("://")[2]

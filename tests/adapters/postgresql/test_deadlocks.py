@@ -10,8 +10,8 @@ from onceonly.adapters.postgresql.deadlocks import WARY_FOR
 from onceonly.model.errors import ConflictError, HandlerFailed, LockTimeout
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
-from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
+from onceonly.sql.time_limits import FIRST
 from tests.sql.harness import add, attempt, connection_of, handle, message, messages, opened, orders, records
 
 
@@ -109,7 +109,7 @@ async def test_a_transaction_waits_for_locks_as_before(database: Database, store
     """Unlike a unit of messages it cannot put anything off."""
     await lose(store, "55P03")
     transaction = await database.open(Purpose.UNIT)
-    await transaction.connection.run_sync(transaction.hold)
+    await transaction.connection.run_sync(transaction.block_commit)
     assert await transaction.connection.scalar(text("SHOW lock_timeout")) == "5s"
     transaction.drop()
 

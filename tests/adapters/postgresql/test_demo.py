@@ -30,7 +30,7 @@ def demo(url: str, *options: str) -> tuple[int, dict[str, float]]:
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("driver", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.repeated)])
 def test_every_flight_counts_once_though_processes_are_killed(postgresql_url: str, driver: str) -> None:
     """All zeros, and the kills really happened."""
     code, numbers = demo(postgresql_url.replace("postgresql:", f"postgresql+{driver}:"), "--kills", "3")

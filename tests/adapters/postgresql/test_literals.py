@@ -10,9 +10,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import make_url, text
 
-from onceonly.adapters.postgresql.statements import _in_words
-from onceonly.conformance.clock import ManualClock
-from onceonly.conformance.samples import message
+from onceonly.adapters.postgresql.statements import _literal
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Send
@@ -21,6 +19,8 @@ from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.store import SqlDeadLetters, SqlStore
+from onceonly_conformance.clock import ManualClock
+from onceonly_conformance.samples import message
 from tests.adapters.postgresql.test_setup import engine_with
 from tests.fuzzing import Inputs
 from tests.servers.available import on_postgresql
@@ -105,18 +105,18 @@ async def round_trip(place: Database) -> None:
 
 async def test_fuzz_values_in_the_text_of_statements(database: Database) -> None:
     """What is written there means the same in each mode, also where backslashes escape."""
-    chance = Inputs()
+    inputs = Inputs()
     async with database.reading() as connection:
-        for _ in chance.rounds(200):
+        for _ in inputs.rounds(200):
             values = [
-                chance.choice(
-                    (chance.clean("ab'\\\n\"$%é", 20).replace("\0", ""), chance.data()[:40], None, chance.getrandbits(60))
+                inputs.choice(
+                    (inputs.clean("ab'\\\n\"$%é", 20).replace("\0", ""), inputs.data()[:40], None, inputs.getrandbits(60))
                 )
                 for _ in range(200)
             ]
-            setting = chance.choice(("on", "off"))
+            setting = inputs.choice(("on", "off"))
             await connection.execute(text(f"SET LOCAL standard_conforming_strings = {setting}"))
-            words = ", ".join(_in_words(value) for value in values)
+            words = ", ".join(_literal(value) for value in values)
             assert not {*words} & {"\\", '"', "%", "$"}
             found = (await connection.exec_driver_sql(f"SELECT {words}")).one()
             assert [bytes(each) if isinstance(each, memoryview) else each for each in found] == values
@@ -124,7 +124,7 @@ async def test_fuzz_values_in_the_text_of_statements(database: Database) -> None
 
 def test_no_word_depends_on_a_setting() -> None:
     """Each literal has letters and digits only."""
-    chance = random.Random(38)  # noqa: S311 - inputs
-    for value in (*HOSTILE, *("".join(chance.choices("a'\\é", k=5)) for _ in range(100))):
-        literals = _in_words(value).split("'")[1::2]
+    inputs = random.Random(38)  # noqa: S311 - inputs
+    for value in (*HOSTILE, *("".join(inputs.choices("a'\\é", k=5)) for _ in range(100))):
+        literals = _literal(value).split("'")[1::2]
         assert all(literal.replace("-", "").isalnum() or not literal for literal in literals)

@@ -10,7 +10,6 @@ from sqlalchemy import QueuePool, event
 from sqlalchemy.dialects.postgresql import insert
 
 from onceonly.adapters.postgresql.statements import LONGEST
-from onceonly.conformance.ring_subject import at
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
@@ -22,6 +21,7 @@ from onceonly.sql.store import SqlRing, SqlStore, SqlTransactions
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.transactions import SqlTransaction
+from onceonly_conformance.ring_subject import at
 from tests.sql.harness import Line, add, counted, handle, look, message, opened, orders, records, session_of, statements
 
 ADD = "INSERT INTO orders"

@@ -8,7 +8,15 @@ import pytest
 from sqlalchemy import event, insert, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
+from onceonly.model.errors import (
+    CommitFailed,
+    CommitRefused,
+    ConflictError,
+    LockTimeout,
+    OnceOnlyError,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
@@ -154,10 +162,10 @@ async def test_errors_are_classified_by_an_allow_list(database: Database) -> Non
         "P0001": (CommitRefused, CommitRefused),
         "22003": (CommitRefused, OutcomeUnknown),
         "42P01": (CommitRefused, OutcomeUnknown),
-        "53100": (Unable, OutcomeUnknown),
+        "53100": (StoreUnavailable, OutcomeUnknown),
         "26000": (OutcomeUnknown, OutcomeUnknown),
         "42P05": (OutcomeUnknown, OutcomeUnknown),
-        "25006": (Unable, OutcomeUnknown),
+        "25006": (StoreUnavailable, OutcomeUnknown),
         "40003": (OutcomeUnknown, OutcomeUnknown),
         "08006": (OutcomeUnknown, OutcomeUnknown),
         "57P01": (OutcomeUnknown, OutcomeUnknown),

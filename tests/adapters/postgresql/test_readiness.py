@@ -96,11 +96,11 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
             await on_postgresql(f"ALTER ROLE {mine} SET synchronous_commit = off", url=url)
             await send("meanwhile")
             await until(health_observer, lambda: not is_ready())
-            status, verdict = desk.ready()
+            status, assessment = desk.ready()
             assert status is HTTPStatus.SERVICE_UNAVAILABLE
-            assert isinstance(verdict, HealthAssessment)
+            assert isinstance(assessment, HealthAssessment)
             assert any(
-                "endpoint shop, process 0: store" in each and "synchronous_commit=off" in each for each in verdict.reasons
+                "endpoint shop, process 0: store" in each and "synchronous_commit=off" in each for each in assessment.reasons
             )
             assert handled == ["before"]
             await on_postgresql(f"ALTER ROLE {mine} RESET synchronous_commit", url=url)

@@ -9,13 +9,13 @@ from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
 from onceonly.assembly import Settings, open_store
-from onceonly.conformance.clock import ManualClock
-from onceonly.model.errors import ConflictError, SchemaMissing, SetupError, Unsafe
+from onceonly.model.errors import ConflictError, SchemaMissing, SetupError, UnsafeSettings
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
+from onceonly_conformance.clock import ManualClock
 from tests.servers.available import on_postgresql
 from tests.sql.harness import Order, add, connection_of, handle, look, message, opened, orders, records
 
@@ -69,7 +69,7 @@ async def test_losing_commits_is_noticed_while_it_runs(
             await check(running, SCHEMA)
             await on_postgresql(f"ALTER {named} SET synchronous_commit = off", url=url)
             for _ in range(2):
-                with pytest.raises(Unsafe, match="synchronous_commit=off"):
+                with pytest.raises(UnsafeSettings, match="synchronous_commit=off"):
                     await check(running, SCHEMA)
             await on_postgresql(f"ALTER {named} RESET synchronous_commit", url=url)
             await check(running, SCHEMA)

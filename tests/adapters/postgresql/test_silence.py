@@ -12,11 +12,14 @@ from sqlalchemy import text
 from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.adapters.postgresql import watch as postgresql_watch
 from onceonly.model.errors import OutcomeUnknown, RetryableError
+from onceonly.sql import silence
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.servers.pgbouncer import pgbouncer
 from tests.servers.swallowing import swallowing
 from tests.sql.harness import add, handle, look, message, opened, orders, records, session_of
+
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
 """Seconds; far more than any of this takes, and far less than without a limit."""
@@ -26,8 +29,8 @@ PATIENCE = 60.0
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubt sooner: the tests wait for it."""
     monkeypatch.setattr(postgresql_watch, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(postgresql_watch, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(postgresql_watch, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "RECHECK_SECONDS", 0.1)
     monkeypatch.setattr(postgresql_drivers, "CONNECT_SECONDS", 3)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from onceonly.sql.database import Database
 from tests.sql.enlist_harness import Shop, opened_shop
+from tests.sql.known_key_scenarios import KnownKeyScenarios
 from tests.sql.transaction_scenarios import TransactionScenarios
 
 
@@ -23,4 +24,8 @@ def impatient(url: str) -> str:
 
 
 class TestOnPostgresql(TransactionScenarios):
+    """All of them."""
+
+
+class TestKnownKeysOnPostgresql(KnownKeyScenarios):
     """All of them."""

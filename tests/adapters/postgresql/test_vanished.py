@@ -16,7 +16,7 @@ from onceonly.config.deduplication import Tokens
 from onceonly.config.endpoint import Settings
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import ConflictError, RetryableError
-from onceonly.model.peer import Peer
+from onceonly.model.remote import Peer
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.servers.available import on_postgresql
@@ -143,7 +143,7 @@ async def until_free(store: SqlStore) -> dict[str, list[str]]:
 
 
 def descriptor(driver: Any) -> int:
-    """Give the socket of a driver's connection."""
+    """Return the socket of a driver's connection."""
     if hasattr(driver, "fileno"):
         return int(driver.fileno())
     return int(driver._transport.get_extra_info("socket").fileno())

@@ -5,12 +5,12 @@ from pamqp.body import ContentBody
 from pamqp.frame import marshal
 from pamqp.header import ContentHeader
 
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
-from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
+from onceonly.adapters.rabbitmq.frame_reader import HEARTBEAT, FrameReader
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage
 
 
 def frames(*bodies: bytes, properties: spec.Basic.Properties | None = None, channel: int = 1, tag: int = 1) -> list[bytes]:
-    """Give the frames of one delivery, with its body in these pieces."""
+    """Return the frames of one delivery, with its body in these pieces."""
     deliver = spec.Basic.Deliver(consumer_tag="ctag", delivery_tag=tag, redelivered=True, exchange="e", routing_key="k")
     header = ContentHeader(body_size=sum(map(len, bodies)), properties=properties or spec.Basic.Properties())
     return [marshal(frame, channel) for frame in (deliver, header, *map(ContentBody, bodies))]
@@ -24,6 +24,6 @@ def taking() -> tuple[FrameReader, list[ConsumedMessage]]:
 
 
 async def passed(reader: FrameReader) -> bytes:
-    """Give what the driver reads, to the end; without what tells it that the server lives."""
+    """Return what the driver reads, to the end; without what tells it that the server lives."""
     reader.feed_eof()
     return (await reader.read()).replace(HEARTBEAT, b"")

@@ -15,8 +15,8 @@ import pytest
 from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import read_address
-from onceonly.adapters.rabbitmq.link import Link
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.link import RabbitMQLink
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
@@ -35,14 +35,14 @@ class Broker:
 
     def __init__(self, stack: AsyncExitStack, *, levels: int, tick: int, server: str = "") -> None:
         self.prefix = f"t{uuid4().hex[:10]}."
-        self.names = TopologyNames(self.prefix, levels=levels, tick=tick)
+        self.names = RabbitMQNames(self.prefix, levels=levels, tick=tick)
         self._server = server or need(RABBITMQ)
         self.url = f"{self._server}?prefix={self.prefix}&timeout=10"
         self._stack = stack
 
     async def transport(self, endpoint: str = "shop", *, url: str = "", clock: Clock | None = None) -> RabbitMQTransport:
         """Open a transport on a connection of its own."""
-        link = Link(read_address(url or self.url), SystemRandomSource())
+        link = RabbitMQLink(read_address(url or self.url), SystemRandomSource())
         self._stack.push_async_callback(link.close)
         transport = RabbitMQTransport(link, endpoint, clock=clock or SystemClock(), names=self.names)
         self._stack.push_async_callback(transport.close)
@@ -108,7 +108,7 @@ class Proxy:
             await asyncio.sleep(0)
 
     def through(self, url: str) -> str:
-        """Give the URL that leads through here."""
+        """Return the URL that leads through here."""
         host, port = self._upstream
         return url.replace(f"{host}:{port}", f"127.0.0.1:{self.port}")
 

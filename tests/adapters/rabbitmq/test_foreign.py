@@ -11,8 +11,8 @@ import pytest
 from cloudevents.core.bindings import amqp, rabbitmq
 from cloudevents.core.v1.event import CloudEvent
 
-from onceonly import Field, Header
-from onceonly.endpoint.reading import read
+from onceonly import IdentityField, IdentityHeader
+from onceonly.endpoint.received_message import read
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Message, Unreadable
 from tests.adapters.rabbitmq.harness import EVENT, Broker, opened, take
@@ -101,7 +101,7 @@ async def test_an_event_of_the_cloudevents_package_is_handled_like_our_own(
 async def test_plain_json_is_identified_by_a_field(broker: Broker) -> None:
     """The source is the queue; the only type there is stands for the missing one."""
     delivery = await published(broker, aio_pika.Message(b'{"order": {"id": 7}}', content_type="application/json"))
-    message = understood(delivery, Field("order.id"))
+    message = understood(delivery, IdentityField("order.id"))
     assert (message.source, message.id, message.type) == ("shop", "7", EVENT)
 
 
@@ -109,8 +109,8 @@ async def test_plain_json_is_identified_by_a_header_or_a_property(broker: Broker
     """A property of AMQP's is as good as a header; its `type` is the message's."""
     plain = aio_pika.Message(b"{}", headers={"X-Id": 41}, message_id="mid", type="shop.other.v1", correlation_id="c")
     delivery = await published(broker, plain)
-    assert understood(delivery, Header("x-id")).id == "41"
-    message = understood(delivery, Header("message-id"))
+    assert understood(delivery, IdentityHeader("x-id")).id == "41"
+    message = understood(delivery, IdentityHeader("message-id"))
     assert (message.id, message.type) == ("mid", "shop.other.v1")
     assert ("correlation-id", "c") in message.headers
 
@@ -161,4 +161,4 @@ async def test_a_released_foreign_message_comes_again_as_it_was(broker: Broker) 
     await transport.release([first])
     (again,) = await take(transport, 1)
     assert (again.headers, again.body, again.suspect) == (first.headers, first.body, False)
-    assert understood(again, Header("message-id")) == understood(first, Header("message-id"))
+    assert understood(again, IdentityHeader("message-id")) == understood(first, IdentityHeader("message-id"))

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly import Endpoint, Retry
 from onceonly.adapters.rabbitmq.address import read_address
-from onceonly.adapters.rabbitmq.link import Link
+from onceonly.adapters.rabbitmq.link import RabbitMQLink
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.assembly import open_dead_letters
 from onceonly.formats.cloudevents import RAW_PROPERTIES
@@ -26,6 +26,8 @@ from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from tests.adapters.rabbitmq.harness import PATIENCE
 from tests.adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
 from tests.servers.available import RABBITMQ, need
+
+pytestmark = pytest.mark.slow
 
 GOOD = 50
 METADATA = MetaData()
@@ -94,13 +96,13 @@ class Shop:
         await self.until(lambda: sum(body.startswith(b"good " + name + b" ") for body in self._seen) == GOOD)
 
     async def letters(self) -> list[DeadLetter]:
-        """Give all dead letters."""
+        """Return all dead letters."""
         async with open_dead_letters(self.store) as letters:
             return list(await letters.page(Filter(), limit=1000))
 
     async def empty(self) -> None:
         """Wait until nothing waits and nothing is held."""
-        link = Link(read_address(self.url), SystemRandomSource())
+        link = RabbitMQLink(read_address(self.url), SystemRandomSource())
         transport = RabbitMQTransport(link, "shop", clock=SystemClock())
         try:
             async with asyncio.timeout(DEADLINE):
@@ -126,18 +128,18 @@ async def opened(folder: Path) -> AsyncIterator[Shop]:
         async with made.endpoint.running():
             yield made
     finally:
-        link = Link(read_address(made.url), SystemRandomSource())
+        link = RabbitMQLink(read_address(made.url), SystemRandomSource())
         await RabbitMQTransport(link, "shop", clock=SystemClock()).remove([made.endpoint.topology()])
         await link.close()
 
 
 def event(id_: bytes = b"", *, more: tuple[bytes, ...] = (), **known: Any) -> Callable[[bytes], bytes]:
-    """Give the properties of a CloudEvent whose id is its body unless another is given."""
+    """Return the properties of a CloudEvent whose id is its body unless another is given."""
     return lambda body: properties(headers=cloud_event(id_ or body, more=more), **known)
 
 
 def with_header(name: bytes, kind: bytes, value: bytes) -> Callable[[bytes], bytes]:
-    """Give a CloudEvent with one more header."""
+    """Return a CloudEvent with one more header."""
     return event(more=(field(name, kind, value),))
 
 
@@ -160,7 +162,7 @@ KINDS: dict[bytes, bytes] = {
     b"A": text(b"V" + b"t\0" + b"S" + text(b"a")),
     b"F": nested(3),
 }
-ATTRIBUTES = (b"time", b"subject", b"conversationid", b"traceparent", b"onceonlytime", b"onceonlyattempts", b"onceonlyhistory")
+ATTRIBUTES = (b"time", b"subject", b"conversationid", b"traceparent", b"onceonlyhops", b"onceonlyattempts", b"onceonlyhistory")
 HOSTILE: dict[bytes, Callable[[bytes], bytes]] = {
     b"nothing": lambda _: NONE,
     b"microseconds": event(timestamp=1_700_000_000_000_000),
@@ -289,7 +291,7 @@ async def test_a_release_gives_back_whatever_it_is(tmp_path: Path, name: bytes) 
     async with opened(tmp_path) as made:
         url, queue = made.url, made.queue
         await made.empty()
-    link = Link(read_address(url), SystemRandomSource())
+    link = RabbitMQLink(read_address(url), SystemRandomSource())
     transport = RabbitMQTransport(link, "shop", clock=SystemClock())
     try:
         await transport.declare([made.endpoint.topology()])

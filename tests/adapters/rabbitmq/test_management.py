@@ -10,7 +10,7 @@ import pytest
 
 from onceonly.adapters.rabbitmq import management
 from onceonly.adapters.rabbitmq.address import read_address
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.cli import main
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.ports.transport import Topology
@@ -22,18 +22,17 @@ KINDS = ("shop.order.v1", "Größe: 10", "a:b", "event:x", ":hash:", "")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_can_be_read_back(kind: str) -> None:
-    """Of the exchanges of both versions, behind a prefix."""
-    names = TopologyNames("p.")
+    """Of an exchange behind a prefix."""
+    names = RabbitMQNames("p.")
     assert names.event_of(names.exchange(kind)) == kind
-    assert names.event_of(names.previous.exchange(kind)) == kind
 
 
 @pytest.mark.parametrize(
-    "exchange", [TopologyNames().exchange("x" * 200), "onceonly:event::ff", "onceonly:inbox:shop", "amq.topic"]
+    "exchange", [RabbitMQNames().exchange("x" * 200), "onceonly:event::ff", "onceonly:inbox:shop", "amq.topic"]
 )
 def test_what_is_no_type_is_none(exchange: str) -> None:
     """A hash, bytes that are not UTF-8, and other exchanges."""
-    assert TopologyNames().event_of(exchange) is None
+    assert RabbitMQNames().event_of(exchange) is None
 
 
 @asynccontextmanager

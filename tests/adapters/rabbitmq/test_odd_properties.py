@@ -7,22 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands as spec
 
-from onceonly import Header
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage, MessageProperties, read_properties
-from onceonly.adapters.rabbitmq.wire import headers_of
-from onceonly.endpoint.reading import read
+from onceonly import IdentityHeader
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage, MessageProperties, read_properties
+from onceonly.adapters.rabbitmq.wire import headers_of, properties
+from onceonly.endpoint.received_message import read
 from onceonly.formats.cloudevents import RAW_PROPERTIES, UNREADABLE, arrival
-from onceonly.formats.records import decode_letter, encode_letter, encode_message
+from onceonly.formats.records import decode_letter, encode_letter, encode_record
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
-from onceonly.model.message import Unreadable
+from onceonly.model.message import Send, Unreadable
+from onceonly.model.record import Record
 from tests.adapters.rabbitmq.frames import frames, passed, taking
 from tests.adversary.raw_amqp import field, nested, table, text
 from tests.adversary.raw_amqp import properties as raw_properties
 
 
 def undecodable() -> list[tuple[str, bytes]]:
-    """Give deliveries whose properties cannot be decoded, and a part of what is said about them."""
+    """Return deliveries whose properties cannot be decoded, and a part of what is said about them."""
     deliver, header, body = frames(b"body", properties=spec.Basic.Properties(headers={"a": "b"}, app_id="x"))
     deep = table(field(b"t", b"F", nested(2000)))
     return [
@@ -42,7 +43,7 @@ def undecodable() -> list[tuple[str, bytes]]:
 
 
 def raw_header(known: bytes, size: int) -> bytes:
-    """Give the frame with these properties, of a message with a body of this size."""
+    """Return the frame with these properties, of a message with a body of this size."""
     content = b"\0\x3c\0\0" + size.to_bytes(8) + known
     return b"\x02\0\x01" + len(content).to_bytes(4) + content + b"\xce"
 
@@ -129,16 +130,18 @@ def test_whatever_the_properties_are_nothing_raises(known: bytes) -> None:
     assert arrived.raw == known
     headers = headers_of(arrived)
     delivery = arrival(1, "shop", headers, b"body", suspect=False)
-    for rule in (None, Header("message-id"), Header("a")):
+    for rule in (None, IdentityHeader("message-id"), IdentityHeader("a")):
         result = read(delivery, ["t"], identity=rule, max_body=10)
         letter = DeadLetter(endpoint="shop", reason="r", headers=headers, body=b"")
         assert decode_letter(encode_letter(letter)) == letter
-        assert isinstance(result, Unreadable) or encode_message(result)
+        assert isinstance(result, Unreadable) or encode_record(Record(result.identity, (Send(message=result),)))
 
 
 @given(first=st.binary(max_size=12), second=st.binary(max_size=12), place=st.sampled_from(["id", "source", "message-id", "x"]))
 def test_two_different_byte_strings_are_never_one_identity(first: bytes, second: bytes, place: str) -> None:
     """In every place that an identity is read from; what cannot be told apart is not read."""
+    if place == "source":  # an empty one is the name of the queue
+        first, second = first or b"shop", second or b"shop"
     identities = [identity_of(value, place) for value in (first, second)]
     if first != second and None not in identities:
         assert identities[0] != identities[1]
@@ -152,7 +155,7 @@ def delivered(found: MessageProperties, problem: str, frame: bytes) -> ConsumedM
 
 
 def identity_of(value: bytes, place: str) -> Identity | None:
-    """Give the identity of a message with these bytes in one place, or None."""
+    """Return the identity of a message with these bytes in one place, or None."""
     parts = {"id": b"1", "source": b"s"} | ({place: value} if place in ("id", "source") else {})
     fields = [field(b"ce-" + name.encode(), b"S", text(part)) for name, part in parts.items()]
     fields += [field(b"x", b"x", text(value))] if place == "x" else []
@@ -160,6 +163,13 @@ def identity_of(value: bytes, place: str) -> Identity | None:
     frame = raw_header(raw_properties(headers=table(*fields), **texts), 0)
     found, problem = read_properties(frame)
     headers = headers_of(delivered(found, problem, frame))
-    rule = None if place in ("id", "source") else Header(place)
+    rule = None if place in ("id", "source") else IdentityHeader(place)
     result = read(arrival(1, "shop", headers, b"", suspect=False), ["t"], identity=rule, max_body=10)
     return None if isinstance(result, Unreadable) else result.identity
+
+
+def test_a_header_with_a_correlation_id_is_shown_to_other_programs() -> None:
+    """They read the property. Without the header it is the conversation, or the message's own id."""
+    attributes = (("ce-id", "1"), ("ce-conversationid", "2"))
+    shown = [properties((*attributes, *extra)) for extra in ((), (("correlation-id", "3"),))]
+    assert [known.shown.correlation_id for known in shown if known is not None] == ["2", "3"]

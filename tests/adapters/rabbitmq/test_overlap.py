@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from onceonly.model.errors import OutcomeUnknown
-from onceonly.runtime.worker.redelivery import PatientTransport
+from onceonly.runtime.worker.transports import PatientTransport
 from tests.adapters.rabbitmq.harness import PATIENCE, Broker, commands, ids, opened
 
 
@@ -48,7 +48,7 @@ async def test_senders_that_find_no_channel_open_one(broker: Broker) -> None:
     transport = await broker.transport()
     for turn in range(3):
         await asyncio.gather(*(transport.send(commands(f"{turn}-{number}")) for number in range(8)))
-        connection = transport._link._connection
+        connection = transport._link._reconnection.current
         publisher = transport._publisher
         assert connection is not None
         assert publisher is not None

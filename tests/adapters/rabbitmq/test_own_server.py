@@ -120,14 +120,14 @@ async def test_a_connection_that_the_server_blocks_is_kept(broker: Broker, serve
     transport, other = await broker.transport(), await broker.transport()
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     (held,) = await take(transport, 1)
-    connection = transport._link._connection
+    connection = transport._link._reconnection.current
     async with full(server):
         assert await transport.send(commands("a")) == (Answer.UNKNOWN,)
         await transport.ack([held])
         assert await other.receive(1, 4.0) == ()  # four times as long as an answer is waited for
-        assert transport._link._connection is connection
+        assert transport._link._reconnection.current is connection
     assert ids(await take(transport, 1)) == ["a"]
-    assert transport._link._connection is connection
+    assert transport._link._reconnection.current is connection
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from itertools import count
 import aiormq
 import pytest
 
-from onceonly.adapters.rabbitmq import watching
+from onceonly.adapters.rabbitmq import link as rabbitmq_link
 from onceonly.adapters.rabbitmq.link import Channel, answered
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import RetryableError
@@ -38,14 +38,14 @@ def _driver_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def silence() -> AsyncIterator[tuple[Swallower, Broker, str]]:
-    """Give a proxy, a place on the server, and the place's URL through the proxy."""
+    """Return a proxy, a place on the server, and the place's URL through the proxy."""
     async with asyncio.timeout(PATIENCE), swallowing(need(RABBITMQ)) as (swallower, through), opened(TOPOLOGY, HEARD) as broker:
         yield swallower, broker, broker.url.replace(need(RABBITMQ), through) + "&lease=5"
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
-    """Give the prefetch counts that the server was told, and has confirmed."""
+    """Return the prefetch counts that the server was told, and has confirmed."""
     counts: asyncio.Queue[int] = asyncio.Queue()
     qos = Channel.basic_qos
 
@@ -117,7 +117,7 @@ async def test_a_connection_on_which_deliveries_are_lost_is_replaced(
     waiting = asyncio.create_task(received(transport))
     for _ in CONSUMING:
         await told.get()
-    connection = transport._link._connection
+    connection = transport._link._reconnection.current
     assert connection is not None
     assert connection.streams.reader is not None
     connection.streams.reader.feed_data(BEGINNING)
@@ -142,11 +142,11 @@ async def test_a_connection_that_is_answered_is_kept(silence: tuple[Swallower, B
     transport = await broker.transport(url=hasty(url))
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
     before = {await told.get() for _ in CONSUMING}
-    connection = transport._link._connection
+    connection = transport._link._reconnection.current
     assert {await told.get(), await told.get()} == before
     await broker.publish(b"{}", message_id="m1")
     assert len(await waiting) == 1
-    assert transport._link._connection is connection
+    assert transport._link._reconnection.current is connection
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ async def test_a_connection_on_which_publishes_are_confirmed_is_not_asked(
         looks.put_nowait(number := next(numbers))
         return number
 
-    monkeypatch.setattr(watching, "answered", answered_more)
+    monkeypatch.setattr(rabbitmq_link, "answered", answered_more)
     assert await transport.send(commands("m1")) == (Answer.TAKEN,)
     assert len(await transport.receive(1, PATIENCE)) == 1
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
@@ -185,7 +185,7 @@ async def test_a_process_that_was_held_up_keeps_its_connection(
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
     for _ in CONSUMING:
         await told.get()
-    connection = transport._link._connection
+    connection = transport._link._reconnection.current
     qos = Channel.basic_qos
 
     async def held_up(channel: Channel, *, prefetch_count: int) -> object:
@@ -195,7 +195,7 @@ async def test_a_process_that_was_held_up_keeps_its_connection(
     monkeypatch.setattr(Channel, "basic_qos", held_up)
     for _ in range(2):
         await told.get()
-    assert transport._link._connection is connection
+    assert transport._link._reconnection.current is connection
     await broker.publish(b"{}", message_id="m1")
     assert len(await waiting) == 1
 
@@ -234,7 +234,7 @@ def hasty(url: str) -> str:
 
 def begin_a_frame(transport: RabbitMQTransport) -> None:
     """Have the server wait for the rest of a frame, as when that was lost: whatever follows is taken for it."""
-    connection = transport._link._connection
+    connection = transport._link._reconnection.current
     assert connection is not None
     assert connection.streams.writer is not None
     connection.streams.writer.write(BEGINNING)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
@@ -31,7 +31,7 @@ def server() -> Iterator[OwnRabbitMQ]:
         yield server
 
 
-async def to_queue(server: OwnRabbitMQ, names: TopologyNames, what: str) -> None:
+async def to_queue(server: OwnRabbitMQ, names: RabbitMQNames, what: str) -> None:
     """Suspend or resume the process of a queue. The server itself goes on."""
     await asyncio.to_thread(server.control, "eval", (_FIND + _PROCESS).format(names.queue("mute"), what))
 

@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from pamqp import commands as spec
 from pamqp.frame import marshal
 
-from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import inbox as rabbitmq_inbox
-from onceonly.adapters.rabbitmq import topology
+from onceonly.adapters.rabbitmq import queue_depth, topology
 from onceonly.adapters.rabbitmq.address import read_address
 from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
-from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, translated
-from onceonly.adapters.rabbitmq.names import TopologyNames
+from onceonly.adapters.rabbitmq.link import Channel, RabbitMQLink, translated
+from onceonly.adapters.rabbitmq.names import RabbitMQNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.model.message import Failure, FailureKind, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
+from onceonly.queues.reconnection import LONGEST_PAUSE_SECONDS
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from onceonly.runtime.worker.backpressure import UNKNOWN_MOST_SECONDS
 from tests.adapters.rabbitmq.competing_receivers import take_and_die, work
@@ -93,7 +93,7 @@ async def test_what_is_kept_back_holds_nobody_up(broker: Broker) -> None:
     await transport.send(commands("slow", *"abc"))
     slow, *others = await take(transport, 4)
     await transport.ack(others)
-    await transport._link.drop()
+    await transport._link._reconnection.drop()
     again = await take(await broker.transport(), 1)
     assert ids(again) == ids([slow]) == ["slow"]
 
@@ -248,25 +248,25 @@ async def test_attempts_to_connect_are_spaced(broker: Broker) -> None:
     """Within the pause after a failed attempt a call fails at once, without knocking."""
     async with Proxy.before(broker.url) as proxy:
         proxy.refuses = True
-        link = Link(read_address(proxy.through(broker.url)), SystemRandomSource())
+        link = RabbitMQLink(read_address(proxy.through(broker.url)), SystemRandomSource())
         errors = []
         for _ in range(50):
             with pytest.raises(CommitFailed) as caught:
                 await link.channel(confirms=False)
             errors.append(str(caught.value))
         assert len(set(errors)) == 1
-        assert link._failures < 10
+        assert link._reconnection._failures < 10
         await link.close()
 
 
 async def test_the_number_of_a_closed_channel_is_not_used_again_at_once() -> None:
     """The driver may ask for a new channel before it confirms the close of the old one: the server ends the connection."""
     async with opened() as broker:
-        link = Link(read_address(broker.url), SystemRandomSource())
+        link = RabbitMQLink(read_address(broker.url), SystemRandomSource())
 
         async def ask_for_a_missing_queue() -> None:
             with suppress(RetryableError, SetupError):
-                async with link.errand() as channel, translated("look for a queue"):
+                async with link.temporary_channel() as channel, translated("look for a queue"):
                     used.append(channel.number)
                     await channel.queue_declare(f"missing-{uuid4().hex}", passive=True)
 
@@ -282,7 +282,7 @@ async def test_what_another_process_lost_is_a_suspect(broker: Broker) -> None:
     transport = await broker.transport()
     await transport.send(commands("m1"))
     await take(transport, 1)
-    await transport._link.drop()
+    await transport._link._reconnection.drop()
     assert [each.suspect for each in await take(await broker.transport(), 1)] == [True]
 
 
@@ -422,14 +422,14 @@ async def test_a_consumer_that_is_leaving_holds_nothing(broker: Broker, monkeypa
         leaving = await channel.basic_consume(broker.names.queue("shop"), nothing)
         counted: list[tuple[int, int] | None] = []
 
-        async def count(link: Link, queue: str) -> tuple[int, int] | None:
+        async def count(link: RabbitMQLink, queue: str) -> tuple[int, int] | None:
             found = await topology.count(link, queue)
             counted.append(found)
             if len(counted) == 2:
                 await channel.basic_cancel(leaving.consumer_tag)
             return found
 
-        monkeypatch.setattr(rabbitmq_census, "count", count)
+        monkeypatch.setattr(queue_depth, "count", count)
         assert await (await broker.transport()).depth("shop") == Depth(waiting=0, held=0, delayed=0)
         assert counted[:3] == [(0, 1), (0, 1), (0, 0)]
 
@@ -442,12 +442,12 @@ async def test_a_message_that_moves_between_two_levels_is_still_counted(
     await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
     looks = 0
 
-    async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) -> int:
+    async def count_delayed(link: RabbitMQLink, names: RabbitMQNames, words: Sequence[str]) -> int:
         nonlocal looks
         looks += 1
         return 0 if looks == 1 else await topology.count_delayed(link, names, words)
 
-    monkeypatch.setattr(rabbitmq_census, "count_delayed", count_delayed)
+    monkeypatch.setattr(queue_depth, "count_delayed", count_delayed)
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=1)
 
 

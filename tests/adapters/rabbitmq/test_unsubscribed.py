@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from aiormq.exceptions import ChannelNotFoundEntity
 
-from onceonly.adapters.rabbitmq import topology, unsubscribed
+from onceonly.adapters.rabbitmq import topology, unsubscribed_queue
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.model.message import Message, Send
@@ -133,7 +134,7 @@ async def test_events_for_queues_of_other_programs_are_not_counted() -> None:
         await till.remove([TILL, TOPOLOGY])
 
 
-async def test_a_subscriber_that_an_older_process_declared_is_not_missing() -> None:
+async def test_a_subscriber_without_the_second_binding_is_not_missing() -> None:
     """It is bound to what is due only. It gets a duplicate, which its claim recognizes."""
     async with opened(TILL, TOPOLOGY, tick=TICK, levels=LEVELS) as broker:
         till, shop = await broker.transport("till"), await broker.transport("shop")
@@ -149,7 +150,7 @@ async def test_a_subscriber_that_an_older_process_declared_is_not_missing() -> N
 
 async def test_more_events_than_a_batch_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, in one call."""
-    monkeypatch.setattr(unsubscribed, "BATCH", 3)
+    monkeypatch.setattr(unsubscribed_queue, "BATCH", 3)
     async with opened(TILL, tick=TICK, levels=LEVELS) as broker:
         till = await broker.transport("till")
         await till.send([soon(f"{number}") for number in range(8)])
@@ -166,8 +167,8 @@ async def test_what_cannot_be_verified_now_is_counted_later(monkeypatch: pytest.
         await till.send([soon("a")])
         await put_aside(broker, 1)
 
-        async def silent(_parcels: object) -> list[unsubscribed.PublishOutcome]:
-            return [unsubscribed.PublishOutcome.UNKNOWN]
+        async def silent(_parcels: object) -> list[unsubscribed_queue.PublishOutcome]:
+            return [unsubscribed_queue.PublishOutcome.UNKNOWN]
 
         with monkeypatch.context() as broken:
             broken.setattr(till._late, "_publish", silent)
@@ -199,5 +200,7 @@ async def test_what_is_removed_leaves_nothing() -> None:
         await levels_empty(broker, till)
         await till.remove([TILL, TOPOLOGY])
         assert await topology.count(till._link, broker.names.unsubscribed_of("till")) is None
-        assert not await topology.exists(till._link, broker.names.subscribed)
-        assert not await topology.exists(till._link, broker.names.unsubscribed)
+        for exchange in (broker.names.subscribed, broker.names.unsubscribed):
+            with pytest.raises(ChannelNotFoundEntity):
+                async with broker.plain() as channel:
+                    await channel.exchange_declare(exchange, passive=True)

@@ -10,7 +10,7 @@ import pytest
 from aiormq.exceptions import ChannelNotFoundEntity, ConnectionInternalError, ConnectionNotAllowed
 
 from onceonly.adapters.rabbitmq.address import read_address
-from onceonly.adapters.rabbitmq.link import Link, translated
+from onceonly.adapters.rabbitmq.link import RabbitMQLink, translated
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.assembly import open_database, open_store, open_transport
 from onceonly.cli import main
@@ -65,7 +65,7 @@ def test_a_wrong_url_is_a_setup_error_without_its_password(url: str, why: str) -
 
 async def opening(url: str) -> str:
     """Try to use a server; gives what went wrong, with the kind of error."""
-    link = Link(read_address(url), SystemRandomSource())
+    link = RabbitMQLink(read_address(url), SystemRandomSource())
     transport = RabbitMQTransport(link, "shop", clock=SystemClock())
     try:
         await transport.receive(1, 0)
@@ -201,7 +201,7 @@ def test_the_command_line_declares_and_shows(
         assert '"shop"' in said.out
 
     async def remove() -> None:
-        link = Link(read_address(url), SystemRandomSource())
+        link = RabbitMQLink(read_address(url), SystemRandomSource())
         await RabbitMQTransport(link, "shop", clock=SystemClock()).remove([Topology(endpoint="shop", events=("Ordered",))])
         await link.close()
 

@@ -8,9 +8,8 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from onceonly.adapters.redis.address import read_address
-from onceonly.adapters.redis.keys import Keys
-from onceonly.adapters.redis.link import Link
+from onceonly.adapters.redis.address import Keys, read_address
+from onceonly.adapters.redis.link import RedisLink
 from onceonly.adapters.redis.transport import RedisTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
@@ -38,9 +37,9 @@ class Broker:
 
     async def transport(self, endpoint: str = "shop", *, url: str = "", clock: Clock | None = None) -> RedisTransport:
         """Open a transport on connections of its own."""
-        link = Link(read_address(url or self.url))
+        link = RedisLink(read_address(url or self.url))
         self._stack.push_async_callback(link.close)
-        transport = RedisTransport(link, endpoint, clock=clock)
+        transport = RedisTransport(link, endpoint, clock=clock, server_time=clock is None)
         self._stack.push_async_callback(transport.close)
         return transport
 

@@ -8,14 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.adapters.redis.documents import RedisDocuments
+from onceonly.formats import undecodable
 from onceonly.formats.log_events import LoggedKeys
 from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.documents import Change
 from onceonly.ports.transport import Depth, Topology
+from onceonly.queues import destinations as silent
 from onceonly.runtime.environment import SystemClock
-from onceonly.systems import foreign, silent
 from tests.adapters.redis.harness import EVENT, PATIENCE, Broker, commands, ids, message, opened, take
 
 TAKEN, UNKNOWN = Answer.TAKEN, Answer.UNKNOWN
@@ -25,7 +26,7 @@ SOON, LATER = 20, 3_600_000
 @pytest.fixture(autouse=True)
 def _nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thing is logged once in a process."""
-    monkeypatch.setattr(foreign, "_LOGGED", LoggedKeys())
+    monkeypatch.setattr(undecodable, "_REPORTED_AT_BROKER", LoggedKeys())
     monkeypatch.setattr(silent, "_LOGGED", LoggedKeys())
 
 
@@ -65,11 +66,11 @@ async def test_a_wake_stream_that_is_none_stops_no_receiver(
     """Delayed messages are stored once, releases are done, and receivers that wait do not look without a pause."""
     await broker.plain.set(broker.keys.queue("shop").wake, "something else")
     transport, looks = await broker.transport(), list[int]()
-    take_or_undo = transport._take_or_undo
+    take_now = transport._take
 
     async def counted(limit: int) -> object:
         looks.append(limit)
-        return await take_or_undo(limit)
+        return await take_now(limit)
 
     due = SystemClock().now() + SOON
     assert await transport.send([*commands("m1", "m2"), *commands("d1", due=due)]) == (TAKEN, TAKEN, TAKEN)
@@ -79,7 +80,7 @@ async def test_a_wake_stream_that_is_none_stops_no_receiver(
     again = await take(transport, 1)
     assert ids(again) == ids(got[:1])
     await transport.ack([*got[1:], *again])
-    monkeypatch.setattr(transport, "_take_or_undo", counted)
+    monkeypatch.setattr(transport, "_take", counted)
     assert await transport.receive(1, 0.5) == ()
     assert len(looks) < 20
     assert logged(caplog, "key") == [broker.keys.queue("shop").wake.decode()]

@@ -134,14 +134,14 @@ async def settled(broker: Broker, transport: RedisTransport, count: int) -> list
 
 async def test_fuzz_members_of_the_sorted_set() -> None:
     """Each is delivered once, as a message or unreadable, and a good one as well."""
-    chance = Inputs()
+    inputs = Inputs()
     async with opened() as broker:
         delayed, transport = broker.keys.queue("shop").delayed, await broker.transport()
         await transport.send(commands("late", due=4_000_000_000_000))
         (plain,) = await broker.plain.zrange(delayed, 0, -1)
         await broker.plain.delete(delayed)
-        for _ in chance.rounds(BATCH):
-            members = {chance.changed(plain) if chance.random() < 0.8 else chance.choice(MEMBERS) for _ in range(BATCH)}
+        for _ in inputs.rounds(BATCH):
+            members = {inputs.changed(plain) if inputs.random() < 0.8 else inputs.choice(MEMBERS) for _ in range(BATCH)}
             await broker.plain.zadd(delayed, dict.fromkeys(members, 1))
             await transport.send(commands("good"))
             got = await settled(broker, transport, len(members) + 1)
@@ -150,19 +150,19 @@ async def test_fuzz_members_of_the_sorted_set() -> None:
 
 async def test_fuzz_entries_of_the_stream() -> None:
     """Fields and values of any bytes, and counts of deliveries in the headers."""
-    chance, names = (
+    inputs, names = (
         Inputs(),
         (b"data", b"ce-id", b"ce-onceonlyattempts", b"ce-onceonlyhistory", b"onceonly-headers", b"content-type"),
     )
     async with opened() as broker:
         transport = await broker.transport()
-        for _ in chance.rounds(BATCH):
+        for _ in inputs.rounds(BATCH):
             async with broker.plain.pipeline(transaction=False) as pipe:
                 for _ in range(BATCH):
                     fields = [
                         part
-                        for _ in range(chance.randrange(1, 5))
-                        for part in (chance.choice((chance.choice(names), chance.data())), chance.data())
+                        for _ in range(inputs.randrange(1, 5))
+                        for part in (inputs.choice((inputs.choice(names), inputs.data())), inputs.data())
                     ]
                     pipe.execute_command("XADD", broker.stream, "*", *fields)
                 await pipe.execute()
@@ -173,11 +173,11 @@ async def test_fuzz_entries_of_the_stream() -> None:
 
 async def test_fuzz_ids_of_released_entries() -> None:
     """Those that name no entry are passed over, and the message is delivered."""
-    chance = Inputs()
+    inputs = Inputs()
     async with opened() as broker:
         released, transport = broker.keys.queue("shop").released, await broker.transport()
-        for number in chance.rounds(BATCH):
-            await broker.plain.rpush(released, *[_any_id(chance) for _ in range(BATCH)])
+        for number in inputs.rounds(BATCH):
+            await broker.plain.rpush(released, *[_any_id(inputs) for _ in range(BATCH)])
             await transport.send(commands(f"m{number}"))
             got: list[Delivery] = []
             while not got:
@@ -189,24 +189,24 @@ async def test_fuzz_ids_of_released_entries() -> None:
             assert await broker.plain.xlen(broker.stream) == 0
 
 
-def _any_id(chance: Inputs) -> bytes:
-    numbers = f"{chance.choice((0, 1, -1, 2**63, 2**64, 10**30, chance.getrandbits(48)))}-{chance.choice((0, 1, 2**64, '*'))}"
-    return chance.choice((chance.data(), numbers.encode(), chance.changed(numbers.encode())))
+def _any_id(inputs: Inputs) -> bytes:
+    numbers = f"{inputs.choice((0, 1, -1, 2**63, 2**64, 10**30, inputs.getrandbits(48)))}-{inputs.choice((0, 1, 2**64, '*'))}"
+    return inputs.choice((inputs.data(), numbers.encode(), inputs.changed(numbers.encode())))
 
 
 async def test_fuzz_counts_of_deliveries() -> None:
     """Counts as other programs set them: their entries are delivered, released and acknowledged."""
-    chance = Inputs()
+    inputs = Inputs()
     claim = (
         "for i = 1, #ARGV, 2 do redis.call('XCLAIM', KEYS[1], 'onceonly', 'o', 0, ARGV[i], 'IDLE', 99999, "
         "'RETRYCOUNT', ARGV[i + 1], 'JUSTID') end"
     )
     async with opened(options="&lease=1") as broker:
         transport = await broker.transport()
-        for _ in chance.rounds(BATCH):
+        for _ in inputs.rounds(BATCH):
             await transport.send(commands(*[f"m{number}" for number in range(BATCH)]))
             first = await take(transport, BATCH)
-            counts = [chance.choice((0, 1, 2, 2**31, 2**53, 2**63 - 1, chance.getrandbits(62))) for _ in first]
+            counts = [inputs.choice((0, 1, 2, 2**31, 2**53, 2**63 - 1, inputs.getrandbits(62))) for _ in first]
             given = [part for each, count in zip(first, counts, strict=True) for part in (each.receipt.id, count)]
             for start in range(0, len(given), 200):
                 await broker.plain.eval(claim, 1, broker.stream, *given[start : start + 200])

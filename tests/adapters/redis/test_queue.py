@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 from onceonly.adapters.redis import scripts, transport
-from onceonly.adapters.redis.keys import GROUP
-from onceonly.conformance.clock import ManualClock
+from onceonly.adapters.redis.address import GROUP
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
+from onceonly_conformance.clock import ManualClock
 from tests.adapters.redis.harness import EVENT, PATIENCE, commands, ids, message, opened, take, until
 
 TAKEN = (Answer.TAKEN,)

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ReadOnlyError
 
 from onceonly.adapters.redis.address import read_address
-from onceonly.adapters.redis.link import Link
+from onceonly.adapters.redis.link import RedisLink
 from onceonly.adapters.redis.transport import RedisTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.model.message import Send
@@ -22,6 +22,8 @@ from tests import ROOT
 from tests.adapters.redis.harness import EVENT, PATIENCE, commands, ids, message, opened, take, until
 from tests.servers.redis import own_redis
 from tests.servers.swallowing import swallowing
+
+pytestmark = pytest.mark.slow
 
 TAKEN, REFUSED, UNKNOWN = (Answer.TAKEN,), (Answer.REFUSED,), (Answer.UNKNOWN,)
 
@@ -131,9 +133,9 @@ async def _send_on(transport: RedisTransport) -> None:
 @pytest.mark.parametrize("error", [BusyLoadingError("LOADING"), ReadOnlyError("READONLY")])
 async def test_errors_before_a_write_are_definite(error: Exception) -> None:
     """Redis answers them instead of running a script."""
-    link = Link(read_address("redis://h"))
-    assert isinstance(link.said(error, what="send"), CommitFailed)
-    assert isinstance(link.said(ConnectionError(), what="send"), OutcomeUnknown)
+    link = RedisLink(read_address("redis://h"))
+    assert isinstance(link.translate(error, what="send"), CommitFailed)
+    assert isinstance(link.translate(ConnectionError(), what="send"), OutcomeUnknown)
     await link.close()
 
 
@@ -160,7 +162,7 @@ async def test_held_deliveries_survive_a_lost_connection(server: str) -> None:
 
 async def test_a_server_that_is_away_fails_each_call_in_time() -> None:
     """The error is one that a worker tries again after. Nothing was sent."""
-    link = Link(read_address("redis://127.0.0.1:1/0"))
+    link = RedisLink(read_address("redis://127.0.0.1:1/0"))
     transport = RedisTransport(link, "shop")
     for call in (transport.declare([]), transport.receive(1, 0), transport.send(commands("m1")), transport.depth("shop")):
         with pytest.raises(CommitFailed, match=r"cannot .* at redis://127.0.0.1:1/0"):
@@ -244,7 +246,7 @@ async def test_a_queue_that_was_deleted_is_reported_and_works_again_when_declare
 
 def documented_permissions() -> list[str]:
     """Read the permissions in the documentation."""
-    rules = (ROOT / "docs" / "redis.md").read_text().partition("ACL SETUSER shop ")[2].partition("```")[0]
+    rules = (ROOT / "docs" / "reference" / "redis.md").read_text().partition("ACL SETUSER shop ")[2].partition("```")[0]
     return [rule for rule in rules.split() if rule.startswith("+")]
 
 
@@ -309,7 +311,7 @@ async def test_a_cluster_is_followed_to_the_node_with_the_keys() -> None:
             await node.aclose()
         both = Topology(endpoint="shop", events=(EVENT,)), Topology(endpoint="audit", events=(EVENT,))
         for url in urls:
-            link = Link(read_address(f"{url}?prefix=there:"))
+            link = RedisLink(read_address(f"{url}?prefix=there:"))
             transports = {name: RedisTransport(link, name) for name in ("shop", "audit")}
             transport = transports["shop"]
             await transport.declare(both)

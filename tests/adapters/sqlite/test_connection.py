@@ -57,14 +57,14 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
 
 @pytest.fixture
 async def connection(file: Path) -> AsyncIterator[SQLiteConnection]:
-    """Give a connection as the engine gets it."""
+    """Return a connection as the engine gets it."""
     async with connect(file, isolation_level=None, check_same_thread=False) as connection:
         yield connection
 
 
 @pytest.fixture
 def engine(database: Database) -> AsyncEngine:
-    """Give the engine of a database named by its URL."""
+    """Return the engine of a database named by its URL."""
     return database.engine
 
 

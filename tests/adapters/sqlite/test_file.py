@@ -29,7 +29,7 @@ A, B = messages(2)
 
 
 def files_of(file: Path) -> list[Path]:
-    """Give the database and the files beside it that are there."""
+    """Return the database and the files beside it that are there."""
     return [each for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))) if each.exists()]
 
 
@@ -68,7 +68,7 @@ def bring_back(file: Path) -> None:
 
 
 def size_of(file: Path) -> int | None:
-    """Give the size of a file; None where there is none."""
+    """Return the size of a file; None where there is none."""
     return file.stat().st_size if file.exists() else None
 
 
@@ -84,7 +84,7 @@ async def a_store(source: Source) -> AsyncIterator[SqlStore]:
 
 @pytest.fixture(params=["url", "engine"])
 async def source(request: pytest.FixtureRequest, file: Path) -> AsyncIterator[Source]:
-    """Give the file by its URL, and by an engine of the user's."""
+    """Return the file by its URL, and by an engine of the user's."""
     if request.param == "url":
         yield url(file)
         return

@@ -15,7 +15,7 @@ EVENT = "write-ahead log is large, a reader keeps it from being emptied"
 
 
 def size(file: Path) -> int:
-    """Give the size of the log."""
+    """Return the size of the log."""
     return Path(f"{file}-wal").stat().st_size
 
 

@@ -5,18 +5,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from onceonly.adapters.memory.documents import MemoryDocuments
-from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import CommitFailed
-from onceonly.model.journal import Journal
+from onceonly.model.identity import NAME_BYTES, timed_id
+from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.model.message import Message
-from onceonly.model.ring import INSTANT, bucketing_for
+from onceonly.model.ring import bucketing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.ring import Rotation, TimeBucket
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from onceonly_verify.memory_ports.ring import MemoryRing, MemoryRingStore
 from tests.runtime.harness import SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer, record_of
 
@@ -89,11 +90,11 @@ class JanitorHarness:
 
     def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> MaintenanceLoop:
         """Make a janitor, as another process would."""
-        environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=timer or self.timer)
+        environment = Environment(clock=self.clock, random=FixedRandomSource(), timer=timer or self.timer)
         return MaintenanceLoop(ports or self.ports(), grace=5.0, environment=environment)
 
-    async def round(self) -> Journal:
-        """Have a janitor do all its chores once."""
+    async def round(self) -> MaintenanceJournal:
+        """Have a janitor do all its tasks once."""
         journal = await self.janitor().clean_up()
         assert journal is not None
         return journal
@@ -142,8 +143,8 @@ class OtherLeader:
 
 def message(name: str, instant: int = 0) -> Message:
     """Make a message, with an instant unless that is 0."""
-    extensions = ((INSTANT, str(instant)),) if instant else ()
-    return Message(id=name, source="web", type="order", body=b"{}", extensions=extensions)
+    id_ = timed_id("web", instant, name.encode().rjust(NAME_BYTES, b"\0")) if instant else name
+    return Message(id=id_, source="web", type="order", body=b"{}")
 
 
 async def nothing() -> None:

@@ -9,7 +9,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentCounter
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.maintenance.dropped import DroppedCounter
+from onceonly.runtime.maintenance.counts import DroppedCounter
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer
@@ -34,14 +34,14 @@ class Meter:
         self.written.set()
 
     async def read(self) -> int:
-        """Give it."""
+        """Return it."""
         return await self.inner.read()
 
 
 async def run(simulated: SimulatedEndpoint, meter: Meter, stop: asyncio.Event) -> Worker:
     """Run a counted worker of this endpoint until it is stopped."""
     worker = simulated.worker(FAST)
-    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
+    environment = Environment(clock=simulated.clock, random=FixedRandomSource(), timer=PassingTimer())
     async with asyncio.timeout(20):
         await DroppedCounter(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
     return worker
@@ -146,7 +146,7 @@ async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> Non
             asyncio.get_running_loop().call_soon(meter.opened.set)
 
     worker = WorkerThatOpens(simulated.ports, FAST, environment=simulated.environment)
-    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
+    environment = Environment(clock=simulated.clock, random=FixedRandomSource(), timer=PassingTimer())
     running = asyncio.create_task(
         DroppedCounter(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
     )

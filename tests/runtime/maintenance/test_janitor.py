@@ -12,13 +12,14 @@ from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import CommitFailed, WrongEventLoop
 from onceonly.model.health import Trouble
-from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
+from onceonly.model.maintenance_journal import OVERDUE_MS, MaintenanceJournal, TaskRun
 from onceonly.model.message import Send
 from onceonly.ports.maintenance import Maintenance
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.maintenance.tasks import PAGE
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.worker.worker import Worker
 from tests.log_events import event_in, events
 from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
@@ -37,7 +38,7 @@ async def test_a_bucket_is_rotated_as_soon_as_all_of_it_may_be_forgotten() -> No
     before = len(harness.ring.rotated)
     journal = await harness.round()
     assert len(harness.ring.rotated) == before + 1
-    assert journal.chores["recycling slots"].count == 1
+    assert journal.tasks["recycling slots"].count == 1
     assert not await harness.is_known("m", NOW)
     assert journal.late == ()
 
@@ -52,7 +53,7 @@ async def test_claims_without_an_instant_go_page_by_page_when_they_have_expired(
     assert harness.ring.removed == 0
     harness.clock.advance(1)
     journal = await harness.round()
-    assert journal.chores["removing expired claims"].count == 2 * PAGE + 1
+    assert journal.tasks["removing expired claims"].count == 2 * PAGE + 1
     assert await harness.is_known("young")
 
 
@@ -84,8 +85,8 @@ async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
     await harness.handle("m", instant=NOW, is_pending=True)
     harness.clock.advance(WEEK + WIDTH)
     journal = await harness.round()
-    assert harness.simulated.announced() == ["m"]
-    assert (journal.chores["sending old records"].count, journal.chores["recycling slots"].count) == (1, 13)
+    assert harness.simulated.announced() == [message("m", NOW).id]
+    assert (journal.tasks["sending old records"].count, journal.tasks["recycling slots"].count) == (1, 13)
 
 
 async def test_a_bucket_that_a_refused_record_keeps_is_told_once_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
@@ -118,13 +119,13 @@ async def test_a_bucket_that_is_always_read_is_emptied_row_by_row_in_the_end() -
     await harness.round()
     harness.clock.advance(WIDTH)
     harness.ring.busy, harness.ring.rotated = 1000, []
-    assert (await harness.round()).chores["recycling slots"].count == 0
+    assert (await harness.round()).tasks["recycling slots"].count == 0
     assert [by_rows for _, by_rows in harness.ring.rotated] == [False]
     harness.clock.advance(WIDTH - 6)
     await harness.round()
     assert not any(by_rows for _, by_rows in harness.ring.rotated)
     harness.clock.advance(1)
-    assert (await harness.round()).chores["recycling slots"].count == 1
+    assert (await harness.round()).tasks["recycling slots"].count == 1
     assert [by_rows for _, by_rows in harness.ring.rotated].count(True) == 1
 
 
@@ -153,7 +154,7 @@ async def test_what_one_has_done_another_does_not_do_again_before_it_is_due() ->
     janitors = [harness.janitor() for _ in range(5)]
     for _ in range(20):
         for janitor in janitors:
-            await janitor._turn()
+            await janitor._run_round()
         harness.clock.advance(round(INTERVAL * 1000 / 2))
     assert harness.ring.looks == 2 * 10  # one to rotate and one to judge, in each of ten intervals
 
@@ -199,7 +200,7 @@ class CountedJournals:
         self.reads, self.until, self.stop = 0, 1, asyncio.Event()
         self.write, self.longest_retention = self._inner.write, self._inner.longest_retention
 
-    async def read(self) -> Journal | None:
+    async def read(self) -> MaintenanceJournal | None:
         """Count."""
         self.reads += 1
         if self.reads >= self.until:
@@ -215,9 +216,9 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     harness.clock.advance(WEEK + 1)
     harness.ring.failures = 1
     journal = await harness.round()
-    failed = journal.chores["recycling slots"]
+    failed = journal.tasks["recycling slots"]
     assert (failed.failing_since, failed.reason) == (harness.clock.now(), "CommitFailed: the place is away")
-    assert journal.chores["removing expired claims"].count == 1
+    assert journal.tasks["removing expired claims"].count == 1
     assert list(journal.troubles(harness.clock.now())) == [
         Trouble(
             part="janitor", reason="recycling slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
@@ -226,7 +227,7 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     since = harness.clock.now()
     harness.clock.advance(1000)
     harness.ring.failures = 1
-    assert (await harness.round()).chores["recycling slots"].failing_since == since
+    assert (await harness.round()).tasks["recycling slots"].failing_since == since
     assert not list((await harness.round()).troubles(harness.clock.now()))
     told = [event_in(each) for each in caplog.records if vars(each).get("task") == "recycling slots"]
     assert told == ["janitor task failing", "janitor task recovered"]
@@ -240,7 +241,7 @@ async def test_a_bucket_that_cannot_be_rotated_keeps_no_other_from_it() -> None:
     harness.ring.forbidden, harness.ring.rotated = {10}, []
     journal = await harness.round()
     assert len(harness.ring.rotated) == 13
-    assert journal.chores["recycling slots"].reason == "CommitFailed: permission denied"
+    assert journal.tasks["recycling slots"].reason == "CommitFailed: permission denied"
     (late,) = journal.late
     assert (late.number, late.reason) == (*harness.ring.forbidden, "permission denied")
 
@@ -254,7 +255,7 @@ async def test_a_bug_in_a_chore_is_told_with_its_traceback_every_time(caplog: py
 
     harness.ring.looked = is_wrong
     await harness.round()
-    assert (await harness.round()).chores["recycling slots"].reason.startswith("ZeroDivisionError")
+    assert (await harness.round()).tasks["recycling slots"].reason.startswith("ZeroDivisionError")
     assert [each.exc_info is not None for each in caplog.records if each.levelno == logging.ERROR] == [True, True]
 
 
@@ -275,7 +276,7 @@ class FailingJournals(CountedJournals):
         super().__init__(harness)
         self._times, self.until = times, 10**9
 
-    async def read(self) -> Journal | None:
+    async def read(self) -> MaintenanceJournal | None:
         """Read, or fail."""
         self._times -= 1
         if self._times >= 0:
@@ -326,8 +327,8 @@ async def test_a_worker_whose_message_waits_for_its_bucket_asks() -> None:
     stop = asyncio.Event()
     handled = StopWhen(stop, lambda: bool(harness.simulated.handlers.started) and harness.simulated.idle())
     async with asyncio.timeout(20):
-        await Worker(ports, FAST, environment=harness.simulated.environment, observer=handled).run(stop)
-    assert harness.simulated.handlers.started == ["m"]
+        await Worker(observed(ports, handled), FAST, environment=harness.simulated.environment).run(stop)
+    assert harness.simulated.handlers.started == [sent.id]
 
 
 async def test_when_somebody_else_leads_nothing_is_done_and_nothing_is_waited_for() -> None:
@@ -360,19 +361,19 @@ def test_nothing_to_look_after_needs_no_janitor() -> None:
 
 def test_a_janitor_that_has_not_come_for_long_is_told() -> None:
     """After three intervals, and five minutes at least; a clock that was ahead hides nothing."""
-    journal = Journal(at=NOW, interval=60_000)
+    journal = MaintenanceJournal(at=NOW, interval=60_000)
     assert not list(journal.troubles(NOW + OVERDUE_MS))
     (trouble,) = journal.troubles(NOW + OVERDUE_MS + 1)
     assert (trouble.part, trouble.since, trouble.stops) == ("janitor", NOW, False)
     assert "due every 1 min" in trouble.reason
-    ahead = Journal(at=NOW, interval=60_000, chores={"any": TaskRun(at=NOW)})
+    ahead = MaintenanceJournal(at=NOW, interval=60_000, tasks={"any": TaskRun(at=NOW)})
     assert [ahead.is_due("any", 60.0, now) for now in (NOW - 1, NOW, NOW + 59_999, NOW + 60_000)] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("since", [{"journal": NOW, "process": 0}, {"journal": 0, "process": NOW}])
 def test_a_janitor_is_not_overdue_before_there_was_one(since: dict[str, int]) -> None:
     """Neither right after a long stop, nor where the process that asks has just begun."""
-    journal = Journal(at=NOW - WEEK, interval=60_000, since=since["journal"])
+    journal = MaintenanceJournal(at=NOW - WEEK, interval=60_000, since=since["journal"])
     asked = since["process"]
     assert (journal.overdue(NOW, since=asked), journal.overdue(NOW + OVERDUE_MS, since=asked)) == (0, 0)
     assert journal.overdue(NOW + OVERDUE_MS + 1, since=asked) == OVERDUE_MS + 1
@@ -386,7 +387,7 @@ class NotedJournals:
         self.read, self.longest_retention = inner.read, inner.longest_retention
         self.is_written = False
 
-    async def write(self, journal: Journal) -> None:
+    async def write(self, journal: MaintenanceJournal) -> None:
         """Write."""
         await self._inner.write(journal)
         self.is_written = True
@@ -408,15 +409,15 @@ class LatestMoment:
     """Chance that puts everything off for as long as it may."""
 
     def fraction(self) -> float:
-        """Give nearly one."""
+        """Return nearly one."""
         return 0.999
 
 
-async def waiting(harness: JanitorHarness, journal: Journal, **maintenance: object) -> NotedJournals:
+async def waiting(harness: JanitorHarness, journal: MaintenanceJournal, **maintenance: object) -> NotedJournals:
     """Start a janitor, and stop it while it waits for its first round."""
     await harness.journals.write(journal)
     journals, timer = NotedJournals(harness.journals), FirstPause()
-    environment = Environment(clock=harness.clock, chance=LatestMoment(), timer=timer)
+    environment = Environment(clock=harness.clock, random=LatestMoment(), timer=timer)
     janitor = MaintenanceLoop(harness.ports(journals=journals, **maintenance), grace=0, environment=environment)
     running = asyncio.create_task(janitor.run(harness.stop))
     async with asyncio.timeout(20):
@@ -429,7 +430,7 @@ async def waiting(harness: JanitorHarness, journal: Journal, **maintenance: obje
 async def test_a_janitor_that_starts_after_a_long_stop_is_not_overdue() -> None:
     """Nor does `onceonly status` report it. It is overdue when it does not come in time after that."""
     harness = JanitorHarness()
-    old = Journal(at=NOW - WEEK, interval=round(INTERVAL * 1000), by="an earlier process")
+    old = MaintenanceJournal(at=NOW - WEEK, interval=round(INTERVAL * 1000), by="an earlier process")
     assert old.overdue(harness.clock.now())
     await waiting(harness, old)
     found = await harness.journals.read()
@@ -446,5 +447,5 @@ async def test_a_janitor_that_starts_after_a_long_stop_is_not_overdue() -> None:
 async def test_a_janitor_takes_over_only_what_nobody_looks_after(age: int, maintenance: dict[str, object]) -> None:
     """Not one that comes in time, nor where it is not to lead, nor while another process does a round."""
     harness = JanitorHarness()
-    journals = await waiting(harness, Journal(at=NOW - age, interval=round(INTERVAL * 1000)), **maintenance)
+    journals = await waiting(harness, MaintenanceJournal(at=NOW - age, interval=round(INTERVAL * 1000)), **maintenance)
     assert not journals.is_written

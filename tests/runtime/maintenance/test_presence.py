@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from onceonly.model.errors import CommitFailed
-from onceonly.model.presence import REPORT_SECONDS, ProcessReport, ProcessState
+from onceonly.model.health import REPORT_SECONDS, ProcessReport, ProcessState
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.maintenance.presence import ReportedWorker
-from onceonly.runtime.maintenance.types_elsewhere import NO_REPORTS, LiveTypes, TypesElsewhere
+from onceonly.runtime.maintenance.presence import NO_REPORTS, LiveTypes, ReportedWorker, TypesElsewhere
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer
@@ -68,7 +67,7 @@ class CountingTimer(PassingTimer):
 def reported(simulated: SimulatedEndpoint, presence: WatchedPresence, timer: PassingTimer) -> tuple[ReportedWorker, Worker]:
     """Return a worker that reports."""
     worker = simulated.worker(FAST)
-    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=timer)
+    environment = Environment(clock=simulated.clock, random=FixedRandomSource(), timer=timer)
     return ReportedWorker(worker, worker, presence, endpoint=SHOP, environment=environment), worker
 
 

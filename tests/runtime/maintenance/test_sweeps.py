@@ -10,7 +10,6 @@ from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.effects import RegisteredEffects
-from onceonly.conformance.clock import ManualClock
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
@@ -24,6 +23,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.maintenance import Maintenance
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from onceonly_conformance.clock import ManualClock
 from tests.log_events import events
 from tests.runtime.harness import SHOP, FixedRandomSource
 from tests.runtime.relay.harness import PassingTimer
@@ -66,7 +66,7 @@ class Attic:
         self.tokens.looked = lambda: stop.set() if until() else None
         nothing = object()
         ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Maintenance(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
-        environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
+        environment = Environment(clock=self.clock, random=FixedRandomSource(), timer=self.timer)
         async with asyncio.timeout(20):
             await MaintenanceLoop(ports, grace=5.0, environment=environment).run(stop)
 
@@ -194,7 +194,7 @@ async def test_tokens_that_are_away_keep_nothing_else_from_being_swept() -> None
 
 
 def words(records: Sequence[logging.LogRecord]) -> list[str]:
-    """Give what was logged."""
+    """Return what was logged."""
     return events(records)
 
 

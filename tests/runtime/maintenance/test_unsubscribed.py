@@ -11,15 +11,15 @@ import pytest
 
 from onceonly import Endpoint
 from onceonly.assembly import temporary_transport
-from onceonly.cli.maintenance import read_maintenance
+from onceonly.cli.endpoint_status import read_maintenance
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
-from onceonly.runtime.maintenance.unsubscribed import storing_counts
+from onceonly.queues.destinations import UnsubscribedEvents
+from onceonly.runtime.maintenance.counts import storing_counts
 from onceonly.sql.database import open_database
 from onceonly.sql.store import SqlEventCounts
-from onceonly.systems.unsubscribed import UnsubscribedEvents
 from tests.adapters.rabbitmq.harness import EVENT, opened
 from tests.adapters.rabbitmq.harness import message as event
 from tests.servers.available import RABBITMQ, need
@@ -40,7 +40,7 @@ class Stored:
         self.counts.update(counts)
 
     async def read(self) -> Mapping[str, int]:
-        """Give them."""
+        """Return them."""
         return self.counts
 
 
@@ -137,7 +137,7 @@ async def test_processes_add_to_the_same_numbers(tmp_path: Path) -> None:
     async def work(message: dict[str, str]) -> None: ...
 
     async with host_of(shop).opened() as ports:
-        database = await open_database(f"sqlite:///{tmp_path}/s.db", clock=host_of(shop).surroundings_here().clock)
+        database = await open_database(f"sqlite:///{tmp_path}/s.db", clock=host_of(shop).current_environment().clock)
         first, second, other = (SqlEventCounts(database, name) for name in ("shop", "shop", "other"))
         await first.add({"a": 1})
         await asyncio.gather(first.add({"a": 2, "b": 1}), second.add({"b": 3, "a": 4}), other.add({"a": 9}))
@@ -158,7 +158,7 @@ async def test_the_store_has_the_number_of_delayed_events_on_rabbitmq(tmp_path: 
     late = Message(id="1", source="shop", type="Late", body=b"{}")
     async with temporary_transport(url, [Topology(endpoint="shop", events=("Late", "Work"))]):
         async with host_of(shop).opened() as ports:
-            await ports.transport.send([Send(message=late, due=host_of(shop).surroundings_here().clock.now() + 100)])
+            await ports.transport.send([Send(message=late, due=host_of(shop).current_environment().clock.now() + 100)])
         async with asyncio.timeout(60):
             while not (counts := (await read_maintenance(shop.settings)).get("unsubscribed")):
                 async with host_of(shop).opened():  # counts what is due by now

@@ -6,7 +6,7 @@ import pytest
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
-from onceonly.model.journal import Journal, TaskRun
+from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
@@ -25,9 +25,9 @@ from onceonly.runtime.metrics.observer import (
     sent_at,
 )
 from onceonly.runtime.metrics.series import SeriesFile
-from onceonly.runtime.observe.observed import by_relay, observed
+from onceonly.runtime.observe.observed_ports import by_relay, observed
 from onceonly.runtime.observe.observer import Point, PortCall
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, OutcomeObserver
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind, OutcomeObserver
 from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
 
 LABELS = EndpointLabels(name=SHOP, system="memory", types=frozenset({"order"}), store="memory://")
@@ -128,8 +128,8 @@ async def test_a_server_that_answers_again_is_counted_once(counted: Counted) -> 
 async def test_a_rotation_is_counted_once(counted: Counted) -> None:
     """By who noted it in the journal: later notes repeat it, and so does a journal that was read."""
 
-    def journal(at: int, count: int) -> Journal:
-        return Journal(at=at, interval=1, chores={ROTATION: TaskRun(at=at, count=count)})
+    def journal(at: int, count: int) -> MaintenanceJournal:
+        return MaintenanceJournal(at=at, interval=1, tasks={ROTATION: TaskRun(at=at, count=count)})
 
     await counted.ends(PortCall(Point.JOURNAL, SHOP, result=journal(5, 9)))
     for noted in (journal(5, 9), journal(6, 2), journal(6, 2)):
@@ -163,7 +163,7 @@ async def test_ids_and_bodies_are_in_no_row(counted: Counted) -> None:
 def outcome_of(message: Message) -> MessageOutcome:
     """Make a message's outcome."""
     delivery = Delivery(receipt=1, queue=SHOP, headers=(), body=b"")
-    return MessageOutcome(endpoint=SHOP, outcome=Outcome.HANDLED, delivery=delivery, message=message, attempt=1)
+    return MessageOutcome(endpoint=SHOP, outcome=OutcomeKind.HANDLED, delivery=delivery, message=message, attempt=1)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_an_endpoint_with_thousands_of_types_has_a_bounded_number_of_rows(
         counted.metrics.settled(
             MessageOutcome(
                 endpoint=SHOP,
-                outcome=Outcome.HANDLED,
+                outcome=OutcomeKind.HANDLED,
                 delivery=delivery,
                 message=message,
                 attempt=1,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.health import EndpointHealth, Trouble
-from onceonly.model.journal import OVERDUE_MS, Journal, TaskRun
+from onceonly.model.maintenance_journal import OVERDUE_MS, MaintenanceJournal, TaskRun
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, HealthObserver, keep_written, read_health, write_health
 from onceonly.runtime.observe.observer import Observers, Point, PortCall
+from onceonly_conformance.clock import ManualClock
 from tests.runtime.harness import SimulatedEndpoint, StopWhen
 
 
@@ -28,7 +28,7 @@ async def called(
 
 
 def troubles(health_observer: HealthObserver) -> list[str]:
-    """Give what is in trouble."""
+    """Return what is in trouble."""
     return [trouble.part for health in health_observer.endpoints() for trouble in health.troubles]
 
 
@@ -136,7 +136,7 @@ async def test_what_the_journal_says_is_known_here_as_well() -> None:
     clock = ManualClock()
     health_observer = HealthObserver(clock=clock)
     failing = TaskRun(at=clock.now(), failing_since=7, reason="CommitFailed: no")
-    journal = Journal(at=clock.now(), interval=60_000, chores={"recycling slots": failing})
+    journal = MaintenanceJournal(at=clock.now(), interval=60_000, tasks={"recycling slots": failing})
     await called(health_observer, Point.JOURNAL, result=None)
     assert troubles(health_observer) == []
     await called(health_observer, Point.JOURNAL, result=journal)
@@ -149,7 +149,7 @@ async def test_a_janitor_is_not_overdue_before_this_process_began() -> None:
     clock = ManualClock()
     clock.advance(10 * OVERDUE_MS)
     health_observer = HealthObserver(clock=clock)
-    await called(health_observer, Point.JOURNAL, result=Journal(at=clock.now() - 9 * OVERDUE_MS, interval=60_000))
+    await called(health_observer, Point.JOURNAL, result=MaintenanceJournal(at=clock.now() - 9 * OVERDUE_MS, interval=60_000))
     assert troubles(health_observer) == []
     clock.advance(OVERDUE_MS)
     assert troubles(health_observer) == []

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe import http
 from onceonly.runtime.observe.http import MOST_BYTES, MOST_CONNECTIONS, HealthReply, serving
+from onceonly.systems.urls import Address, parse_address
 
 HERE = Address("127.0.0.1", 0)
 GET = b"GET /live HTTP/1.1\r\nHost: here\r\n\r\n"

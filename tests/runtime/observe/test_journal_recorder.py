@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from onceonly.model.conversation import HandlerRun, JournalEntry, JournalPart
+from onceonly.model.conversation import JournalEntry, JournalPart, JournalRun
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -24,12 +24,12 @@ class ListedJournal:
 
     def __init__(self, failing: int = 0) -> None:
         self.entries: list[JournalEntry] = []
-        self.runs: dict[Identity, HandlerRun] = {}
-        self.seen: list[HandlerRun] = []
+        self.runs: dict[Identity, JournalRun] = {}
+        self.seen: list[JournalRun] = []
         self.writes = 0
         self.failing = failing
 
-    def ran(self, identity: Identity, run: HandlerRun | None) -> None:
+    def ran(self, identity: Identity, run: JournalRun | None) -> None:
         """Keep it until it is forgotten."""
         if run is None:
             self.runs.pop(identity, None)

@@ -20,7 +20,7 @@ from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
 def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Give what the observer said."""
+    """Return what the observer said."""
     return [record for record in caplog.records if record.name == "onceonly"]
 
 

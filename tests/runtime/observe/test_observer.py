@@ -14,14 +14,14 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.maintenance import Journals
 from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests
-from onceonly.ports.starts import Starts
+from onceonly.ports.run_markers import RunMarkers
 from onceonly.ports.store import Fence, PendingRecords, Store, Unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
-from onceonly.runtime.observe import observed as observing
-from onceonly.runtime.observe.observed import is_retry_copy, observed
-from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
-from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
+from onceonly.runtime.observe import observed_ports as observing
+from onceonly.runtime.observe.observed_ports import is_retry_copy, observed
+from onceonly.runtime.observe.observer import Observers, Point, PortCall
+from tests.runtime.harness import SHOP, CallTally, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class WritesDown:
@@ -144,7 +144,7 @@ PORTS = {
     Effects: observing.EFFECTS,
     Transport: observing.TRANSPORT,
     DeadLetters: observing.DEAD_LETTERS,
-    Starts: observing.STARTS,
+    RunMarkers: observing.RUN_MARKERS,
     Transactions: observing.TRANSACTIONS,
     OpenTransaction: {**observing.TRANSACTIONS["open"].opens},
     RemoteRequests: observing.REMOTE_REQUESTS,
@@ -152,7 +152,12 @@ PORTS = {
     Attempts: observing.ATTEMPTS,
     Journals: observing.JOURNALS,
 }
-PASSED_THROUGH = {(Starts, "died"), (OpenTransaction, "load"), (OpenRemoteRequest, "request"), (Journals, "longest_retention")}
+PASSED_THROUGH = {
+    (RunMarkers, "find_dead"),
+    (OpenTransaction, "load"),
+    (OpenRemoteRequest, "request"),
+    (Journals, "longest_retention"),
+}
 """Calls that only read what the observed call beside them has decided."""
 
 

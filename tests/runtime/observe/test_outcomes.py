@@ -9,7 +9,8 @@ from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.algorithms.delivery import deliver
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import CommitRefused, ConflictError, HandlerFailed, OutcomeUnknown
+from onceonly.errors import CommitRefused, ConflictError, OutcomeUnknown
+from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer, Record
@@ -18,10 +19,10 @@ from onceonly.model.ring import Undecidable
 from onceonly.ports.admission import AdmissionResult
 from onceonly.ports.store import BeginResult, UndecidableMessage, Unit
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
-from onceonly.runtime.observe.observed import observed
-from onceonly.runtime.observe.observer import CallTally, Observers, read_observers
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, OutcomeObserver, error_name
-from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
+from onceonly.runtime.observe.observed_ports import observed
+from onceonly.runtime.observe.observer import Observers, read_observers
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind, OutcomeObserver, error_name
+from tests.runtime.harness import SHOP, CallTally, ScriptedHandlers, SimulatedEndpoint, failing
 
 ALL = WorkerSettings(batch_size=100, wait=0.05, concurrency=1)
 
@@ -104,7 +105,7 @@ async def test_a_copy_in_the_same_batch_is_a_duplicate() -> None:
     tracked = await track("a", "a", "b")
     await tracked.work()
     assert sorted(tracked.log.seen) == [("a", "duplicate"), ("a", "handled"), ("b", "handled")]
-    assert [each.is_copy for each in tracked.log.outcomes if each.outcome is Outcome.DUPLICATE] == [True]
+    assert [each.is_copy for each in tracked.log.outcomes if each.outcome is OutcomeKind.DUPLICATE] == [True]
     assert tracked.has_forgotten_all()
 
 
@@ -222,7 +223,7 @@ async def test_a_unit_that_is_split_in_halves_reports_each_message_once() -> Non
         ("c", "handled"),
         ("e", "handled"),
     ]
-    (bad,) = [each for each in tracked.log.outcomes if each.outcome is Outcome.RETRIED]
+    (bad,) = [each for each in tracked.log.outcomes if each.outcome is OutcomeKind.RETRIED]
     assert bad.error == "onceonly.errors.CommitRefused"
     assert len({each.unit for each in tracked.log.outcomes}) > 2
     assert tracked.has_forgotten_all()
@@ -232,7 +233,7 @@ class EachAlone(MemoryStore):
     """Each message is a unit of its own, as an entity is."""
 
     def unit_key(self, message: Message) -> str:
-        """Give a key of its own."""
+        """Return a key of its own."""
         return message.id
 
 
@@ -510,24 +511,24 @@ async def test_a_killed_run_says_so() -> None:
     ports = observed(tracked.simulated.ports, tracked.observer)
 
     class Died:
-        async def died(self, identities: Sequence[Identity]) -> Any:
+        async def find_dead(self, identities: Sequence[Identity]) -> Any:
             """Blame all of them."""
             return type("Deaths", (), {"counted": dict.fromkeys(identities, 0), "explained": True})()
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(tracked.simulated.ports.starts, name)
+            return getattr(tracked.simulated.ports.run_markers, name)
 
     await tracked.simulated.transport.receive(1, 0)
     tracked.simulated.clock.advance(10**8)
-    starts: Any = Died()
-    await deliver(await ports.transport.receive(1, 0), ports._replace(starts=starts))
+    run_markers: Any = Died()
+    await deliver(await ports.transport.receive(1, 0), ports._replace(run_markers=run_markers))
     assert tracked.log.seen == [("a", "retried")]
     assert tracked.log.outcomes[0].error == "killed"
 
 
 def test_an_outcome_is_the_word_of_the_convention() -> None:
     """The names are part of the telemetry, and dashboards filter by them."""
-    assert [each.value for each in Outcome] == [
+    assert [each.value for each in OutcomeKind] == [
         "handled",
         "duplicate",
         "redispatched",

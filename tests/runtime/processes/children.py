@@ -15,8 +15,8 @@ from typing import Any
 from onceonly.model.errors import SchemaMissing
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import HANDLED, Column, CounterRow, SharedCounters
+from onceonly.runtime.processes.early_start import SAFE_PATH, SETUP
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
-from onceonly.runtime.processes.starting import SAFE_PATH, SETUP
 
 TICK = 0.02
 KEY = b"k" * 16

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import asyncio, gc
-from onceonly.runtime.processes.collection import frozen_start
+from onceonly.runtime.processes.child import frozen_start
 
 async def main():
     kept = []

@@ -14,8 +14,8 @@ import pytest
 
 from onceonly.runtime.processes.child import stopping_on_signals
 from onceonly.runtime.processes.counters import HANDLED, HELD, SharedCounters
+from onceonly.runtime.processes.early_start import SAFE_PATH, SETUP
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
-from onceonly.runtime.processes.starting import SAFE_PATH, SETUP
 from tests import ROOT
 from tests.runtime.processes import children
 from tests.runtime.processes.children import (
@@ -84,7 +84,7 @@ class Watched:
                 return event
 
     def kinds(self) -> list[ChildEventKind]:
-        """Give what happened, in order."""
+        """Return what happened, in order."""
         return [event.kind for event in self.events]
 
     @asynccontextmanager

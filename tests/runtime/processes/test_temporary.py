@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onceonly.model.errors import SetupError
-from onceonly.runtime.processes.temporary import temporary_directory
+from onceonly.runtime.environment import temporary_directory
 
 
 def test_it_is_removed_at_the_end() -> None:

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from onceonly.adapters.memory.transport import MemoryTransport
-from onceonly.conformance.clock import ManualClock
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import Environment, Timer
-from onceonly.runtime.observe.observed import by_relay, observed
-from onceonly.runtime.observe.observer import CallTally, Observer, Observers, Point, PortCall
+from onceonly.runtime.observe.observed_ports import by_relay, observed
+from onceonly.runtime.observe.observer import Observer, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
-from tests.runtime.harness import SHOP, SINK, FixedRandomSource, SimulatedEndpoint, StopWhen
+from onceonly_conformance.clock import ManualClock
+from tests.runtime.harness import SHOP, SINK, CallTally, FixedRandomSource, SimulatedEndpoint, StopWhen
 
 AFTER = 10.0
 OLD = int(AFTER * 1000) + 1
@@ -30,7 +30,7 @@ class PassingTimer:
         self._clock = clock
 
     def seconds(self) -> float:
-        """Give what has been slept."""
+        """Return what has been slept."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
@@ -45,7 +45,7 @@ class StandingTimer:
     """Time stands still: no sleep ends."""
 
     def seconds(self) -> float:
-        """Give the one moment."""
+        """Return the one moment."""
         return 0.0
 
     async def sleep(self, seconds: float) -> None:
@@ -118,7 +118,7 @@ class RelayHarness:
     def relay(self, *observers: Observer, ports: Ports | None = None) -> Relay:
         """Make a relay, as another process would."""
         watched = observed(ports or self.simulated.ports, Observers(self.tally, *observers))
-        environment = Environment(clock=self.simulated.clock, chance=FixedRandomSource(), timer=self.timer)
+        environment = Environment(clock=self.simulated.clock, random=FixedRandomSource(), timer=self.timer)
         searched = watched.for_relay()
         assert searched is not None
         return Relay(by_relay(searched), after=AFTER, grace=5.0, notifier=self.notifier, environment=environment)
@@ -142,7 +142,7 @@ class RelayHarness:
         return lambda: self.tally.calls.get(Point.TAKE, 0) >= times
 
     def wire(self) -> list[str]:
-        """Give the ids that lie in the sink, each as often as it was sent."""
+        """Return the ids that lie in the sink, each as often as it was sent."""
         return [dict(entry.headers)["ce-id"] for entry in self.simulated.broker().entries if entry.queue == SINK]
 
 

@@ -11,7 +11,7 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observer import Observer, Point, PortCall
-from onceonly.runtime.relay.relay import PAGE
+from onceonly.runtime.relay.relay import FEW, PAGE, portion
 from tests.log_events import events
 from tests.runtime.harness import SHOP, HastyTimer
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer
@@ -40,7 +40,7 @@ class JumpingTimer(StandingTimer):
         self.now = 0.0
 
     def seconds(self) -> float:
-        """Give how far it jumped."""
+        """Return how far it jumped."""
         return self.now
 
 
@@ -77,11 +77,11 @@ async def test_what_is_told_one_by_one_is_forgotten_by_one_call() -> None:
     assert (harness.left(), harness.tally.calls[Point.FORGET]) == ([], 1)
 
 
-async def test_as_many_as_a_page_are_forgotten_without_a_wait() -> None:
+async def test_as_many_as_may_be_left_are_forgotten_without_a_wait() -> None:
     """No more are waited for."""
     harness = await RelayHarness(StandingTimer()).open()
     running = await started(harness)
-    await tell(harness, *(f"m{number}" for number in range(PAGE)))
+    await tell(harness, *(f"m{number}" for number in range(FEW)))
     await until(harness.is_empty)
     harness.stop.set()
     await running
@@ -151,3 +151,53 @@ async def test_a_stop_does_not_wait_for_ever_for_what_is_being_forgotten() -> No
     harness.stop.set()
     await running
     assert (harness.left(), asyncio.all_tasks()) == (["a"], {asyncio.current_task()})
+
+
+class UnforgottenWatch:
+    """An observer that notes, at each send, how many records are on the wire and still in the store."""
+
+    def __init__(self, harness: RelayHarness) -> None:
+        self._harness = harness
+        self.found: list[int] = []
+
+    @asynccontextmanager
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
+        """Count after the send."""
+        yield
+        if call.point is Point.DISPATCH:
+            sent = set(self._harness.wire())
+            left = [outgoing_id(SHOP, Identity(SHOP, name), 0) for name in self._harness.left()]
+            self.found.append(len(sent.intersection(left)))
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_few_records_are_sent_and_not_forgotten_at_any_time(old: bool) -> None:  # noqa: FBT001 - pytest's
+    """Crash here, at any send: 1 sent, 2 not forgotten, 3 another relay sends these few again."""
+    harness = await RelayHarness(HastyTimer()).open()
+    watch, names = UnforgottenWatch(harness), [f"m{number}" for number in range(PAGE - 1)]
+    identities = await harness.commit(*names, old=old)
+    running = asyncio.create_task(harness.relay(watch).run(harness.stop))
+    if not old:
+        await until(harness.looked(1))
+        harness.notifier.notify(identities)
+    await until(harness.is_empty)
+    harness.stop.set()
+    await running
+    assert len(harness.wire()) == len(names)
+    assert max(watch.found) == FEW
+
+
+async def test_portions_grow_from_page_to_page_of_a_backlog() -> None:
+    """A relay that is far behind sends whole pages at last."""
+    harness = await RelayHarness(HastyTimer()).open()
+    watch = UnforgottenWatch(harness)
+    await harness.commit(*(f"m{number}" for number in range(7 * PAGE)))
+    await harness.run(watch)
+    assert len(harness.wire()) == 7 * PAGE
+    assert (watch.found[0], max(watch.found)) == (FEW, PAGE)
+
+
+@pytest.mark.parametrize(("waiting", "most"), [(0, FEW), (PAGE, FEW), (320, 20), (1600, PAGE), (10_000, PAGE)])
+def test_a_portion_grows_with_the_backlog(waiting: int, most: int) -> None:
+    """While the relay keeps up, few messages are repeated after a kill. Behind, it sends and forgets more at once."""
+    assert portion(waiting) == most

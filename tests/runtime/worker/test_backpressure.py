@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.algorithms.delivery import BatchReport
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.runtime.worker.backpressure import CONFLICTED_MOST_SECONDS, UNKNOWN_MOST_SECONDS, Backpressure
 
 
@@ -14,7 +14,7 @@ class Fixed:
         self._fraction = fraction
 
     def fraction(self) -> float:
-        """Give it."""
+        """Return it."""
         return self._fraction
 
 
@@ -78,9 +78,9 @@ def test_an_outage_waits_longer_each_time_and_forgets_when_it_is_over() -> None:
 
 
 @given(st.lists(st.sampled_from(["conflicted", "unknown", "handled", "postponed"])), st.floats(0, 0.999))
-def test_limits_and_waits_stay_in_their_bounds(turns: list[str], chance: float) -> None:
+def test_limits_and_waits_stay_in_their_bounds(turns: list[str], random: float) -> None:
     """Whatever happens, at least one message is taken, at most a full batch, and no wait is longer than the cap."""
-    backpressure = Backpressure(64, Fixed(chance))
+    backpressure = Backpressure(64, Fixed(random))
     for turn in turns:
         taken = backpressure.limit
         wait = backpressure.after(BatchReport(**{turn: taken}), taken)

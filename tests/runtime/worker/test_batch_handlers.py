@@ -14,7 +14,7 @@ from onceonly.model.identity import claim_key
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Decision
 from onceonly.ports.store import Resources
-from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeObserver
 from onceonly.runtime.processes.counters import Column, SharedCounters
 from onceonly.runtime.worker.handlers import LoopHandlers

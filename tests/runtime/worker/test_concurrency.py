@@ -24,7 +24,7 @@ class EntityStore(MemoryStore):
         return self
 
     def unit_key(self, message: Message) -> str:
-        """Give a key of its own."""
+        """Return a key of its own."""
         return message.identity.id
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
@@ -39,7 +39,7 @@ class EntityStore(MemoryStore):
 
 
 def entity_endpoint(handlers: ScriptedHandlers | None = None) -> tuple[SimulatedEndpoint, EntityStore]:
-    """Give an endpoint whose messages are units of their own."""
+    """Return an endpoint whose messages are units of their own."""
     simulated = SimulatedEndpoint(handlers)
     store = EntityStore(simulated.driver, "shop", clock=simulated.clock).reset()
     simulated.ports = simulated.ports._replace(store=store)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, example, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from onceonly.runtime.worker.alone import GateMember, UnitGate
+from onceonly.runtime.worker.isolated_runs import GateMember, UnitGate
 
 SPINS = 400
 """Turns of the event loop in which all units must have ended."""

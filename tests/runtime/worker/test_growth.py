@@ -73,7 +73,7 @@ class SteppedLoop:
         self._callback: Callable[[], object] = lambda: None
 
     def time(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.now
 
     def call_later(self, _: float, callback: Callable[..., object], *arguments: object) -> None:

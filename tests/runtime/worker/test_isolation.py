@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from onceonly.adapters.memory.store import MemoryStore
-from onceonly.algorithms.delivery import BatchReport
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.worker.isolation import BATCHES, RecentFailures
+from onceonly.runtime.worker.backpressure import BATCHES, RecentFailures
 from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
 
 COUNT, BATCH, EVERY = 2000, 20, 100

@@ -12,9 +12,10 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Unit
-from onceonly.runtime.worker.alone import GateMember
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, BatchedDelete
-from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
+from onceonly.runtime.worker.dispatches import Dispatches
+from onceonly.runtime.worker.isolated_runs import GateMember
+from onceonly.runtime.worker.pipeline import HandlerSlot, SlottedStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 from tests.runtime.harness import HastyTimer, SimulatedEndpoint, slow_endpoint
 
@@ -196,8 +197,9 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     """The first half's commit gave it up, and another batch has it; nobody runs beside it."""
     simulated = SimulatedEndpoint()
     turns = asyncio.Semaphore(1)
-    first, second = LoopTurn(turns), LoopTurn(turns)
-    store = TurningStore(simulated.store, first, GateMember(), forgets=simulated.store)
+    first, second = HandlerSlot(turns), HandlerSlot(turns)
+    forgets = BatchedDelete(simulated.store, simulated.timer, enough=1)
+    store = SlottedStore(simulated.store, first, GateMember(), forgets=forgets, dispatches=Dispatches())
     await first.take()
     unit = await store.begin([])
     await unit.commit([])

@@ -17,7 +17,7 @@ from onceonly.model.message import Message, Send
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
 from onceonly.runtime.worker import responders
-from onceonly.runtime.worker.alone import gate
+from onceonly.runtime.worker.isolated_runs import gate
 from tests.endpoint.asgi_client import FAR, Got, ask
 
 SOON = 10.0

@@ -13,12 +13,12 @@ from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreada
 from onceonly.ports.store import Resources, Unit
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
-from onceonly.runtime.observe.observer import CallTally, Point
+from onceonly.runtime.observe.observer import Point
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, SharedCounters
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 from tests.log_events import event_in, events
-from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
+from tests.runtime.harness import FAST, CallTally, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class ConflictedStore(MemoryStore):
@@ -111,7 +111,7 @@ class BrokerThatCancels(MemoryTransport):
 
 
 def messages_in(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
-    """Give what the worker said at one level."""
+    """Return what the worker said at one level."""
     return [event_in(r) for r in caplog.records if r.name == "onceonly.worker" and r.levelname == level]
 
 
@@ -340,7 +340,7 @@ async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
             self.over = asyncio.Semaphore(0)
 
         def seconds(self) -> float:
-            """Give what has been slept."""
+            """Return what has been slept."""
             return 0.0
 
         async def sleep(self, seconds: float) -> None:

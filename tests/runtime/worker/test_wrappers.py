@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from onceonly.adapters.memory.starts import MemoryStarts
+from onceonly.adapters.memory.run_markers import MemoryRunMarkers
 from onceonly.adapters.memory.world import Live
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import FailureKind, Message, Send
-from onceonly.runtime.observe.observer import CallTally
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.processes.counters import SharedCounters
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
+from tests.runtime.harness import CallTally, ScriptedHandlers, SimulatedEndpoint, failing
 
-PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "starts")
+PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "run_markers")
 
 Passed = defaultdict[str, set[tuple[str, ...]]]
 
@@ -75,11 +75,12 @@ async def test_a_call_passes_one_wrapper_of_its_port(observer: CallTally | None,
     simulated = await SimulatedEndpoint(ScriptedHandlers(_script)).open("a", "b", "rejected")
     suspect = Message(id="alone", source="test", type="order", body=b"{}")
     await simulated.transport.send([Send(message=suspect, to="shop", alone=True)])
-    whole, passed = simulated.ports._replace(starts=MemoryStarts(Live(), "shop")), Passed(set)
+    whole, passed = simulated.ports._replace(run_markers=MemoryRunMarkers(Live(), "shop")), Passed(set)
     ports = whole._replace(**{name: Probed(name, getattr(whole, name), passed) for name in PROBED})
     with SharedCounters.create(tmp_path / "board", 1) as counters:
         stop, settings = asyncio.Event(), WorkerSettings(wait=0.05, grace=5.0)
-        worker = Worker(ports, settings, environment=simulated.environment, counters=counters.row(0), observer=observer)
+        seen = observed(ports, observer)
+        worker = Worker(seen, settings, environment=simulated.environment, counters=counters.row(0))
         working = asyncio.create_task(worker.run(stop))
         await simulated.settled()
         stop.set()
@@ -88,5 +89,5 @@ async def test_a_call_passes_one_wrapper_of_its_port(observer: CallTally | None,
     most = 1 if observer is None else 2
     assert {call: each for call, each in wrappers.items() if len(each) > most} == {}
     assert {"store.begin", "store.forget", "unit.commit", "unit.abandon", "fence.fence", "handlers.handle"} < wrappers.keys()
-    assert {"transport.send", "transport.ack", "dead_letters.add", "starts.begin", "starts.ended"} < wrappers.keys()
+    assert {"transport.send", "transport.ack", "dead_letters.add", "run_markers.begin", "run_markers.finish"} < wrappers.keys()
     assert wrappers["store.keeps"] == wrappers["store.unit_key"] == ()

@@ -193,7 +193,7 @@ class Entity:
         return self.sessions[session].until
 
     def close_session(self, session: str, *, counts: bool) -> None:
-        """Give a session up with all that is locked in it."""
+        """Return a session up with all that is locked in it."""
         self.sessions.pop(session, None)
         for message in tuple(self.locked.values()):
             if message.session == session:

@@ -8,9 +8,9 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from onceonly.adapters.azure.servicebus import ServiceBusTransport
-from onceonly.adapters.azure.servicebus_address import read_servicebus
-from onceonly.adapters.azure.servicebus_link import Link
+from onceonly.adapters.azure.servicebus.address import read_servicebus
+from onceonly.adapters.azure.servicebus.link import ServiceBusLink
+from onceonly.adapters.azure.servicebus.transport import ServiceBusTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.transport import Topology
 from tests.servers.servicebus.amqp import Broker
@@ -33,17 +33,17 @@ class Place:
 
     @property
     def broker(self) -> Broker:
-        """Give what a test can break."""
+        """Return what a test can break."""
         return self.server.broker
 
     @property
     def queue(self) -> Entity:
-        """Give the queue `shop`, as the service has it."""
+        """Return the queue `shop`, as the service has it."""
         return self.broker.namespace.queues["shop"]
 
     async def transport(self, endpoint: str = "shop", *, url: str = "") -> ServiceBusTransport:
         """Open a transport on connections of its own."""
-        link = Link(read_servicebus(url or self.url))
+        link = ServiceBusLink(read_servicebus(url or self.url))
         self._stack.push_async_callback(link.close)
         transport = ServiceBusTransport(link, endpoint)
         self._stack.push_async_callback(transport.close)

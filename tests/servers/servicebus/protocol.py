@@ -43,13 +43,13 @@ class Link:
 
     @property
     def address(self) -> str:
-        """Give the address at this end."""
+        """Return the address at this end."""
         terminus = self.source if self.sends else self.target
         return str(terminus[0] or "") if terminus else ""
 
     @property
     def filters(self) -> dict[Any, Any]:
-        """Give the filters of the source."""
+        """Return the filters of the source."""
         return (self.source[7] if len(self.source) > 7 else None) or {}
 
 

@@ -26,12 +26,12 @@ class StandIn:
 
     @property
     def url(self) -> str:
-        """Give its URL."""
+        """Return its URL."""
         return f"servicebus://tester:secret@127.0.0.1:{self.port}?emulator=true&management_port={self.management_port}"
 
     @property
     def connection_string(self) -> str:
-        """Give what the plain client connects with."""
+        """Return what the plain client connects with."""
         return (
             f"Endpoint=sb://127.0.0.1:{self.port};SharedAccessKeyName=tester;SharedAccessKey=secret;UseDevelopmentEmulator=true"
         )

@@ -3,8 +3,8 @@
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.mutants import MUTANTS, Mutant
-from onceonly_verify.results import CheckResult, MutantResult, render, verdict
-from onceonly_verify.running import run_check, run_checks, run_mutant, run_mutants
+from onceonly_verify.results import CheckResult, MutantResult, all_passed, render
+from onceonly_verify.runs import run_check, run_checks, run_mutant, run_mutants
 
 __all__ = [
     "CHECKS",
@@ -13,10 +13,10 @@ __all__ = [
     "CheckResult",
     "Mutant",
     "MutantResult",
+    "all_passed",
     "render",
     "run_check",
     "run_checks",
     "run_mutant",
     "run_mutants",
-    "verdict",
 ]

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import DeadRuns, StartResult
+from onceonly.ports.run_markers import DeadRuns, StartResult
 from onceonly_verify.driver import CheckerDriver, HandlerChoice
-from onceonly_verify.supervision import Supervision
+from onceonly_verify.workload import Supervision
 
 READS = frozenset({"awaits_record", "death_of", "explains", "get", "killed_run_of"})
 START = 1_000_000_000
@@ -51,7 +51,6 @@ BOARD = WorldPart("board", BoardWorld())
 
 
 def first_board(programs: Any) -> BoardWorld:
-    """Return a board of zeros."""
     counters = programs.counters
     return BoardWorld(listed=(0,) * (counters.DEATHS * counters.FIELDS + counters.SINCE))
 
@@ -59,7 +58,7 @@ def first_board(programs: Any) -> BoardWorld:
 def called(
     counters: Any, world: BoardWorld, process: Any, method: str, *arguments: Any, **named: Any
 ) -> tuple[BoardWorld, Any]:
-    """Call a method of the shipping row of a process; gives the board afterwards, and what it returned."""
+    """Call a method of the shipping row of a process; returns the board afterwards, and what it returned."""
     width = counters.WIDTH
     numbers = [*dict(world.rows).get(process, (0,) * width), *world.listed]
     before, counters._now = counters._now, lambda: world.now  # noqa: SLF001 - its clock is that of the world
@@ -81,18 +80,16 @@ def _calling(counters: Any) -> Callable[..., Any]:
 
 
 def look(world: BoardWorld) -> tuple[BoardWorld, BoardWorld]:
-    """Read the board."""
     return world, world
 
 
 def clear(world: BoardWorld, process: Any, key: bytes) -> tuple[BoardWorld, BoardWorld]:
-    """Give a process to one message. It has no other units, so nothing has to end."""
+    """Return a process to one message. It has no other units, so nothing has to end."""
     after = replace(world, alone=(*_others(world, process), (process, key)))
     return after, after
 
 
 def reopen(world: BoardWorld, process: Any) -> tuple[BoardWorld, None]:
-    """Let others into a process again."""
     return replace(world, alone=_others(world, process)), None
 
 
@@ -141,7 +138,6 @@ class BoardRow:
 
     @property
     def process(self) -> Any:
-        """The name of the process."""
         return self._driver.name
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
@@ -161,7 +157,6 @@ class BoardGate:
     """The gate of one process, in which no other unit is open. Taking it looks at the board."""
 
     def __init__(self, row: BoardRow, driver: CheckerDriver, endpoint: str) -> None:
-        """Belong to this row."""
         self.is_alone = self.is_marked = False
         self._row = row
         self._driver = driver
@@ -181,29 +176,25 @@ class BoardGate:
             self._driver.at_once(PortOperation("reopen", BOARD, reopen, (self._row.process,)))
 
 
-class BoardStarts:
-    """The shipping `AloneStarts`, whose view of the board is fresh whenever it looks there."""
+class BoardRunMarkers:
+    """The shipping `IsolatedRuns`, whose view of the board is fresh whenever it looks there."""
 
     def __init__(self, alone: Any, row: BoardRow, driver: CheckerDriver) -> None:
-        """Enclose it."""
         self._alone = alone
         self._row = row
         self._driver = driver
 
-    async def died(self, identities: Any) -> DeadRuns:
-        """Look at the board, then decide."""
+    async def find_dead(self, identities: Any) -> DeadRuns:
         self._row.seen = await self._driver.perform(PortOperation("board-look", BOARD, look, ()))
-        found: DeadRuns = await self._alone.died(identities)
+        found: DeadRuns = await self._alone.find_dead(identities)
         return found
 
     async def begin(self, identity: Identity, attempts: int) -> StartResult:
-        """Begin a run."""
         found: StartResult = await self._alone.begin(identity, attempts)
         return found
 
-    async def ended(self, identity: Identity) -> None:
-        """End it."""
-        await self._alone.ended(identity)
+    async def finish(self, identity: Identity) -> None:
+        await self._alone.finish(identity)
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the record of a run whose death was counted."""
@@ -221,37 +212,34 @@ class StillRandom:
     """A source of randomness that is always the same."""
 
     def fraction(self) -> float:
-        """Return the lowest number."""
         return 0.0
 
 
-class StillSurroundings:
-    """What `AloneStarts` takes from its environment."""
+class StillEnvironment:
+    """What `IsolatedRuns` takes from its environment."""
 
     timer = PromptTimer()
 
-    chance = StillRandom()
+    random = StillRandom()
 
 
-def on_board(programs: Any, driver: CheckerDriver, starts: Any, endpoint: str) -> tuple["Marks", BoardStarts]:
-    """Return what marks the handlers of a run, and its starts."""
+def on_board(programs: Any, driver: CheckerDriver, run_markers: Any, endpoint: str) -> tuple["Marks", BoardRunMarkers]:
+    """Return what marks the handlers of a run, and its run markers."""
     row = BoardRow(programs.counters, driver)
     gate = BoardGate(row, driver, endpoint)
-    alone = programs.alone.AloneStarts(starts, gate, endpoint=endpoint, environment=StillSurroundings(), row=row)
-    return Marks(row, gate), BoardStarts(alone, row, driver)
+    alone = programs.alone.IsolatedRuns(run_markers, gate, endpoint=endpoint, environment=StillEnvironment(), row=row)
+    return Marks(row, gate), BoardRunMarkers(alone, row, driver)
 
 
 class Marks:
     """Marks running handlers as a worker does: those of a run alone are marked with its record."""
 
     def __init__(self, row: BoardRow, gate: BoardGate) -> None:
-        """Mark on this row."""
         self._row = row
         self._gate = gate
 
     @contextmanager
     def running(self, marks: Sequence[tuple[bytes, int]]) -> Iterator[None]:
-        """Enclose the handlers of these messages."""
         entered = () if self._gate.is_marked else marks
         for mark in entered:
             self._row.enter(*mark)

@@ -1,26 +1,31 @@
 """What a check is: a small world, how much may go wrong in it, and who is at work."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.actors.clients import client_roles
-from onceonly_verify.actors.executors import executing_roles
-from onceonly_verify.actors.fencers import fencing_roles
+from onceonly_verify.actors.executors import executing_roles, fencing_roles
 from onceonly_verify.actors.maintenance import maintenance_roles
 from onceonly_verify.actors.relays import relay_roles, shared_sweeper_roles, sweeper_roles, transaction_roles
 from onceonly_verify.actors.timekeeping import expiry_roles, timed
-from onceonly_verify.mutations import CodeChange
-from onceonly_verify.roles import Role, endpoint_roles, older_roles, peerless_roles
+from onceonly_verify.roles import Role, endpoint_roles, peerless_roles
 from onceonly_verify.workload import BILLING, SHOP, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, count
 
+HANDLED = ("begin", "commit", "send", "forget", "ack")
+"""What workers call, if every message is handled."""
+GIVING_UP = ("begin", "commit", "send", "forget", "dead-letter", "ack")
+"""What workers call, if some messages are handled and others are given up."""
 
-class Check(Struct, frozen=True, kw_only=True):
+
+class Check(Struct, frozen=True):
     """One small world to explore: what arrives, how much may go wrong, and how many deliveries of one copy are too many."""
 
-    name: str
     workload: Workload
-    bounds: Bounds
+    bounds: Bounds = Bounds()
     workers: int = 2
     relays: int = 0
     executors: int = 2
@@ -32,26 +37,24 @@ class Check(Struct, frozen=True, kw_only=True):
     janitors: int = 0
     peerless: int = 0
     """How many workers lack the setting for other services."""
-    older: tuple[CodeChange, ...] = ()
-    """What makes an older version of the shipping code, which one more worker runs."""
     batch: int = 1
     isolated: bool = False
     """Whether units undo each failed handler alone from the start."""
     full: bool = False
     """Whether each batch is as large as it can be. Then many situations in large batches take few states."""
     patience: int = 12
-    reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
+    reaches: tuple[str, ...] = HANDLED
     """Calls that must occur, so that a check that does nothing fails."""
+    name: str = ""
+    """What the tables of `checks` call it."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Say what its workers do."""
         each = endpoint_roles(self.workload, workers=self.workers, batch=self.batch, isolated=self.isolated, full=self.full)
         workers = each if self.workers else ()
         roles = (
             *workers,
             *peerless_roles(self.workload, workers=self.peerless, batch=self.batch),
-            *older_roles(self.workload, self.older, batch=self.batch),
             *transaction_roles(self.workload),
             *client_roles(self.workload),
             *fencing_roles(self.workload),
@@ -66,7 +69,7 @@ class Check(Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> str:
-        """Say in words how large the world is."""
+        """Return in words how large the world is."""
         arrivals = self.workload.arrivals
         messages = len({arrival.name for arrival in arrivals})
         copied = [f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"] if arrivals else []
@@ -86,8 +89,7 @@ class Check(Struct, frozen=True, kw_only=True):
         taken = ["handlers that take batches"] if self.workload.batched else []
         busy = [each, size, *taken] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
-        older = ["1 worker of an older version"] if self.older else []
-        older += [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []
+        peerless = [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
         sweepers += [f"{count(self.shared_sweepers, 'sweeper', 'sweepers')} of all endpoints"] if self.shared_sweepers else []
         janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
@@ -97,13 +99,17 @@ class Check(Struct, frozen=True, kw_only=True):
         if timing and {*timing.skews, *timing.sweeper_skews} != {0}:
             time.append("clocks that differ by a step")
         return ", ".join(
-            [*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, *time, self.bounds.text()]
+            [*chained, *copied, *started, *busy, *peerless, *relays, *sweepers, *janitors, *kept, *time, self.bounds.text()]
         )
+
+
+def named(*tables: Mapping[str, Check]) -> tuple[Check, ...]:
+    """Return the checks of tables by name, in their order."""
+    return tuple(replace(check, name=name) for table in tables for name, check in table.items())
 
 
 TWICE = copies("a", "a")
 CHAIN = (SHOP, BILLING)
 ONE_OF_EACH = Bounds(crashes=1, expiries=1, failures=1)
 IMPATIENT, HASTY = Retry(immediate=1, delayed=0), Retry(immediate=0, delayed=0)
-GIVING_UP = ("begin", "commit", "send", "forget", "dead-letter", "ack")
 GIVEN_UP = Workload(arrivals=copies("a"), retry=HASTY, may_be_given_up=True, may_be_both=True, supervised=False)

@@ -21,7 +21,7 @@ from onceonly.model.errors import (
     LockTimeout,
     OnceOnlyError,
     PermanentFailure,
-    Unable,
+    StoreUnavailable,
     UpgradeRequired,
     VersionConflict,
 )
@@ -33,22 +33,10 @@ from onceonly.model.retry import RetryDecision
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 from onceonly_verify.driver import CheckerDriver
-from onceonly_verify.naming import blaming, effect_text, mark_text, name_of
+from onceonly_verify.names import effect_text, mark_text, name_of, reason_blaming
 from onceonly_verify.programs import Programs
-from onceonly_verify.time_steps import PLACE, RunClock, note_failure, note_retry
-from onceonly_verify.workload import (
-    BLOB,
-    DONE,
-    GARBLED,
-    UNDECLARED,
-    USERS,
-    VARIED,
-    WITH_TOKENS,
-    Batched,
-    End,
-    Flaw,
-    Workload,
-)
+from onceonly_verify.time_steps import PLACE, SteppedClock, note_failure, note_retry
+from onceonly_verify.workload import BLOB, DONE, GARBLED, UNDECLARED, USERS, VARIED, WITH_TOKENS, Batched, End, Flaw, Workload
 
 FAILED = {End.FAILS: FailureKind.EXCEPTION, End.OUTLASTS: FailureKind.TIMEOUT, End.LATER: FailureKind.LATER}
 """How a handler fails that no error of the store ends."""
@@ -58,7 +46,7 @@ RAISED: Mapping[End, type[OnceOnlyError]] = {
     End.LOSES: ConflictError,
     End.OUTRUN: VersionConflict,
     End.NEWER: UpgradeRequired,
-    End.UNABLE: Unable,
+    End.UNABLE: StoreUnavailable,
     End.HOPELESS: PermanentFailure,
 }
 """What an adapter raises that ends a handler's unit."""
@@ -68,20 +56,17 @@ class EventClock:
     """A clock that stands still: under the checker, time passes by events."""
 
     def now(self) -> int:
-        """Give the beginning of time."""
         return 0
 
 
 def clock_of(workload: Workload, driver: CheckerDriver) -> Clock:
-    """Return the clock of one run."""
-    return RunClock(driver) if workload.timing else EventClock()
+    return SteppedClock(driver) if workload.timing else EventClock()
 
 
 class CheckedHandlers:
     """Handlers of one endpoint whose every run leaves its own mark in what it commits and in what it sends."""
 
     def __init__(self, workload: Workload, driver: CheckerDriver, *, programs: Programs, endpoint: str) -> None:
-        """Write into the unit's notebook."""
         self.driver = driver
         """What all adapters of this run share."""
         self.workload = workload
@@ -121,11 +106,7 @@ class CheckedHandlers:
         return decision
 
     async def handle_batch(
-        self,
-        messages: Sequence[Message],
-        resources: Resources,
-        attempts: Sequence[str],
-        responses: Sequence[Response | None],
+        self, messages: Sequence[Message], resources: Resources, attempts: Sequence[str], responses: Sequence[Response | None]
     ) -> Sequence[Decision]:
         """Write a row for each message, then end as the checker chooses for each: one that fails ends the run of all."""
         marks = [(claim_key(self._endpoint, each.identity), self._attempts[each.identity]) for each in messages]
@@ -143,7 +124,7 @@ class CheckedHandlers:
         return [self._decide(*each) for each in zip(messages, runs, attempts, responses, strict=True)]
 
     async def _choose(self, message: Message, resources: Resources, *, is_only: bool) -> tuple[End, str]:
-        """Have the checker choose how the run ends for a message; gives the mark of the run as well.
+        """Have the checker choose how the run ends for a message; returns the mark of the run as well.
 
         A supervisor cannot tell which message of a batch ended the process.
         """
@@ -154,7 +135,7 @@ class CheckedHandlers:
         if end is End.NOT_NOW:
             raise BudgetExceeded
         if end is End.LOCKED_OUT:
-            raise LockTimeout(blaming("another transaction has the lock, and this one was rolled back", text))
+            raise LockTimeout(reason_blaming("another transaction has the lock, and this one was rolled back", text))
         if end is End.SPOILS:
             await _spoil(resources, text)
         return end, mark_text(self.driver.token()) + (f"-{end.name}" if end in VARIED else "")
@@ -187,18 +168,18 @@ class CheckedHandlers:
             tuple(RemoteRequest(Verb.POST, url) for url in urls),
         )
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def decide_retry(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the workload's policy, with a chance that is always the same."""
         now = clock_of(self.workload, self.driver).now()
         decided: RetryDecision = self._programs.retry.decide_retry(
-            self.workload.retry, failure, attempts=attempts, history=history, now=now, chance=0
+            self.workload.retry, failure, attempts=attempts, history=history, now=now, fraction=0
         )
         return decided
 
     def effects(
         self, identity: Identity, text: str, mark: str, extensions: tuple[tuple[str, str], ...] = ()
     ) -> tuple[Send, ...]:
-        """Give what an attempt at this message sends."""
+        """Return what an attempt at this message sends."""
         targets = self.workload.decided(self._endpoint, mark)
         blank = Message(id="", source=self._endpoint, type=DONE, body=b"", extensions=extensions)
         return tuple(
@@ -209,12 +190,12 @@ class CheckedHandlers:
     def _fail(self, end: End, text: str, resources: Any) -> None:
         """Raise what the run ends with, or have its commit refused; nothing if it works."""
         if end in RAISED:
-            raise RAISED[end](blaming("the store failed", text))
+            raise RAISED[end](reason_blaming("the store failed", text))
         if end in FAILED:
             failure = _failure(end, text)
             raise HandlerAbandoned(failure) if end is End.OUTLASTS else HandlerFailed(failure)
         if end is End.REFUSED:
-            resources.get(self._programs.stores.Notebook).refuse(blaming("a deferred constraint", text))
+            resources.get(self._programs.stores.Notebook).refuse(reason_blaming("a deferred constraint", text))
 
     def _write(self, message: Message, resources: Resources, mark: str) -> None:
         """Add a row: to the notebook, or to those that are the state of the entity."""
@@ -258,17 +239,17 @@ class CheckedHandlers:
 
 
 def _failure(end: End, text: str) -> Failure:
-    return Failure(kind=FAILED[end], reason=blaming("the handler failed", text), delay=1.0 if end is End.LATER else 0.0)
+    return Failure(kind=FAILED[end], reason=reason_blaming("the handler failed", text), delay=1.0 if end is End.LATER else 0.0)
 
 
 def _following(effect: Send, url: str) -> Send:
-    """Give a message that follows up a request."""
+    """Return a message that follows up a request."""
     return replace(effect, message=replace(effect.message, extensions=((REQUEST, url),)))
 
 
 async def _spoil(resources: Resources, text: str) -> None:
     """Fail for a reason that may be the unit's: of an isolated unit the savepoint is intact, and any other unit is lost."""
-    why = blaming("a statement failed", text)
+    why = reason_blaming("a statement failed", text)
     try:
         async with resources.attempt():
             raise LockTimeout(why)  # noqa: TRY301 - the resources are to see it
@@ -279,12 +260,10 @@ async def _spoil(resources: Resources, text: str) -> None:
 
 
 def encode_rows(rows: tuple[tuple[str, str], ...]) -> bytes:
-    """Write rows as an entity's state."""
     return msgspec.json.encode(rows)
 
 
 def decode_rows(state: bytes | None) -> tuple[tuple[str, str], ...]:
-    """Read rows from an entity's state."""
     return msgspec.json.decode(state, type=tuple[tuple[str, str], ...]) if state else ()
 
 

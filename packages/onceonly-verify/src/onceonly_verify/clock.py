@@ -5,20 +5,18 @@ what waits in the queues may not be forgotten yet, and ends when it may. A sende
 slice at most.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.ring import PendingEntry, RingSettings, RingWorld
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.formats.cloudevents import message_of, take_apart
-from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
-from onceonly.model.record import Effect, Record
 from onceonly.model.ring import Bucketing, Undecidable
 from onceonly_verify.driver import CheckerDriver
+from onceonly_verify.memory_ports.ring import RingSettings, RingWorld
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import STEP
 
@@ -41,7 +39,7 @@ class TimedRing(RingWorld, frozen=True):
 
 
 def first_ring(programs: Programs, now: int = START) -> Any:
-    """Give what a store knows at the beginning: nothing, with all buckets labelled."""
+    """Return what a store knows at the beginning: nothing, with all buckets labelled."""
     return programs.ring.look(TimedRing(now=now), programs.ring.RingSettings(BUCKETING, now))[0]
 
 
@@ -51,7 +49,6 @@ def tick(world: TimedRing) -> tuple[TimedRing, None]:
 
 
 def goes_on(world: TimedRing) -> tuple[TimedRing, None]:
-    """Let one slice pass."""
     return replace(world, now=world.now + WIDTH), None
 
 
@@ -61,29 +58,13 @@ def ring_ticks(worlds: Mapping[str, Any]) -> tuple[PortOperation, ...]:
     return tuple(PortOperation("tick", WorldPart(name, TimedRing()), goes_on, ()) for name in rings)
 
 
-def claimed_before(
-    world: Any, messages: Sequence[Message], decided: Mapping[Identity, tuple[Effect, ...]], dial: RingSettings
-) -> Any:
-    """Do what an older version did: claim each message by the instant in its header, and owe what was decided for it."""
-    for message in messages:
-        number, start = dial.bucketing.bucket(message.former_instant), dial.former_slice_of(message)
-        effects = decided.get(message.identity, ())
-        held = replace(world.buckets[number], claims=world.buckets[number].claims | {(message.identity, message.fingerprint)})
-        waiting = (PendingEntry(Record(message.identity, effects), dial.now, start),) if effects else ()
-        buckets = (*world.buckets[:number], held, *world.buckets[number + 1 :])
-        world = replace(world, buckets=buckets, records=world.records + waiting)
-    return world
-
-
 class ClockDriver:
     """A driver whose operations see what the world's clock shows when they happen, not when they were called."""
 
     def __init__(self, driver: CheckerDriver) -> None:
-        """Hand everything on to this one."""
         self._driver = driver
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
-        """Hand a call on."""
         if operation.arguments and hasattr(operation.arguments[-1], "bucketing"):
             operation = operation._replace(function=_on_time(operation.function))
         return await self._driver.perform(operation, patience)
@@ -93,7 +74,6 @@ class ClockDriver:
         self._driver.at_once(operation)
 
     def token(self) -> Any:
-        """Give the next name."""
         return self._driver.token()
 
 
@@ -107,13 +87,7 @@ def _on_time(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ring_in(worlds: Mapping[str, Any]) -> TimedRing:
-    """Find the store that forgets."""
     return next(world for world in worlds.values() if isinstance(world, TimedRing))
-
-
-def bucket_instant(message: Message) -> int:
-    """Give the instant by which this version or an older one finds a message's bucket."""
-    return message.instant or message.former_instant
 
 
 @lru_cache(maxsize=10_000)
@@ -123,15 +97,15 @@ def _message(headers: Headers, body: bytes) -> Message:
 
 
 def bar_of(ring: TimedRing, instant: int) -> Undecidable | None:
-    """Say what bars a message of this instant now."""
+    """Return what bars a message of this instant now."""
     return BUCKETING.undecidable_reason(instant, ring.buckets[BUCKETING.bucket(instant)].start, ring.now)
 
 
 def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:
-    """Tell whether one of these is not sent yet, or is a copy that waits for its bucket, which would only be put off again."""
+    """Return whether one of these is not sent yet, or is a copy that waits for its bucket, which would be put off again."""
     ring, due = ring_in(worlds), {entry.number: entry.due for entry in broker.entries}
     for delivery in batch:
-        instant = bucket_instant(_message(delivery.headers, delivery.body))
+        instant = _message(delivery.headers, delivery.body).instant
         if instant > ring.now + WIDTH:
             return True
         if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Undecidable.SLOT_NOT_READY:

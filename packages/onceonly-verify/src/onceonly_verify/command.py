@@ -7,32 +7,32 @@ from typing import Annotated, TypeVar
 import typer
 from msgspec import Struct, field
 
-from onceonly.cli.options import JsonOption
-from onceonly.cli.output import NEGATIVE, SETUP, complain, refuse, show, show_json, show_table
+from onceonly.cli.commands import JsonOption
+from onceonly.cli.output import NEGATIVE, SETUP, print_error, refuse, show, show_json, show_table
 from onceonly_verify import CHECKS, MUTANTS, Check, CheckResult, Mutant, MutantResult, render, run_checks, run_mutants
 from onceonly_verify.checks.larger import DEEP, LARGE
-from onceonly_verify.coverage.measuring import CoverageMissing, library, run_measured
-from onceonly_verify.coverage.report import coverage_json, show_coverage
+from onceonly_verify.coverage.measurement import CoverageMissing, library, run_measured
 from onceonly_verify.coverage.suite import CoverageFindings, findings_of
 from onceonly_verify.deep import Budget, holds, run_deep
 from onceonly_verify.generated.generator import PREFIX, GeneratedMutant, generated_mutants
-from onceonly_verify.generated.replayed import run_named
-from onceonly_verify.generated.report import generated_json, show_generated
-from onceonly_verify.generated.running import GeneratedResult, Limits, run_generated
-from onceonly_verify.generated.suite import SAMPLE, GeneratedFindings, GeneratedPlan, reach_of, summed_up, tasks_of
+from onceonly_verify.generated.runs import GeneratedResult, Limits, run_generated
+from onceonly_verify.generated.suite import SAMPLE, GeneratedFindings, GeneratedPlan, reach_of, run_named, summed_up, tasks_of
 from onceonly_verify.histories import STUCK, history_of
-from onceonly_verify.invariants.kinds import unreported
-from onceonly_verify.limits import NOT_COVERED
+from onceonly_verify.invariants.kinds import NOT_COVERED, unreported
 from onceonly_verify.output import (
     check_json,
     command_to_continue,
+    coverage_json,
+    generated_json,
     mutant_json,
+    progress_of,
     show_checks,
+    show_coverage,
+    show_generated,
     show_mutants,
     summary,
     walked_json,
     walked_text,
-    watching,
 )
 from onceonly_verify.parallel import walk_in_processes
 from onceonly_verify.processes import cores
@@ -60,7 +60,7 @@ class VerifyPlan(Struct, frozen=True, kw_only=True):
     jobs: int = 0
     save: str | None = None
     as_json: bool = False
-    telling: bool = False
+    prints_counterexamples: bool = False
     """Whether to print the counterexamples of mutants as well."""
     generated: GeneratedPlan | None = None
     named: Sequence[GeneratedMutant] = ()
@@ -71,8 +71,6 @@ class VerifyPlan(Struct, frozen=True, kw_only=True):
 
 
 class VerifyFindings(Struct):
-    """What came of it so far."""
-
     checked: list[CheckResult] = field(default_factory=list)
     hunted: list[MutantResult] = field(default_factory=list)
     deep: list[CheckResult] = field(default_factory=list)
@@ -145,7 +143,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     limits = Limits(check_states=mutant_states, seconds=mutant_seconds)
     by_rule = [name for name in mutant or () if name.startswith(PREFIX)]
     by_hand = [name for name in mutant or () if name not in by_rule]
-    _carry_out(
+    _run_plan(
         VerifyPlan(
             checks=_chosen(check, (*CHECKS, *DEEP)) if check else CHECKS if whole else (),
             mutants=_chosen(by_hand, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
@@ -159,7 +157,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
             jobs=jobs,
             save=save,
             as_json=as_json,
-            telling=bool(mutant),
+            prints_counterexamples=bool(mutant),
             generated=GeneratedPlan(sample=None if generated else sample, seed=seed, limits=limits, jobs=jobs)
             if generated or (whole and mutants and sample)
             else None,
@@ -168,23 +166,23 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     )
 
 
-def _carry_out(plan: VerifyPlan) -> None:
+def _run_plan(plan: VerifyPlan) -> None:
     began = time.perf_counter()
     found = VerifyFindings()
     try:
-        _work(plan, found)
+        _run_phases(plan, found)
     except KeyboardInterrupt:
         found.interrupted = True
     if plan.as_json:
-        show_json(_document(plan, found))
+        show_json(_json_document(plan, found))
     else:
-        _tell(plan, found, time.perf_counter() - began)
+        _print_findings(plan, found, time.perf_counter() - began)
         if len(found.checked) > 1:
             show("Not covered:\n" + "\n".join(f"* {text}" for text in NOT_COVERED))
-    _keep(plan, found)
-    bad = _complaints(found)
+    _save_counterexamples(plan, found)
+    bad = _failures(found)
     for text in bad:
-        complain(text)
+        print_error(text)
     if bad:
         raise typer.Exit(NEGATIVE)
     if found.interrupted:
@@ -201,24 +199,24 @@ def _refuse_with_coverage(**others: object) -> None:
         refuse(str(error), SETUP)
 
 
-def _work(plan: VerifyPlan, found: VerifyFindings) -> None:
+def _run_phases(plan: VerifyPlan, found: VerifyFindings) -> None:
     if plan.checks:
-        _check(plan, found)
+        _run_checks(plan, found)
     if plan.mutants:
-        _hunt(plan, found)
+        _run_mutants(plan, found)
     if plan.named:
-        _hunt_named(plan, found)
+        _run_named_mutants(plan, found)
     if plan.generated:
-        _generate(plan, plan.generated, found)
+        _run_generated_mutants(plan, plan.generated, found)
     if plan.deep:
-        _go_deep(plan, found)
+        _run_deep_checks(plan, found)
     if plan.schedules:
-        _walk(plan, found)
+        _run_schedules(plan, found)
 
 
-def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
+def _run_checks(plan: VerifyPlan, found: VerifyFindings) -> None:
     under_way: dict[str, int] = {}
-    with watching("checking", len(plan.checks), quiet=plan.as_json) as watch:
+    with progress_of("checking", len(plan.checks), quiet=plan.as_json) as watch:
 
         def seen(name: str, states: int, _transitions: int) -> None:
             under_way[name] = states
@@ -227,7 +225,7 @@ def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
         def checked(each: CheckResult) -> None:
             under_way.pop(each.algorithm, None)
             found.checked.append(each)
-            watch.done(_line(each))
+            watch.done(_check_line(each))
 
         if not plan.coverage:
             found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
@@ -238,8 +236,8 @@ def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
         found.coverage = findings_of((each.arcs for each in measured), whole=whole)
 
 
-def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("checking mutants", len(plan.mutants), quiet=plan.as_json) as watch:
+def _run_mutants(plan: VerifyPlan, found: VerifyFindings) -> None:
+    with progress_of("checking mutants", len(plan.mutants), quiet=plan.as_json) as watch:
 
         def hunted(each: MutantResult) -> None:
             found.hunted.append(each)
@@ -248,18 +246,18 @@ def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
         found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
 
 
-def _hunt_named(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("recording what checks reach", len(CHECKS), quiet=True) as watch:
+def _run_named_mutants(plan: VerifyPlan, found: VerifyFindings) -> None:
+    with progress_of("recording what checks reach", len(CHECKS), quiet=True) as watch:
         generated = GeneratedPlan(limits=plan.limits, jobs=plan.jobs)
         found.hunted += run_named(plan.named, generated, recorded=lambda each: watch.done(each.check))
 
 
-def _generate(plan: VerifyPlan, generated: GeneratedPlan, found: VerifyFindings) -> None:
-    with watching("recording what checks reach", len(plan.checks or CHECKS), quiet=True) as watch:
+def _run_generated_mutants(plan: VerifyPlan, generated: GeneratedPlan, found: VerifyFindings) -> None:
+    with progress_of("recording what checks reach", len(plan.checks or CHECKS), quiet=True) as watch:
         reach = reach_of(generated, recorded=lambda each: watch.done(each.check))
     tasks = tasks_of(generated, reach)
     results: list[GeneratedResult] = []
-    with watching("checking generated mutants", len(tasks), quiet=plan.as_json) as watch:
+    with progress_of("checking generated mutants", len(tasks), quiet=plan.as_json) as watch:
 
         def hunted(each: GeneratedResult) -> None:
             results.append(each)
@@ -271,23 +269,23 @@ def _generate(plan: VerifyPlan, generated: GeneratedPlan, found: VerifyFindings)
             found.generated = summed_up(results, generated)
 
 
-def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("exploring", len(plan.deep), quiet=plan.as_json) as watch:
+def _run_deep_checks(plan: VerifyPlan, found: VerifyFindings) -> None:
+    with progress_of("exploring", len(plan.deep), quiet=plan.as_json) as watch:
 
         def seen(name: str, states: int, _transitions: int) -> None:
             watch.now(f"{name}, {states:,} states")
 
         def explored(each: CheckResult) -> None:
             found.deep.append(each)
-            watch.done(_line(each))
+            watch.done(_check_line(each))
 
         run_deep(plan.budget, plan.deep, progress=seen, done=explored)
     if len(found.deep) < len(plan.deep):
         raise KeyboardInterrupt
 
 
-def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
-    with watching("running schedules", plan.schedules, quiet=plan.as_json) as watch:
+def _run_schedules(plan: VerifyPlan, found: VerifyFindings) -> None:
+    with progress_of("running schedules", plan.schedules, quiet=plan.as_json) as watch:
 
         def tick(walked: WalkResult) -> None:
             watch.reach(walked.schedules)
@@ -299,36 +297,36 @@ def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
     found.interrupted = found.walked.left > 0
 
 
-def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
+def _print_findings(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
     if found.checked:
         show_checks("Checks of the shipping algorithms", found.checked)
     if found.deep:
         show_checks("Checks of larger worlds, within the limits of time and memory", found.deep)
-    if found.hunted and not plan.telling:
+    if found.hunted and not plan.prints_counterexamples:
         show_mutants(found.hunted)
-    _tell_counterexamples(plan, found)
+    _print_counterexamples(plan, found)
     if found.generated:
         show_generated(found.generated)
     if found.coverage:
         show_coverage(found.coverage)
     if found.walked:
-        _tell_walked(found.walked)
+        _print_schedules(found.walked)
     if found.checked or found.hunted:
         show(summary(found.checked, found.hunted, seconds))
 
 
-def _tell_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
+def _print_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
     for each in (*found.checked, *found.deep):
         if each.violation or each.stuck or each.missing or (each in found.checked and not each.complete):
             show(f"\n{each.algorithm}:\n{render(each)}")
     by_name: dict[str, Mutant | GeneratedMutant] = {each.name: each for each in plan.mutants}
     by_name |= {each.name: each for each in plan.named}
-    for mutant in found.hunted if plan.telling else ():
+    for mutant in found.hunted if plan.prints_counterexamples else ():
         where = f"Counterexample in check {mutant.check!r}:\n{render(mutant)}" if mutant.caught else "No check caught it."
         show(f"Mutant {mutant.name!r} {by_name[mutant.name].words}.\n{where}")
 
 
-def _tell_walked(walked: WalkResult) -> None:
+def _print_schedules(walked: WalkResult) -> None:
     show(walked_text(walked))
     if walked.left:
         show(f"To continue: {command_to_continue(walked)}")
@@ -340,7 +338,7 @@ def _tell_walked(walked: WalkResult) -> None:
         show(f"     => {walked.history.violation}")
 
 
-def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
+def _save_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
     """Save what a person will want to replay: what is wrong with the shipping code, and mutants where a file is named."""
     wrong = [each for each in (*found.checked, *found.deep) if each.violation or each.stuck]
     histories = [history_of(each.algorithm, each.violation or STUCK, each.steps) for each in wrong]
@@ -352,10 +350,10 @@ def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
     for number, history in enumerate(histories):
         keep(history, plan.save if not number else None)
     if plan.save and not histories and not found.interrupted:
-        complain(f"{plan.save} was not written: no check found a counterexample")
+        print_error(f"{plan.save} was not written: no check found a counterexample")
 
 
-def _complaints(found: VerifyFindings) -> list[str]:
+def _failures(found: VerifyFindings) -> list[str]:
     bad = [each.algorithm for each in found.checked if not each.passed]
     bad += [each.algorithm for each in found.deep if not holds(each)]
     if found.walked and not found.walked.passed:
@@ -369,7 +367,7 @@ def _complaints(found: VerifyFindings) -> list[str]:
     return texts + ([f"invariants that no mutant violates: {', '.join(unproven)}"] if unproven else [])
 
 
-def _document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
+def _json_document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
     document: dict[str, object] = {
         "checks": [check_json(each) for each in found.checked],
         "mutants": [mutant_json(each) for each in found.hunted],
@@ -397,7 +395,7 @@ def _list(*, as_json: bool) -> None:
     kinds = {"checks": CHECKS, "deep": DEEP, "schedules": LARGE}
     if as_json:
         listed = {kind: [{"name": each.name, "bound": each.bound} for each in checks] for kind, checks in kinds.items()}
-        show_json(listed | {"mutants": [_mutant(each) for each in MUTANTS]})
+        show_json(listed | {"mutants": [_mutant_json(each) for each in MUTANTS]})
         return
     for title, checks in zip(("Checks", "Checks of --deep", "Checks of --schedules"), kinds.values(), strict=True):
         show_table(title, ("name", "bound"), [(each.name, each.bound) for each in checks])
@@ -406,10 +404,10 @@ def _list(*, as_json: bool) -> None:
         show(f"* {mutant.name}: {mutant.words} ({'; '.join(mutant.checks)})")
 
 
-def _mutant(each: Mutant) -> dict[str, object]:
+def _mutant_json(each: Mutant) -> dict[str, object]:
     return {"name": each.name, "does": each.words, "checks": each.checks}
 
 
-def _line(each: CheckResult) -> str:
+def _check_line(each: CheckResult) -> str:
     end = each.violation or ("stuck" if each.stuck else "complete" if each.complete else "incomplete")
     return f"{each.algorithm}: {each.states:,} states in {each.seconds:.1f} s, {end}"

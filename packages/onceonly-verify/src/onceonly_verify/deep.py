@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from onceonly_verify.check import Check
 from onceonly_verify.checks.larger import DEEP
-from onceonly_verify.memory import MEGABYTE, peak, resident
+from onceonly_verify.processes import MEGABYTE, peak, resident
 from onceonly_verify.programs import Programs
 from onceonly_verify.results import CheckResult
-from onceonly_verify.running import Progress, run_check
+from onceonly_verify.runs import Progress, run_check
 
 BOUNDLESS = 2**31 - 2
 
@@ -80,5 +80,5 @@ def run_within(
 
 
 def holds(result: CheckResult) -> bool:
-    """Tell whether nothing was wrong with what was seen of a deep check."""
+    """Return whether nothing was wrong with what was seen of a deep check."""
     return not (result.violation or result.stuck or result.missing)

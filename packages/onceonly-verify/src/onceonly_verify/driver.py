@@ -50,7 +50,6 @@ class CheckerDriver:
         self._count = 0
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
-        """Ask the checker."""
         try:
             return await ask(operation)
         except Exception:
@@ -71,6 +70,5 @@ class CheckerDriver:
         return self.now + self.skew
 
     def token(self) -> tuple[Hashable, int]:
-        """Count, under this run's name."""
         self._count += 1
         return (self.name, self._count)

@@ -11,19 +11,19 @@ from onceonly.formats.cloudevents import PREFIX
 from onceonly.model.identity import Identity
 from onceonly.ports.transport import Topology
 from onceonly_verify.board import death_of
+from onceonly_verify.call_text import about, batch_text, receipt_text
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import Call, HandlerChoice
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
-from onceonly_verify.naming import names_of
+from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs
 from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Batch, Cast, Role
 from onceonly_verify.time_steps import TICKS, TimeKeeper, tick
 from onceonly_verify.trie import Node, Trie
-from onceonly_verify.wording import about, batch_text, receipt_text
 from onceonly_verify.workload import BLAMED, DONE, SINKS, End, Flaw, Workload
 from onceonly_verify.workload_ports import Views, first_worlds
 from onceonly_verify.world import (
@@ -78,7 +78,7 @@ class CheckEnvironment:
         self._idle = len(cast.roles)
         self._reduced = reduced and not workload.board  # what is marked at once is read by others
         self._failing: Way = partial(failures, blocking=workload.blocking)
-        self._told: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
+        self._outcomes_of: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int, int], CallTransitions] = {}
         self._begun: dict[tuple[int, int, int, int, bool, int], list[Move]] = {}
@@ -116,17 +116,17 @@ class CheckEnvironment:
             if number == previous:
                 continue  # two workers in the same state are interchangeable
             previous = number
-            moves = self._turn(number, state).moves if number >= self._idle else self._beginning(number, state)
+            moves = self._call_transitions(number, state).moves if number >= self._idle else self._beginning(number, state)
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         if not self._reductions.is_quiet(state[LEDGER]):
-            found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
+            found += [(move.label, -1, self._after(state, move, -1)) for move in self._spontaneous_moves(state)]
         if self.time:
             moves = self._ticking(self.time, state)
             found += [(move.label, -1, self._after(state, move, -1)) for move in moves]
         return found
 
     def is_at_rest(self, state: State) -> bool:
-        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
+        """Return whether nothing is left to do: no worker is busy, nothing is under way, in a queue or left to a relay."""
         return self._is_idle(state) and not self.parts.has_pending(state, self._cast.finished, self._cast.swept)
 
     def _is_idle(self, state: State) -> bool:
@@ -135,18 +135,18 @@ class CheckEnvironment:
         return not self.parts.bare(BROKER, state[BROKER]).entries
 
     def escaped(self, state: State) -> BaseException | None:
-        """Give what a worker's program let escape, if one did."""
+        """Return what a worker's program let escape, if one did."""
         return next((e for number in state[WORKERS:] if (e := self.trie.nodes[number].escaped)), None)
 
     def name_of(self, identity: Identity) -> str:
-        """Give the name that steps use for a message."""
+        """Return the name that steps use for a message."""
         return self._names.get(identity, identity.id)
 
     def _first_moves(self, state: State) -> tuple[int, list[Move]]:
         """Find the call that is made before anything else, and what it can come to."""
         for place in range(WORKERS, len(state)) if self._reduced else ():
             if state[place] >= self._idle:
-                turn = self._turn(state[place], state)
+                turn = self._call_transitions(state[place], state)
                 if turn.first and turn.moves and not self._reductions.has_rivals(state[place], state):
                     return place, turn.moves
         return NOBODY, []
@@ -171,7 +171,7 @@ class CheckEnvironment:
 
     # What a worker's call comes to.
 
-    def _turn(self, number: int, state: State) -> CallTransitions:
+    def _call_transitions(self, number: int, state: State) -> CallTransitions:
         place = self._reductions.place(number)
         key = (number, self.parts.at(state, place), state[LEDGER], self._now)
         found = self._turns.get(key)
@@ -186,32 +186,34 @@ class CheckEnvironment:
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
         ledger = ledger.checked(wrong_copy(node.call, node.batch))
-        yield from self._going_on(node, self._forms(successes, node, where), ledger.applied(_point(node)))
+        yield from self._moves_after_answer(node, self._forms(successes, node, where), ledger.applied(_point(node)))
         for bound, way in (("outage", outage), ("silences", silence)):
             spent = ledger.spend(bound)
             if spent:
-                yield from self._going_on(node, self._forms(way, node, where), spent)
+                yield from self._moves_after_answer(node, self._forms(way, node, where), spent)
         spent = ledger.failed(_point(node))
         if spent:
-            yield from self._going_on(node, self._forms(self._failing, node, where), spent)
+            yield from self._moves_after_answer(node, self._forms(self._failing, node, where), spent)
         spent = ledger.spend("crashes")
         if spent:
             for label, place, form in self._forms(interrupted, node, where):
-                yield self._dying(label, node, _changed(node.call, place, form, spent, since=self.trie.began(node)))
+                yield self._crash_move(label, node, _changed(node.call, place, form, spent, since=self.trie.began(node)))
 
-    def _going_on(self, node: Node, told: list[ChosenOutcome], ledger: Ledger) -> Iterator[Move]:
+    def _moves_after_answer(self, node: Node, told: list[ChosenOutcome], ledger: Ledger) -> Iterator[Move]:
         for label, place, form in told:
             after = self.trie.child(node, form.outcome, self._now)
-            yield from self._continued(after, label, _changed(node.call, place, form, ledger, since=self.trie.began(node)))
+            yield from self._moves_to_next_call(
+                after, label, _changed(node.call, place, form, ledger, since=self.trie.began(node))
+            )
 
     def _forms(self, way: Way, node: Node, where: tuple[int, int]) -> list[ChosenOutcome]:
         """List what a call can come to in one way, with the part's number for the part: whatever else may still happen."""
         key = (way, node.number, where[1])
-        found = self._told.get(key)
+        found = self._outcomes_of.get(key)
         if found is None:
             call: Any = node.call
             point, text = self._cast.role(node.batch).label + call.point, about(call, self._names)
-            found = self._told[key] = [
+            found = self._outcomes_of[key] = [
                 ChosenOutcome(Label(point, text, form.form), where[0], form._replace(part=self.parts.number(*where, form.part)))
                 for form in way(call, self.parts.bare(*where))
             ]
@@ -220,7 +222,7 @@ class CheckEnvironment:
                 self.happened.add(f"{point}: may fail")
         return found
 
-    def _continued(self, node: Node, label: Label, now: WorldChange) -> Iterator[Move]:
+    def _moves_to_next_call(self, node: Node, label: Label, now: WorldChange) -> Iterator[Move]:
         """Go on to the next call; a handler that runs before it ends as chosen here: nobody else can see when it does."""
         for after, ledger, ends, marks in self._choices(node, now.ledger, (), ()):
             said = label
@@ -228,7 +230,7 @@ class CheckEnvironment:
                 said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
                 self.happened.update(f"handler: {end.value}" for _, end in ends)
             if ends and ends[-1][1] is End.KILLS:
-                yield self._dying(said, after, now._replace(ledger=ledger), marks)
+                yield self._crash_move(said, after, now._replace(ledger=ledger), marks)
             else:
                 over = after.call is None and after.escaped is None
                 worker = self._cast.number(after.batch) if over else after.number
@@ -252,7 +254,7 @@ class CheckEnvironment:
             else:
                 yield from self._choices(self.trie.child(node, end, self._now), rest, (*ends, (name, end)), marks)
 
-    def _dying(self, label: Label, node: Node, now: WorldChange, marks: Marks = ()) -> Move:
+    def _crash_move(self, label: Label, node: Node, now: WorldChange, marks: Marks = ()) -> Move:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
         number = self._cast.number(node.batch)
         store = self._stores[self._cast.roles[number].endpoint]
@@ -261,7 +263,7 @@ class CheckEnvironment:
         if self._workload.board:
             died = death_of(self._programs, self._workload.board, receipt, node.call)
             return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (*marks, rollback, died))
-        lost = PortOperation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
+        lost = PortOperation("rollback", self._programs.run_markers.PLACE, lose, (receipt, running, self._workload.supervised))
         return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
 
     # What sets an idle worker going.
@@ -288,7 +290,7 @@ class CheckEnvironment:
                 continue
             said = Label(role.label + role.point, batch_text(batch), "applied")
             now = WorldChange(BROKER, part, ledger)
-            yield from self._continued(self.trie.root(batch, self._now), said, now)
+            yield from self._moves_to_next_call(self.trie.root(batch, self._now), said, now)
             spent = ledger.spend("failures")
             if spent and part != broker:
                 yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self.parts.ledger_number(spent), number, ())
@@ -303,7 +305,7 @@ class CheckEnvironment:
 
     # What happens by itself.
 
-    def _happening(self, state: State) -> list[Move]:
+    def _spontaneous_moves(self, state: State) -> list[Move]:
         found: list[Move] = []
         for receipt in self.parts.held(state[BROKER]):
             key = (state[BROKER], state[LEDGER], receipt)
@@ -399,7 +401,6 @@ def first_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
 
 
 def _unnamed(entry: Any) -> Any:
-    """Take a message's id away."""
     return replace(entry, headers=tuple(header for header in entry.headers if header[0] != f"{PREFIX}id"))
 
 

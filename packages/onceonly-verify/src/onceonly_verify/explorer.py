@@ -16,15 +16,13 @@ Successor = tuple[Label, int, State]
 
 
 class Transitions(Protocol):
-    """What is searched."""
-
     initial: State
 
     def successors(self, state: State) -> list[Successor]:
         """List what may happen next."""
 
     def is_at_rest(self, state: State) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether nothing is left to do."""
 
 
 class StateAuditor(Protocol):
@@ -37,7 +35,7 @@ class StateAuditor(Protocol):
         """Return what is wrong with a state in which nothing is left to do."""
 
 
-class Step(Struct, frozen=True):
+class ExploredStep(Struct, frozen=True):
     """One step of a history: who (a letter for each worker, or the world), what, and what came of it."""
 
     who: str
@@ -58,14 +56,13 @@ class Exploration(Struct, frozen=True, kw_only=True):
     resting: int = 0
     violation: str = ""
     stuck: int | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExploredStep, ...] = ()
 
 
 class Explorer:
     """Searches one world; `tick` is called now and then with the states and transitions so far."""
 
     def __init__(self, world: Transitions, auditor: StateAuditor, tick: Callable[[int, int], None] | None = None) -> None:
-        """Search from the world's initial state."""
         self._world = world
         self._auditor = auditor
         self._tick = tick
@@ -81,7 +78,7 @@ class Explorer:
         with _without_collector():  # nothing here is garbage: looking for it among millions of states costs a third of the time
             violation, at = self._search(limit)
         complete = not violation and at < 0
-        stuck = self._stuck() if complete else []
+        stuck = self._stuck_states() if complete else []
         if stuck:
             at = stuck[0]
         return Exploration(
@@ -92,11 +89,11 @@ class Explorer:
             resting=len(self._resting),
             violation=violation,
             stuck=len(stuck) if complete else None,
-            steps=tuple(self._way_to(at)) if violation or stuck else (),
+            steps=tuple(self._path_to(at)) if violation or stuck else (),
         )
 
     def _search(self, limit: int) -> tuple[str, int]:
-        """Give the first violation and its state; no violation with a state means that the limit was reached there."""
+        """Return the first violation and its state; no violation with a state means that the limit was reached there."""
         violation = self._auditor.violation(self._world.initial)
         if violation:
             return violation, 0
@@ -130,7 +127,7 @@ class Explorer:
             self._targets.append(target)
         return ""
 
-    def _stuck(self) -> list[int]:
+    def _stuck_states(self) -> list[int]:
         """List the states from which no state at rest can be reached, by walking backwards from those at rest."""
         offsets = array("i", bytes(4 * (len(self._states) + 1)))
         for target in self._targets:
@@ -154,7 +151,7 @@ class Explorer:
                     todo.append(source)
         return [number for number, seen in enumerate(reached) if not seen]
 
-    def _way_to(self, number: int) -> Iterator[Step]:
+    def _path_to(self, number: int) -> Iterator[ExploredStep]:
         way = [number]
         while self._parents[way[-1]] >= 0:
             way.append(self._parents[way[-1]])
@@ -163,7 +160,9 @@ class Explorer:
         names = [chr(ord("A") + index) for index in range(busy)]
         for before, after in pairwise(states):
             label, who = next((label, who) for label, who, state in self._world.successors(before) if state == after)
-            yield Step(f"worker {names[who]}" if who >= 0 else "the world", f"{label.point} {label.about}".strip(), label.form)
+            yield ExploredStep(
+                f"worker {names[who]}" if who >= 0 else "the world", f"{label.point} {label.about}".strip(), label.form
+            )
             if who >= 0:
                 names = _reordered(names, before, who, after)
 

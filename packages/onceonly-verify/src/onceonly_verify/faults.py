@@ -96,7 +96,7 @@ class CallOutcome(NamedTuple):
 
 
 def raises(kind: type[Exception]) -> Raises:
-    """Give the outcome of a call that failed."""
+    """Return the outcome of a call that failed."""
     return Raises(kind, "by a fault")
 
 
@@ -124,7 +124,7 @@ _SILENT: dict[str, tuple[Raises | None, ...]] = {
 
 
 def only(operation: PortOperation, items: Sequence[Any]) -> PortOperation:
-    """Give the same call over some of its items."""
+    """Return the same call over some of its items."""
     return operation._replace(arguments=(tuple(items), *operation.arguments[1:]))
 
 

@@ -16,17 +16,17 @@ def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
     return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
 
 
-def lose(starts: Any, receipt: Any, running: tuple[bytes, int] | None, supervised: bool) -> tuple[Any, None]:  # noqa: FBT001
-    """Let a process die: its recorded runs count as dead, and so does the handler that was `running`, if `supervised`."""
-    mine = [run for run in starts.runs if run.token[0] == receipt]
+def lose(run_markers: Any, receipt: Any, running: tuple[bytes, int] | None, supervised: bool) -> tuple[Any, None]:  # noqa: FBT001
+    """End a process: its recorded runs count as dead, and so does the handler that was `running`, if `supervised`."""
+    mine = [run for run in run_markers.runs if run.token[0] == receipt]
     lost = {run.key for run in mine} | ({running[0]} if running else set())
     if not lost:
-        return starts, None
-    before = dict(starts.deaths)
+        return run_markers, None
+    before = dict(run_markers.deaths)
     deaths = tuple(sorted((before | {key: before.get(key, 0) + 1 for key in lost}).items()))
-    runs = tuple(replace(run, until=0) if run in mine else run for run in starts.runs)
-    seen = tuple(sorted({*starts.seen, *((running,) if running and supervised else ())}))
-    return replace(starts, runs=runs, seen=seen, deaths=deaths), None
+    runs = tuple(replace(run, until=0) if run in mine else run for run in run_markers.runs)
+    seen = tuple(sorted({*run_markers.seen, *((running,) if running and supervised else ())}))
+    return replace(run_markers, runs=runs, seen=seen, deaths=deaths), None
 
 
 def in_order(store: Any) -> Any:
@@ -44,7 +44,7 @@ def in_order(store: Any) -> Any:
 
 
 def drained(before: BrokerPart, broker: Any) -> BrokerPart:
-    """Let the sink take what was sent to it; its messages need no numbers."""
+    """Have the sink take what was sent to it; its messages need no numbers."""
     kept = tuple(sorted((entry for entry in broker.entries if entry.queue not in SINKS), key=lambda entry: entry.number))
     if len(kept) == len(broker.entries):
         return BrokerPart(replace(broker, entries=kept), before.sunk, before.tokens)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from onceonly.model.errors import OnceOnlyError, SetupError
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.checks.larger import DEEP, LARGE
-from onceonly_verify.explorer import Step
+from onceonly_verify.explorer import ExploredStep
 from onceonly_verify.generated.generator import PREFIX, generated_mutants
 from onceonly_verify.mutants import MUTANTS
 from onceonly_verify.mutations import CodeChange, DoesNotApply
@@ -51,12 +51,11 @@ class Diverged(OnceOnlyError):
     """The programs did not do what the history says; `begun` when the step had begun before that showed."""
 
     def __init__(self, text: str, *, begun: bool = False) -> None:
-        """Say where, and what happened instead."""
         super().__init__(text)
         self.begun = begun
 
 
-def history_of(check: str, violation: str, steps: Sequence[Step], mutant: str = "") -> Counterexample:
+def history_of(check: str, violation: str, steps: Sequence[ExploredStep], mutant: str = "") -> Counterexample:
     """Make a history of a finding, and find the variants that lead to its violation."""
     lines = tuple(TraceStep(step.who, step.what, step.outcome) for step in steps)
     found = Counterexample(check=check, violation=violation or STUCK, steps=lines, mutant=mutant)
@@ -88,7 +87,7 @@ def opening_of(history: Counterexample) -> InitialState:
 
 
 def programs_of(mutant: str) -> Programs:
-    """Give the shipping code, or the mutant's. Raises SetupError."""
+    """Return the shipping code, or the mutant's. Raises SetupError."""
     if not mutant:
         return shipped()
     changes = changes_of(mutant)
@@ -102,7 +101,7 @@ def programs_of(mutant: str) -> Programs:
 
 
 def changes_of(mutant: str) -> tuple[CodeChange, ...]:
-    """Give the changes of a mutant, written by hand or generated; none if there is no mutant of this name."""
+    """Return the changes of a mutant, written by hand or generated; none if there is no mutant of this name."""
     if mutant.startswith(PREFIX):
         return tuple(each.change for each in generated_mutants() if each.name == mutant)
     return next((each.changes for each in MUTANTS if each.name == mutant), ())
@@ -112,18 +111,18 @@ def option_for(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option
     """Find what a line speaks of among what may happen, and in how many ways it may. Raises Diverged."""
     who = WORLD if line.who == "the world" else ord(line.who[-1]) - ord("A")
     said, _, _ = line.what.partition(_HANDLER)
-    wanted = Step(line.who, said, line.outcome)
+    wanted = ExploredStep(line.who, said, line.outcome)
     options = simulation.options(who) if who < len(simulation.workers) else iter(())
-    found = _meant(simulation, options, wanted)
+    found = _matching_options(simulation, options, wanted)
     if not found and simulation.player.land_unseen():
         return option_for(simulation, line, at)
     if not found:
-        instead = _instead(simulation, wanted, simulation.options(who) if who < len(simulation.workers) else ())
+        instead = _alternatives_text(simulation, wanted, simulation.options(who) if who < len(simulation.workers) else ())
         raise Diverged(f"step {at + 1} should be\n  {line.who}: {said}: {line.outcome}\nbut {instead}")
     return found[min(line.variant, len(found) - 1)], len(found)
 
 
-def _meant(simulation: Simulation, options: Iterator[Option], wanted: Step) -> list[Option]:
+def _matching_options(simulation: Simulation, options: Iterator[Option], wanted: ExploredStep) -> list[Option]:
     """Find the options that read as wanted; those that do come one after another."""
     found: list[Option] = []
     for option in options:
@@ -134,7 +133,7 @@ def _meant(simulation: Simulation, options: Iterator[Option], wanted: Step) -> l
     return found
 
 
-def _instead(simulation: Simulation, wanted: Step, options: Iterable[Option]) -> str:
+def _alternatives_text(simulation: Simulation, wanted: ExploredStep, options: Iterable[Option]) -> str:
     who, steps = wanted.who, [simulation.player.step(option) for option in options]
     outcomes = sorted({step.outcome for step in steps if step.what == wanted.what})
     if outcomes:
@@ -151,7 +150,7 @@ class HandlerScript:
         self._ends = [_end(text) for text in line.what.split(_HANDLER)[1:]]
 
     def choose(self, name: str) -> End:
-        """Give the next end. Raises Diverged when the history does not know of this handler's run."""
+        """Return the next end. Raises Diverged when the history does not know of this handler's run."""
         if not self._ends or self._ends[0][0] != name:
             raise Diverged(f"in step {self._at + 1} the handler of {name} ran, and the history does not say so", begun=True)
         return self._ends.pop(0)[1]
@@ -168,19 +167,19 @@ def _end(text: str) -> tuple[str, End]:
 
 
 async def follow(simulation: Simulation, line: TraceStep, at: int) -> tuple[Option, Ends, int]:
-    """Let happen what a line says; gives it, and in how many ways it could have been meant. Raises Diverged."""
-    option, ways = option_for(simulation, line, at)
+    """Let happen what a line says; returns it, and in how many ways it could have been meant. Raises Diverged."""
+    option, variants = option_for(simulation, line, at)
     script = HandlerScript(line, at)
     try:
         ends = await simulation.take(option, script.choose)
     except OutOfBounds as error:
         raise Diverged(f"in step {at + 1}, {error}", begun=True) from error
     script.finish()
-    return option, ends, ways
+    return option, ends, variants
 
 
 async def final(simulation: Simulation, wanted: str) -> str:
-    """Say what is wrong at a history's end; one that ends stuck goes on without faults, as long as that leads nowhere."""
+    """Return what is wrong at a history's end; one that ends stuck goes on without faults, as long as that leads nowhere."""
     found = simulation.violation()
     if not found and simulation.player.land_unseen():
         found = simulation.violation()
@@ -212,11 +211,11 @@ def resolved(history: Counterexample, opening: InitialState) -> Counterexample:
     """Find the variants with which a history leads to its violation; as it is when none does."""
     lines = list(history.steps)
     for _ in range(ATTEMPTS):
-        with STEP_LIMIT.watching():
-            ways, found = at_once(_attempt(lines, history.violation, opening))
+        with STEP_LIMIT.enforced():
+            variants, found = at_once(_attempt(lines, history.violation, opening))
         if same(found, history.violation):
             return replace(history, steps=tuple(lines))
-        last = next((at for at in reversed(range(len(ways))) if lines[at].variant + 1 < ways[at]), None)
+        last = next((at for at in reversed(range(len(variants))) if lines[at].variant + 1 < variants[at]), None)
         if last is None:
             break
         lines[last] = replace(lines[last], variant=lines[last].variant + 1)
@@ -225,17 +224,17 @@ def resolved(history: Counterexample, opening: InitialState) -> Counterexample:
 
 
 def same(found: str, wanted: str) -> bool:
-    """Tell whether this is the violation that was saved."""
+    """Return whether this is the violation that was saved."""
     return found == wanted or (found.startswith(STUCK) and wanted.startswith(STUCK))
 
 
 async def _attempt(lines: Sequence[TraceStep], wanted: str, opening: InitialState) -> tuple[list[int], str]:
-    simulation, ways = Simulation(opening), []
+    simulation, variants = Simulation(opening), []
     try:
         for at, line in enumerate(lines):
-            ways.append((await follow(simulation, line, at))[2])
-        return ways, await final(simulation, wanted)
+            variants.append((await follow(simulation, line, at))[2])
+        return variants, await final(simulation, wanted)
     except Diverged:
-        return ways, ""
+        return variants, ""
     finally:
         await simulation.close()

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from onceonly.cli.output import answers, notices, progress, say, show, show_table
 from onceonly_verify import CheckResult, MutantResult
+from onceonly_verify.coverage.suite import CoverageFindings, ModuleCoverage
+from onceonly_verify.generated.suite import GeneratedFindings, ModuleFigures
 from onceonly_verify.schedules import WalkResult
 from onceonly_verify.world import count
 
@@ -40,11 +42,10 @@ class ProgressOutput:
         self._plain = plain
 
     def now(self, text: str) -> None:
-        """Say what is being done."""
         self._bar.update(self._task, description=f"{self._what}: {text}")
 
     def reach(self, number: int) -> None:
-        """Say how many of the things are done; a line for each tenth of them."""
+        """Show how many of the things are done, with a line for each tenth of them."""
         self._bar.update(self._task, completed=number)
         tenths = number * 10 // self._total
         if self._plain and tenths > self._tenths:
@@ -52,14 +53,13 @@ class ProgressOutput:
         self._tenths = tenths
 
     def done(self, text: str) -> None:
-        """Say that one more is done."""
         self._bar.advance(self._task)
         if self._plain:
             say(text)
 
 
 @contextmanager
-def watching(what: str, total: int, *, quiet: bool) -> Iterator[ProgressOutput]:
+def progress_of(what: str, total: int, *, quiet: bool) -> Iterator[ProgressOutput]:
     """Watch a phase of so many things."""
     with progress() as bar:
         yield ProgressOutput(bar, what, total, plain=not quiet and not notices().is_terminal)
@@ -83,13 +83,12 @@ def show_checks(title: str, checked: Sequence[CheckResult]) -> None:
 
 
 def show_mutants(hunted: Sequence[MutantResult]) -> None:
-    """Print the table of mutants."""
     columns = ("mutant", "caught", "violation", "steps", "states")
     show_table("Mutants: deliberately broken algorithms", columns, [tuple(mutant_json(each).values()) for each in hunted])
 
 
 def summary(checked: Sequence[CheckResult], hunted: Sequence[MutantResult], seconds: float) -> str:
-    """Say in one line what was done."""
+    """Return in one line what was done."""
     complete = sum(each.complete for each in checked)
     of = "" if complete == len(checked) else f" of {len(checked)}"
     parts = []
@@ -105,7 +104,6 @@ def summary(checked: Sequence[CheckResult], hunted: Sequence[MutantResult], seco
 
 
 def walked_text(walked: WalkResult) -> str:
-    """Say how far random schedules went."""
     pace = f"{_rate(walked.schedules, walked)} schedules/s, {_rate(walked.steps, walked)} steps/s"
     of = "" if walked.schedules >= walked.wanted or walked.violation else f" of {walked.wanted:,}"
     wrong = count(int(bool(walked.violation)), "violation", "violations")
@@ -121,19 +119,17 @@ def command_to_continue(walked: WalkResult) -> str:
 
 
 def check_json(each: CheckResult) -> dict[str, Any]:
-    """Give one check for programs."""
     numbers = {name: getattr(each, name) for name in CHECK_COLUMNS} | {"seconds": round(each.seconds, 2)}
     return numbers | {"violation": each.violation, "missing": each.missing}
 
 
 def mutant_json(each: MutantResult) -> dict[str, Any]:
-    """Give one mutant for programs."""
     found = {"name": each.name, "caught": each.caught, "violation": each.violation}
     return found | {"steps": len(each.steps), "states": each.states}
 
 
 def walked_json(walked: WalkResult) -> dict[str, Any]:
-    """Give random schedules for programs; `number` is that of the one with the violation, `continue` a command."""
+    """Return random schedules for programs; `number` is that of the one with the violation, `continue` a command."""
     done = {"seed": walked.seed, "first": walked.first, "schedules": walked.schedules, "steps": walked.steps}
     found = {"violation": walked.violation, "number": walked.number if walked.violation else None}
     return done | {"seconds": round(walked.seconds, 2)} | found | {"continue": command_to_continue(walked) or None}
@@ -147,3 +143,99 @@ def _number(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+COLUMNS = ("module", "total", "run", "caught", "equivalent", "survivors", "percent")
+
+
+def generated_json(found: GeneratedFindings) -> dict[str, Any]:
+    return {
+        **_numbers(found.figures),
+        "sampled": found.sampled,
+        "seed": found.seed,
+        "survivors": [{"name": each.name, "does": each.words, "known": each.known or None} for each in found.survivors],
+        "modules": {
+            name: _numbers(figures) | {"survivors": figures.survivors} for name, figures in sorted(found.modules.items())
+        },
+    }
+
+
+def show_generated(found: GeneratedFindings) -> None:
+    """Print the table by module, then the survivors."""
+    rows = [(name, *_row(figures)) for name, figures in sorted(found.modules.items())]
+    which = f"a sample, seed {found.seed}" if found.sampled else "all"
+    show_table(f"Generated mutants of the algorithms, {which}", COLUMNS, [*rows, ("all", *_row(found.figures))])
+    for title, survivors in (
+        ("Survivors that are in no list", found.unknown),
+        ("Known survivors", [each for each in found.survivors if each.known and not each.broken]),
+    ):
+        if survivors:
+            show(title)
+        for each in survivors:
+            limit = "" if each.complete else "a limit was reached; a larger one may catch it"
+            why = f"the checker failed: {each.broken}" if each.broken else each.known or limit
+            show(f"* {each.name}: {each.words}{why and f' ({why})'}")
+
+
+def _numbers(figures: ModuleFigures) -> dict[str, Any]:
+    return {
+        "total": figures.total,
+        "run": figures.run,
+        "caught": figures.caught,
+        "equivalent": figures.equivalent,
+        "percent": round(figures.percent, 1),
+    }
+
+
+def _row(figures: ModuleFigures) -> tuple[object, ...]:
+    numbers = _numbers(figures)
+    return (*(numbers[name] for name in ("total", "run", "caught", "equivalent")), figures.survivors, numbers["percent"])
+
+
+COVERAGE_COLUMNS = ("module", "lines", "lines covered", "branches", "branches covered", "percent", "listed", "not listed")
+
+
+def coverage_json(found: CoverageFindings) -> dict[str, Any]:
+    return {
+        **_coverage_numbers(found.total),
+        "complete": found.whole,
+        "missing": [{"place": name, "reason": found.listed.get(name)} for name in found.total.missing],
+        "listed_but_covered": list(found.covered),
+        "listed_but_gone": list(found.gone),
+        "modules": {name: _coverage_numbers(each) for name, each in found.modules.items()},
+    }
+
+
+def show_coverage(found: CoverageFindings) -> None:
+    """Print the table by module, then the places that no check reaches."""
+    rows = [_coverage_row(name, each, found) for name, each in found.modules.items()]
+    which = "the checks" if found.whole else "these checks alone"
+    show_table(
+        f"Lines and branches in functions of the algorithms that {which} reach",
+        COVERAGE_COLUMNS,
+        [*rows, _coverage_row("all", found.total, found)],
+    )
+    groups: dict[str, list[str]] = {}
+    for name in found.total.missing:
+        groups.setdefault(found.listed.get(name, ""), []).append(name)
+    if unlisted := groups.pop("", []):
+        show("Not reached, and not listed:\n" + "\n".join(f"* {name}" for name in unlisted))
+    if groups:
+        show("Not reached, for a listed reason:")
+    for reason, names in groups.items():
+        show("\n".join(f"* {name}" for name in names) + f"\n    {reason}")
+
+
+def _coverage_numbers(each: ModuleCoverage) -> dict[str, Any]:
+    return {
+        "lines": each.lines,
+        "covered_lines": each.covered_lines,
+        "branches": each.branches,
+        "covered_branches": each.covered_branches,
+        "percent": round(each.percent, 1),
+    }
+
+
+def _coverage_row(name: str, each: ModuleCoverage, found: CoverageFindings) -> tuple[object, ...]:
+    listed = sum(place in found.listed for place in each.missing)
+    return (name, *_coverage_numbers(each).values(), listed, len(each.missing) - listed)

@@ -25,7 +25,7 @@ from onceonly_verify.world import Ledger
 
 
 def is_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
-    """Tell whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
+    """Return whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
 
     Where its process may end, so may not its leases before: less is lost with the one than with the other.
     """
@@ -39,7 +39,7 @@ def is_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset
 
 
 def are_rivals(mine: Iterable[Any], theirs: Iterable[Any]) -> bool:
-    """Tell whether two have deliveries of one copy: what one settles late, the other holds."""
+    """Return whether two have deliveries of one copy: what one settles late, the other holds."""
     return not {receipt.number for receipt in mine}.isdisjoint(receipt.number for receipt in theirs)
 
 
@@ -97,7 +97,7 @@ def _is_remembered(call: PortOperation, dedup: Any, _ledger: Ledger) -> bool:
 
 
 def _are_over(identities: Iterable[Any], store: Any) -> bool:
-    """Tell whether all are claimed and have nothing pending: claims stay, and a record comes only with its claim.
+    """Return whether all are claimed and have nothing pending: claims stay, and a record comes only with its claim.
 
     Or with a transaction of somebody's own, under an id that nobody claims.
     """

@@ -43,22 +43,21 @@ class Parts:
         self._pending: dict[tuple[int, tuple[str, ...], tuple[str, ...]], bool] = {}
 
     def place_of(self, operation: PortOperation) -> int:
-        """Tell which part a call is about."""
+        """Return which part a call is about."""
         return self.places[operation.place.name]
 
     def label_of(self, operation: PortOperation) -> str:
-        """Tell what comes before a call that nobody waits for any more."""
+        """Return what comes before a call that nobody waits for any more."""
         return self._labels.get(operation.place.name, "")
 
     def at(self, numbers: tuple[int, ...] | list[int], place: int) -> int:
-        """Give the number of one part."""
         if place < FIRST_STORE:
             return numbers[place]
         number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
         return number
 
     def has_pending(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...], swept: tuple[str, ...] = ()) -> bool:
-        """Tell whether one of these stores has a record, or in one of the places `swept` something is left to sweep."""
+        """Return whether one of these stores has a record, or in one of the places `swept` something is left to sweep."""
         key = (numbers[STORE], stores, swept)
         found = self._pending.get(key)
         if found is None:
@@ -68,7 +67,6 @@ class Parts:
         return found
 
     def put(self, numbers: list[int], place: int, number: int) -> None:
-        """Change one part."""
         if place < FIRST_STORE:
             numbers[place] = number
             return
@@ -81,7 +79,7 @@ class Parts:
         numbers[STORE] = found
 
     def stores(self, number: int) -> Mapping[str, Any]:
-        """Give every store and what is beside them, by their places' names, for a state's number at STORE."""
+        """Return every store and what is beside them, by their places' names, for a state's number at STORE."""
         if self._shown[0] != number:
             each: tuple[int, ...] = self.known[STORE].values[number]
             worlds = [known.values[at] for known, at in zip(self._stores, each, strict=True)]
@@ -89,24 +87,22 @@ class Parts:
         return self._shown[1]
 
     def bare(self, place: int, number: int) -> Any:
-        """Give a part as its operations see it."""
+        """Return a part as its operations see it."""
         part = self.known[place].values[number]
         return part.broker if place == BROKER else part
 
     def ledger(self, number: int) -> Ledger:
-        """Give a ledger."""
         found: Ledger = self.known[LEDGER].values[number]
         return found
 
     def ledger_number(self, ledger: Ledger) -> int:
-        """Give a ledger's number."""
         number = self.known[LEDGER].number(ledger)
         if ledger.pending:
             self.busy.add(number)
         return number
 
     def held(self, broker: int) -> tuple[Any, ...]:
-        """Give the receipts of what is held."""
+        """Return the receipts of what is held."""
         found = self._held.get(broker)
         if found is None:
             entries = self.bare(BROKER, broker).entries
@@ -114,11 +110,11 @@ class Parts:
         return found
 
     def entry(self, receipt: Any, broker: int) -> Any:
-        """Give what is delivered under a receipt."""
+        """Return what is delivered under a receipt."""
         return next(entry for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
 
     def number(self, place: int, before: int, part: Any) -> int:
-        """Give the number of what an operation made of a part, in the form in which equal ones are equal."""
+        """Return the number of what an operation made of a part, in the form in which equal ones are equal."""
         if place >= FIRST_STORE:
             return self.known[place].number(in_order(part))
         if place == BROKER:

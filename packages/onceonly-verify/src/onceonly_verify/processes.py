@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from onceonly.model.errors import OnceOnlyError
@@ -50,7 +52,7 @@ def side_by_side(
     told: Tell | None = None,
     done: Callable[[Result], None] | None = None,
 ) -> tuple[Result, ...]:
-    """Do all tasks, `jobs` at a time (0: as many as there are cores); gives the results in the tasks' order.
+    """Do all tasks, `jobs` at a time (0: as many as there are cores); returns the results in the tasks' order.
 
     `done` is called with each result as it comes. However it ends, no process is left. Raises WorkFailed, or
     what the work raises if it is an error of this library.
@@ -64,7 +66,7 @@ def side_by_side(
                 _begin(running, index, (work, task))
             ready = set(wait(list(running)))
             for connection in [each for each in running if each in ready]:
-                said = _hear(connection, running[connection].process)
+                said = _receive_message(connection, running[connection].process)
                 if said.over:
                     results[running.pop(connection).task] = said.result
                     if done:
@@ -99,7 +101,7 @@ def _begin(running: dict[Connection, _Running], index: int, job: tuple[Any, Any]
     yours.close()
 
 
-def _hear(connection: Connection, process: BaseProcess) -> _ProcessMessage:
+def _receive_message(connection: Connection, process: BaseProcess) -> _ProcessMessage:
     try:
         said: _ProcessMessage = connection.recv()
     except EOFError:
@@ -127,3 +129,23 @@ def _work(connection: Connection, work: Callable[[Any, Tell], Any], task: Any) -
     with suppress(BrokenPipeError):  # the parent is gone, and nobody wants it any more
         connection.send(said)
     connection.close()
+
+
+MEGABYTE = 2**20
+_STATM = Path("/proc/self/statm")
+
+
+def resident() -> int:
+    """Return what it has now; on macOS the most it ever had, and 0 on Windows, which does not tell."""
+    if _STATM.exists():
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return peak()
+
+
+def peak() -> int:
+    """Return the most that it ever had, and 0 on Windows, which does not tell."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -10,47 +10,47 @@ from typing import Any, NamedTuple
 
 from onceonly_verify.mutations import CodeChange, DoesNotApply, mutated
 
-MODULES = (
-    "onceonly.model.identity",
-    "onceonly.model.retry",
-    "onceonly.algorithms.admission",
-    "onceonly.algorithms.sweeper",
-    "onceonly.algorithms.remote_call",
-    "onceonly.algorithms.effects",
-    "onceonly.algorithms.intake",
-    "onceonly.algorithms.outbox",
-    "onceonly.algorithms.relay",
-    "onceonly.algorithms.control",
-    "onceonly.algorithms.transaction",
-    "onceonly.algorithms.remote_execution",
-    "onceonly.algorithms.delivery",
-    "onceonly.algorithms.sweeper",
-    "onceonly.adapters.memory.store",
-    "onceonly.adapters.memory.register",
-    "onceonly.adapters.memory.starts",
-    "onceonly.adapters.memory.transactions",
-    "onceonly.adapters.memory.ring",
-    "onceonly.adapters.memory.database",
-    "onceonly.adapters.memory.dedup",
-    "onceonly.adapters.memory.tokens",
-    "onceonly.adapters.memory.artifacts",
-    "onceonly.adapters.memory.database_transactions",
-    "onceonly.adapters.memory.remote_requests",
-    "onceonly.adapters.memory.remote",
-    "onceonly.adapters.memory.documents",
-    "onceonly.documents.compare_and_set",
-    "onceonly.documents.store",
-    "onceonly.documents.register",
-    "onceonly.documents.transactions",
-    "onceonly.documents.dedup",
-    "onceonly.adapters.memory.transport",
-    "onceonly.runtime.processes.counters",
-    "onceonly.runtime.worker.alone",
-    "onceonly.runtime.worker.redelivery",
-)
-"""Each comes after those it imports."""
-WORLDS = ("onceonly.adapters.memory.store", "onceonly.adapters.memory.transport")
-"""How the names of those begin whose values make up a world: an older engine beside a newer one shares them with it."""
+MODULES = {
+    "onceonly.model.identity": "identity",
+    "onceonly.model.retry": "retry",
+    "onceonly.algorithms.admission": "admission",
+    "onceonly.algorithms.remote_call": "",
+    "onceonly.algorithms.effects": "effects",
+    "onceonly.algorithms.intake": "",
+    "onceonly.algorithms.outbox": "",
+    "onceonly.algorithms.relay": "relay",
+    "onceonly.algorithms.control": "",
+    "onceonly.algorithms.transaction": "transaction",
+    "onceonly.algorithms.remote_execution": "execution",
+    "onceonly.algorithms.blame": "",
+    "onceonly.algorithms.settlement": "",
+    "onceonly.algorithms.deaths": "",
+    "onceonly.algorithms.delivery": "delivery",
+    "onceonly.algorithms.sweeper": "sweeper",
+    "onceonly.adapters.memory.store": "stores",
+    "onceonly_verify.memory_ports.register": "stored_rows",
+    "onceonly.adapters.memory.run_markers": "run_markers",
+    "onceonly.adapters.memory.transactions": "transactions",
+    "onceonly_verify.memory_ports.ring": "ring",
+    "onceonly_verify.memory_ports.database": "database",
+    "onceonly_verify.memory_ports.dedup": "dedup",
+    "onceonly_verify.memory_ports.tokens": "tokens",
+    "onceonly.adapters.memory.artifacts": "artifacts",
+    "onceonly_verify.memory_ports.database_transactions": "database_transactions",
+    "onceonly.adapters.memory.remote_requests": "remote_requests",
+    "onceonly_verify.memory_ports.remote": "remote",
+    "onceonly.adapters.memory.documents": "memory_documents",
+    "onceonly.documents.compare_and_set": "",
+    "onceonly.documents.store": "documents",
+    "onceonly.documents.register": "register",
+    "onceonly.documents.transactions": "document_transactions",
+    "onceonly.documents.dedup": "marks",
+    "onceonly.adapters.memory.transport": "transports",
+    "onceonly.runtime.processes.counters": "counters",
+    "onceonly.runtime.worker.isolated_runs": "alone",
+    "onceonly.runtime.worker.transports": "redelivery",
+}
+"""Each comes after those it imports. The values are their names in `Programs`, empty for those that only others import."""
 
 
 class Programs(NamedTuple):
@@ -82,7 +82,7 @@ class Programs(NamedTuple):
     register: Any
     document_transactions: Any
     transports: Any
-    starts: Any
+    run_markers: Any
     counters: Any
     alone: Any
     redelivery: Any
@@ -90,22 +90,22 @@ class Programs(NamedTuple):
 
 
 def shipped() -> Programs:
-    """Give the modules as every user of the library imports them."""
+    """Return the modules as every user of the library imports them."""
     return _together({name: importlib.import_module(name) for name in MODULES})
 
 
 def changed(changes: Sequence[CodeChange], *, has_log: bool = True) -> Programs:
     """Compile all modules anew, with these changes; what is imported elsewhere stays as it is. Raises DoesNotApply."""
-    return _together(_compiled(changes, {}))._replace(has_log=has_log)
+    return _together(_compiled(changes))._replace(has_log=has_log)
 
 
-def _compiled(changes: Sequence[CodeChange], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
-    fresh = dict(shared)
+def _compiled(changes: Sequence[CodeChange]) -> dict[str, ModuleType]:
+    fresh: dict[str, ModuleType] = {}
     unknown = {each.module for each in changes} - {name.removeprefix("onceonly.") for name in MODULES}
     if unknown:
         raise DoesNotApply(f"no module under check is called {', '.join(sorted(unknown))}")
-    for name in (name for name in MODULES if name not in shared):
-        here = tuple(each for each in changes if "onceonly." + each.module == name)
+    for name in MODULES:
+        here = tuple(each for each in changes if each.module == name.removeprefix("onceonly."))
         code = _code(name, here) if here else _unchanged(name)
         fresh[name] = _execute(name, code, fresh)
     return fresh
@@ -121,13 +121,6 @@ def _code(name: str, changes: Sequence[CodeChange]) -> CodeType:
     return compile(tree, f"<{name}, changed>", "exec")
 
 
-def older(programs: Programs, changes: Sequence[CodeChange]) -> Programs:
-    """Compile what works on the same world as these programs do, with changes that make another version of it."""
-    modules = [each for each in programs if isinstance(each, ModuleType)]
-    shared = {module.__name__: module for module in modules if module.__name__.startswith(WORLDS)}
-    return _together(_compiled(changes, shared))._replace(has_log=programs.has_log)
-
-
 def _execute(name: str, code: CodeType, fresh: Mapping[str, ModuleType]) -> ModuleType:
     """Run a module so that it imports the fresh modules instead of the shipping ones."""
 
@@ -141,35 +134,5 @@ def _execute(name: str, code: CodeType, fresh: Mapping[str, ModuleType]) -> Modu
 
 
 def _together(modules: Mapping[str, ModuleType]) -> Programs:
-    return Programs(
-        identity=modules["onceonly.model.identity"],
-        retry=modules["onceonly.model.retry"],
-        admission=modules["onceonly.algorithms.admission"],
-        effects=modules["onceonly.algorithms.effects"],
-        delivery=modules["onceonly.algorithms.delivery"],
-        relay=modules["onceonly.algorithms.relay"],
-        transaction=modules["onceonly.algorithms.transaction"],
-        sweeper=modules["onceonly.algorithms.sweeper"],
-        stores=modules["onceonly.adapters.memory.store"],
-        stored_rows=modules["onceonly.adapters.memory.register"],
-        transactions=modules["onceonly.adapters.memory.transactions"],
-        ring=modules["onceonly.adapters.memory.ring"],
-        database=modules["onceonly.adapters.memory.database"],
-        database_transactions=modules["onceonly.adapters.memory.database_transactions"],
-        dedup=modules["onceonly.adapters.memory.dedup"],
-        tokens=modules["onceonly.adapters.memory.tokens"],
-        artifacts=modules["onceonly.adapters.memory.artifacts"],
-        remote_requests=modules["onceonly.adapters.memory.remote_requests"],
-        remote=modules["onceonly.adapters.memory.remote"],
-        execution=modules["onceonly.algorithms.remote_execution"],
-        memory_documents=modules["onceonly.adapters.memory.documents"],
-        documents=modules["onceonly.documents.store"],
-        marks=modules["onceonly.documents.dedup"],
-        register=modules["onceonly.documents.register"],
-        document_transactions=modules["onceonly.documents.transactions"],
-        transports=modules["onceonly.adapters.memory.transport"],
-        starts=modules["onceonly.adapters.memory.starts"],
-        counters=modules["onceonly.runtime.processes.counters"],
-        alone=modules["onceonly.runtime.worker.alone"],
-        redelivery=modules["onceonly.runtime.worker.redelivery"],
-    )
+    parts: dict[str, Any] = {field: modules[name] for name, field in MODULES.items() if field}
+    return Programs(**parts)

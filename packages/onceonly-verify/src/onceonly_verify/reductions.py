@@ -70,7 +70,7 @@ class Reductions:
         return found
 
     def is_quiet(self, ledger: int) -> bool:
-        """Tell whether nothing can happen by itself any more."""
+        """Return whether nothing can happen by itself any more."""
         found = self._quiet.get(ledger)
         if found is None:
             known = self._parts.ledger(ledger)
@@ -78,11 +78,11 @@ class Reductions:
         return found
 
     def is_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
-        """Tell whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
+        """Return whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
         return isinstance(node.call, PortOperation) and is_first(node.call, self._parts.bare(*where), ledger, node.receipts)
 
     def place(self, worker: int) -> int:
-        """Give the part of the world that the worker's call is about."""
+        """Return the part of the world that the worker's call is about."""
         found = self._places.get(worker)
         if found is None:
             call = self._nodes[worker].call
@@ -90,7 +90,7 @@ class Reductions:
         return found
 
     def has_rivals(self, worker: int, state: State) -> bool:
-        """Tell whether another may settle what this one holds."""
+        """Return whether another may settle what this one holds."""
         for other in state[WORKERS:]:
             if other != worker:
                 found = self._rivals.get((worker, other))
@@ -103,7 +103,7 @@ class Reductions:
 
 
 def makes_no_difference(operation: PortOperation, part: Any) -> bool:
-    """Tell whether it is all the same when a call that is under way lands: it changes nothing, or what nobody reads."""
+    """Return whether it is all the same when a call that is under way lands: it changes nothing, or what nobody reads."""
     if operation.point == "commit":  # its claims are committed by another unit, for good
         return isinstance(do(operation, part)[1], Raises)
     if operation.point == "release":  # what it is about is gone, for good

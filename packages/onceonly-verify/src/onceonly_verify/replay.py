@@ -14,13 +14,13 @@ from msgspec import Struct
 from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly.model.message import Delivery
 from onceonly_verify.driver import Call, CheckerDriver, HandlerChoice
-from onceonly_verify.explorer import Step
+from onceonly_verify.explorer import ExploredStep
 from onceonly_verify.histories import Counterexample, Diverged, final, follow, opening_of, same
 from onceonly_verify.simulation import Simulation
 from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
 from onceonly_verify.world_player import InitialState
 
-Tell = Callable[[int, Step], None]
+Tell = Callable[[int, ExploredStep], None]
 """Called with each step that happened, and its number, counted from 1."""
 
 
@@ -34,19 +34,19 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
 
     @property
     def reproduced(self) -> bool:
-        """Tell whether it ends badly, in the same way or in another."""
+        """Return whether it ends badly, in the same way or in another."""
         return bool(self.violation)
 
     @property
     def is_the_same(self) -> bool:
-        """Tell whether it ends in the very violation that was saved."""
+        """Return whether it ends in the very violation that was saved."""
         return same(self.violation, self.expected)
 
 
 async def replay(history: Counterexample, tell: Tell | None = None) -> ReplayResult:
     """Replay a history on the running event loop. Raises SetupError when its check or its mutant is gone."""
     simulation = Simulation(opening_of(history), Task)
-    with STEP_LIMIT.watching():
+    with STEP_LIMIT.enforced():
         return await _replayed(simulation, history, tell)
 
 
@@ -69,7 +69,6 @@ class GrantingDriver(CheckerDriver):
     """A driver for one task: every call waits, as one over a wire does, until the replay grants it an outcome."""
 
     def __init__(self, name: Any) -> None:
-        """Name units as the search does."""
         super().__init__(name)
         self.call: Call | None = None
         self.waits = asyncio.Event()
@@ -77,11 +76,9 @@ class GrantingDriver(CheckerDriver):
         self._granted: asyncio.Future[Any] | None = None
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
-        """Wait for the outcome."""
         return await self._ask(operation)
 
     async def choose(self, name: str, run: tuple[bytes, int] | None = (b"", 0)) -> Any:
-        """Wait for how the handler ends."""
         return await self._ask(HandlerChoice(name, run))
 
     def grant(self, outcome: Any) -> None:
@@ -140,7 +137,6 @@ class Task:
             await asyncio.wait([self._task])
 
     def marks(self) -> tuple[PortOperation, ...]:
-        """Empty the driver's notes."""
         found = tuple(self._driver.marks)
         self._driver.marks.clear()
         return found

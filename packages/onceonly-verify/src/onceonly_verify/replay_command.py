@@ -5,8 +5,8 @@ import re
 
 import typer
 
-from onceonly.cli.output import NEGATIVE, complain, say, show, show_json
-from onceonly_verify.explorer import Step
+from onceonly.cli.output import NEGATIVE, print_error, say, show, show_json
+from onceonly_verify.explorer import ExploredStep
 from onceonly_verify.histories import Counterexample, load, save
 from onceonly_verify.replay import ReplayResult, replay
 
@@ -20,7 +20,7 @@ def keep(history: Counterexample, file: str | None) -> None:
     try:
         save(history, name)
     except OSError as error:
-        complain(f"cannot save the counterexample to {name}: {error.strerror or error}")
+        print_error(f"cannot save the counterexample to {name}: {error.strerror or error}")
     else:
         say(f"counterexample saved to {name}. Replay it on an asyncio event loop: onceonly verify --replay {name}")
 
@@ -28,9 +28,9 @@ def keep(history: Counterexample, file: str | None) -> None:
 def replay_file(file: str, *, as_json: bool) -> None:
     """Replay a saved counterexample; ends the command: 1 when it ends badly again, 3 when it does not."""
     history = load(file)
-    steps: list[Step] = []
+    steps: list[ExploredStep] = []
 
-    def tell(number: int, step: Step) -> None:
+    def tell(number: int, step: ExploredStep) -> None:
         steps.append(step)
         if not as_json:
             show(f"{number:3}. {step.who}: {step.what}: {step.outcome}")
@@ -43,11 +43,11 @@ def replay_file(file: str, *, as_json: bool) -> None:
         told = [{"who": step.who, "what": step.what, "outcome": step.outcome} for step in steps]
         show_json({"reproduced": found.reproduced, "violation": found.violation, "expected": found.expected, "steps": told})
     else:
-        _conclude(found)
+        _exit_with_result(found)
     raise typer.Exit(NEGATIVE if found.reproduced else NOT_REPRODUCED)
 
 
-def _conclude(found: ReplayResult) -> None:
+def _exit_with_result(found: ReplayResult) -> None:
     if found.reproduced:
         show(f"     => {found.violation}")
         show(
@@ -56,9 +56,9 @@ def _conclude(found: ReplayResult) -> None:
             else f"Reproduced with another violation. The saved one is: {found.expected}"
         )
     elif found.diverged:
-        complain(f"not reproduced: the code differs from the counterexample: {found.diverged}")
+        print_error(f"not reproduced: the code differs from the counterexample: {found.diverged}")
     else:
-        complain(
+        print_error(
             f"not reproduced: all {found.steps} steps ran as saved, without a violation. The saved one is: {found.expected}"
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from onceonly_verify.explorer import Step
+from onceonly_verify.explorer import ExploredStep
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     violation: str = ""
     stuck: int = 0
     missing: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExploredStep, ...] = ()
 
     @property
     def violations(self) -> int:
@@ -33,7 +33,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Tell whether everything was seen and nothing was wrong."""
+        """Return whether everything was seen and nothing was wrong."""
         return self.complete and not (self.violation or self.stuck or self.missing)
 
 
@@ -46,16 +46,15 @@ class MutantResult(Struct, frozen=True, kw_only=True):
     violation: str = ""
     states: int = 0
     seconds: float = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExploredStep, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Tell whether it was caught."""
         return self.caught
 
 
-def verdict(results: Iterable[CheckResult | MutantResult]) -> bool:
-    """Tell whether every check passed and every mutant was caught; nothing at all proves nothing."""
+def all_passed(results: Iterable[CheckResult | MutantResult]) -> bool:
+    """Return whether every check passed and every mutant was caught; nothing at all proves nothing."""
     seen = list(results)
     return bool(seen) and all(result.passed for result in seen)
 

@@ -17,8 +17,7 @@ from onceonly.ports.bundle import Ports
 from onceonly_verify.clock import is_to_come
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.invariants.reports import reported
-from onceonly_verify.mutations import CodeChange
-from onceonly_verify.programs import Programs, older
+from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import STEP, skew_of, unskewed
 from onceonly_verify.workload import DeduplicationMode, Workload
 from onceonly_verify.workload_ports import place_of, ports_of
@@ -28,7 +27,7 @@ Begun = tuple[Any, Batch]
 """The broker afterwards, and what a worker has to work on; its first receipt names the run."""
 
 
-def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
+def receive_batches(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
     """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable.
 
     In full batches, take the first ones in order, as many as a batch may have.
@@ -53,17 +52,17 @@ def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
             yield after, tuple(deliveries[number] for number in numbers)
 
 
-def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+def deliver_batch(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Run the shipping delivery shell, and all below it."""
-    return _delivering(programs, batch, ports, isolated=False)
+    return _deliver_batch(programs, batch, ports, isolated=False)
 
 
-def delivering_isolated(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+def deliver_batch_isolated(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Run it as a worker does in which a handler has failed lately."""
-    return _delivering(programs, batch, ports, isolated=True)
+    return _deliver_batch(programs, batch, ports, isolated=True)
 
 
-def _delivering(programs: Programs, batch: Batch, ports: Ports, *, isolated: bool) -> Coroutine[Any, Any, Any]:
+def _deliver_batch(programs: Programs, batch: Batch, ports: Ports, *, isolated: bool) -> Coroutine[Any, Any, Any]:
     deliver, handlers = programs.delivery.deliver, cast("Any", ports.handlers)
     batch = _prefixed(batch, handlers.workload.prefix)
     transport = programs.redelivery.PatientTransport(ports.transport) if handlers.workload.patient else None
@@ -71,10 +70,10 @@ def _delivering(programs: Programs, batch: Batch, ports: Ports, *, isolated: boo
     alone: Coroutine[Any, Any, Any] = (
         reported(deliver, batch, ports, isolated=isolated) if programs.has_log else deliver(batch, ports, isolated=isolated)
     )
-    return _giving_back(alone, transport) if transport else alone
+    return _deliver_and_release(alone, transport) if transport else alone
 
 
-async def _giving_back(work: Coroutine[Any, Any, Any], transport: Any) -> Any:
+async def _deliver_and_release(work: Coroutine[Any, Any, Any], transport: Any) -> Any:
     """Deliver, then release what is left, however often it takes, as a worker does before it receives again."""
     report = await work
     while transport.left:
@@ -110,8 +109,6 @@ class Role(Struct, frozen=True, kw_only=True):
 
     That it does so before nothing else is left to do has a bound: an attempt that is overtaken every time never ends.
     """
-    older: tuple[CodeChange, ...] = ()
-    """What makes its code that of an older version."""
     has_peers: bool = True
     """Whether its processes are set up to call other services."""
     is_patient: bool = False
@@ -122,37 +119,20 @@ class Role(Struct, frozen=True, kw_only=True):
     batch: int = 1
     is_full: bool = False
     """Whether it takes full batches only, in the order of the queue."""
-    begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
-    program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
+    begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receive_batches
+    program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = deliver_batch
     waits: Callable[[Mapping[str, Any], Any, Batch], bool] | None = None
     """Tells by the stores, and by the broker as it was, that something does not set it going yet."""
 
 
 def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
     """Take deliveries from the endpoint's own queue, as its other workers do, but under this role's name."""
-    for world, batch in receiving(broker, replace(role, queue=role.endpoint), transports):
+    for world, batch in receive_batches(broker, replace(role, queue=role.endpoint), transports):
         yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
 
 
-def older_roles(workload: Workload, changes: tuple[CodeChange, ...], *, batch: int) -> tuple[Role, ...]:
-    """Give the first endpoint one worker of an older version, if there is one."""
-    if not changes:
-        return ()
-    return (
-        Role(
-            endpoint=workload.endpoints[0],
-            queue=f"{workload.endpoints[0]}, older",
-            label=f"{workload.labels[0]}older: ",
-            older=changes,
-            reaches=("load", "save", "ack"),
-            batch=batch,
-            begins=sharing,
-        ),
-    )
-
-
 def peerless_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
-    """Give the first endpoint workers without the setting for other services.
+    """Return workers of the first endpoint without the setting for other services.
 
     They get full batches that others have handled, and give them back: a delivery comes to them twice at most.
     """
@@ -186,9 +166,9 @@ def _is_new(worlds: Mapping[str, Any], _broker: Any, batch: Batch, *, size: int)
 def endpoint_roles(
     workload: Workload, *, workers: int, batch: int, isolated: bool = False, full: bool = False
 ) -> tuple[Role, ...]:
-    """Give each endpoint so many workers, of which each takes so many deliveries at once."""
+    """Return workers of each endpoint, of which each takes so many deliveries at once."""
     waits = is_to_come if workload.deduplication is DeduplicationMode.RING else None
-    program = delivering_isolated if isolated else delivering
+    program = deliver_batch_isolated if isolated else deliver_batch
     return tuple(
         Role(
             endpoint=endpoint,
@@ -210,7 +190,6 @@ class Cast:
     def __init__(self, workload: Workload, programs: Programs, roles: tuple[Role, ...]) -> None:
         self._workload = workload
         self._programs = programs
-        self._older = {role.queue: older(programs, role.older) for role in roles if role.older}
         self.roles = roles
         self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
         self.finished = tuple(dict.fromkeys(self.store_of(role).name for role in roles if role.finishes))
@@ -220,19 +199,17 @@ class Cast:
         self._numbers = {role.queue: number for number, role in enumerate(roles)}
 
     def number(self, batch: Batch) -> int:
-        """Tell whose batch this is."""
         return self._numbers[batch[0].queue]
 
     def role(self, batch: Batch) -> Role:
-        """Tell what its worker is."""
         return self.roles[self.number(batch)]
 
     def label_at(self, queue: str) -> str:
-        """Tell what comes before what happens in a queue."""
+        """Return what comes before what happens in a queue."""
         return next((role.label for role in self.roles if role.queue == queue), "")
 
     def store_of(self, role: Role) -> WorldPart:
-        """Tell which part of the world is the store of a role's endpoint."""
+        """Return which part of the world is the store of a role's endpoint."""
         return place_of(self._workload, self._programs, role.endpoint)
 
     def start(self, batch: Batch) -> tuple[CheckerDriver, Coroutine[Any, Any, Any]]:
@@ -241,9 +218,8 @@ class Cast:
         return driver, self.program(batch, driver)
 
     def program(self, batch: Batch, driver: CheckerDriver) -> Coroutine[Any, Any, Any]:
-        """Give what a worker does with one batch, not begun, on this driver."""
+        """Return what a worker does with one batch, not begun, on this driver."""
         role = self.role(batch)
-        programs = self._older.get(role.queue, self._programs)
         driver.skew = skew_of(batch) * STEP
-        ports = ports_of(self._workload, programs, driver, endpoint=role.endpoint, has_peers=role.has_peers)
-        return role.program(programs, unskewed(batch), ports)
+        ports = ports_of(self._workload, self._programs, driver, endpoint=role.endpoint, has_peers=role.has_peers)
+        return role.program(self._programs, unskewed(batch), ports)

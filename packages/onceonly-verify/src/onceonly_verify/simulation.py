@@ -44,7 +44,6 @@ class SteppedRun:
         self._driver, self._coroutine = opening.cast.start(batch)
 
     async def resume(self, outcome: Any, now: int) -> None:
-        """Send the outcome."""
         self._driver.now = now
         try:
             with STEP_LIMIT:
@@ -65,7 +64,6 @@ class SteppedRun:
         raise RuntimeError("a program does not end when its process dies")
 
     def marks(self) -> tuple[PortOperation, ...]:
-        """Empty the driver's notes."""
         found = tuple(self._driver.marks)
         self._driver.marks.clear()
         return found
@@ -86,20 +84,20 @@ class Simulation:
         self._auditor = Auditor(self, opening.check.workload, opening.check.patience)
 
     def escaped(self, state: State) -> BaseException | None:
-        """Give what a worker's program let escape, if one did."""
+        """Return what a worker's program let escape, if one did."""
         return next((run.escaped for run in self.workers if run and run.escaped), None)
 
     def name_of(self, identity: Identity) -> str:
-        """Give the name that steps use for a message."""
+        """Return the name that steps use for a message."""
         return self._opening.names.get(identity, identity.id)
 
     def call(self, who: int) -> PortOperation | None:
-        """Give the call a worker waits for; None when it is idle, or stopped with an error."""
+        """Return the call a worker waits for; None when it is idle, or stopped with an error."""
         run = self.workers[who]
         return run.call if run and isinstance(run.call, PortOperation) else None
 
     def usual(self, name: str) -> End:
-        """Give the end of a handler that costs no whim."""
+        """Return the end of a handler that costs no whim."""
         ends: tuple[End, ...] = self._opening.check.workload.behaviour(name).value
         return ends[0]
 
@@ -136,37 +134,36 @@ class Simulation:
                 yield option
 
     async def take(self, option: Option, choose: Callable[[str], End]) -> Ends:
-        """Let it happen; `choose` says how the handler of a message ends. Gives how those that ran did."""
+        """Let it happen; `choose` says how the handler of a message ends. Returns how those that ran did."""
         run = self.workers[option.who] if option.who >= 0 else None
         self.player.happen(option, run.batch if run else ())
         if option.dies and run:
-            await self._die(option.who, run)
+            await self._end_process(option.who, run)
         elif option.begins and option.form.outcome:
             run = self.workers[option.who] = self._run(self._opening, option.form.outcome)
-            return await self._go_on(option, run, None, choose)
+            return await self._run_to_next_call(option, run, None, choose)
         elif option.begins:
             self._leave(ended=False)
         elif run:
-            return await self._go_on(option, run, option.form.outcome, choose)
+            return await self._run_to_next_call(option, run, option.form.outcome, choose)
         return ()
 
     def violation(self) -> str:
-        """Say what is wrong now; empty when nothing is."""
+        """Return what is wrong now; empty when nothing is."""
         state = tuple(self.player.numbers)
         return self._auditor.violation(state) or (self._auditor.violation_at_rest(state) if self.is_at_rest() else "")
 
     def is_at_rest(self) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return not any(self.workers) and self.player.is_at_rest()
 
     async def close(self) -> None:
-        """End what is at work."""
         for who, run in enumerate(self.workers):
             if run:
                 self.workers[who] = None
                 await run.kill()
 
-    async def _go_on(self, option: Option, run: ProgramRun, outcome: Any, choose: Callable[[str], End]) -> Ends:
+    async def _run_to_next_call(self, option: Option, run: ProgramRun, outcome: Any, choose: Callable[[str], End]) -> Ends:
         ends: Ends = ()
         await self._resume(run, outcome)
         while isinstance(run.call, HandlerChoice):
@@ -175,7 +172,7 @@ class Simulation:
             ends = (*ends, (name, end))
             self.player.ended(name, end)
             if end is End.KILLS:
-                await self._die(option.who, run)
+                await self._end_process(option.who, run)
                 return ends
             await self._resume(run, end)
         if run.call is None and run.escaped is None:
@@ -187,7 +184,7 @@ class Simulation:
         await run.resume(outcome, self.player.now)
         self.player.mark(run.marks())
 
-    async def _die(self, who: int, run: ProgramRun) -> None:
+    async def _end_process(self, who: int, run: ProgramRun) -> None:
         self.workers[who] = None
         await run.kill()
         self.player.roll_back(who, run.batch[0].receipt, run.call)
@@ -199,7 +196,7 @@ class Simulation:
 
 
 def at_once(simulation: Coroutine[Any, Any, Any]) -> Any:
-    """Run a simulation of stepped runs, which never waits; gives its result."""
+    """Run a simulation of stepped runs, which never waits; returns its result."""
     try:
         simulation.send(None)
     except StopIteration as over:

@@ -28,7 +28,7 @@ class StepLimit:
         self._is_exceeded = False
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def enforced(self) -> Iterator[None]:
         """Interrupt steps from now on. Does nothing on Windows, in a thread, and where steps are watched already."""
         if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
             yield

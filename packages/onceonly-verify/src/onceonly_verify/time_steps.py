@@ -6,16 +6,20 @@ cover both the difference of two clocks, one step at most, and the time between 
 it, one step at most as well.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.documents import DocumentsWorld
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.model.message import Delivery
 from onceonly.model.token import Token
+from onceonly.ports.documents import Change
+from onceonly_verify.driver import CheckerDriver
 
 STEP = CLOCK_MARGIN_MS // 2 - 1
 START = 1000 * STEP
@@ -103,7 +107,6 @@ PLACE = WorldPart(CLOCK, ClockWorld())
 
 
 def tick(world: ClockWorld) -> tuple[ClockWorld, None]:
-    """Move the clock by one step."""
     return replace(world, now=world.now + STEP), None
 
 
@@ -138,7 +141,7 @@ class ReadableClock(Protocol):
         """Return what the clock of this run shows."""
 
 
-class RunClock:
+class SteppedClock:
     """The clock of one run of a program."""
 
     def __init__(self, driver: ReadableClock) -> None:
@@ -146,7 +149,6 @@ class RunClock:
         self._driver = driver
 
     def now(self) -> int:
-        """Return milliseconds since 1970."""
         return self._driver.read_clock()
 
 
@@ -232,3 +234,52 @@ class TimeKeeper:
         numbers = [store]
         self._parts.put(numbers, self.place, self._parts.known[self.place].number(noted))
         return numbers[0]
+
+
+class ExpiringWorld(DocumentsWorld, frozen=True):
+    """Documents, and the instant from which the service may drop each of them."""
+
+    expires: frozenset[tuple[str, int]] = frozenset()
+
+    def expired(self, now: int) -> frozenset[str]:
+        """Name the documents that the service may drop."""
+        there = {each.key for each in self.written if each.body is not None}
+        return frozenset(key for key, at in self.expires if at < now and key in there)
+
+
+class ExpiringDriver:
+    """A driver whose saves keep what the memory adapter ignores: the hint when a document expires."""
+
+    def __init__(self, driver: CheckerDriver) -> None:
+        self._driver = driver
+
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
+        if operation.point == "save":
+            operation = operation._replace(function=_keeping_expiry(operation.function))
+        return await self._driver.perform(operation, patience)
+
+    def at_once(self, operation: PortOperation) -> None:
+        self._driver.at_once(operation)
+
+    def token(self) -> Any:
+        return self._driver.token()
+
+
+def drop_expired(world: ExpiringWorld, now: int) -> tuple[ExpiringWorld, None]:
+    """Drop what has expired, as the service does by its own clock."""
+    gone = world.expired(now)
+    left = frozenset(replace(each, body=None) if each.key in gone else each for each in world.written)
+    return ExpiringWorld(left, frozenset((key, at) for key, at in world.expires if key not in gone)), None
+
+
+@cache
+def _keeping_expiry(function: Callable[..., Any]) -> Callable[..., Any]:
+    def save(world: ExpiringWorld, changes: tuple[Change, ...]) -> tuple[ExpiringWorld, Any]:
+        after, answers = function(world, changes)
+        expires = dict(world.expires)
+        for change, version in zip(changes, answers, strict=True):
+            if version is not None:
+                expires[change.key] = change.expires
+        return ExpiringWorld(after.written, frozenset((key, at) for key, at in expires.items() if at)), answers
+
+    return save

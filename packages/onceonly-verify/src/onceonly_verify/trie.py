@@ -15,11 +15,11 @@ from typing import Any
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
+from onceonly_verify.call_text import difference_text
 from onceonly_verify.driver import Call, CheckerDriver
 from onceonly_verify.faults import silent_answers
 from onceonly_verify.step_limit import STEP_LIMIT, EndlessStep
 from onceonly_verify.time_steps import Timing
-from onceonly_verify.wording import differing
 
 Start = Callable[[tuple[Delivery, ...]], tuple[CheckerDriver, Coroutine[Any, Any, Any]]]
 Run = tuple[CheckerDriver, Coroutine[Any, Any, Any]]
@@ -64,7 +64,6 @@ class Node:
     def __init__(
         self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable, *, at: int = 0
     ) -> None:
-        """Place a node below its parent."""
         self.at = at
         self.since: int = parent.since if parent else at
         self.reads = False
@@ -99,23 +98,23 @@ class Trie:
         self.nodes = [Node(number, (), None, None) for number in range(idle)]
 
     def root(self, batch: tuple[Delivery, ...], now: int = 0) -> Node:
-        """Give the worker that has just received this batch."""
+        """Return the worker that has just received this batch."""
         found = self._roots.get((batch, now))
         if found is None:
             found = self._roots[batch, now] = self._node(batch, None, None, now)
             self._advance(found, self._start(batch), None)
-            self._recognise(found)
+            self._number(found)
         return found
 
     def child(self, node: Node, outcome: Hashable, now: int = 0) -> Node:
-        """Give the worker after its call had this outcome, now. Raises UnexpectedOutcome."""
+        """Return the worker after its call had this outcome, now. Raises UnexpectedOutcome."""
         found = _known_child(node, outcome, now)
         if found is None or not found.known:
             foreseen = silent_answers(node.call) if self._foresight else ()
             if foreseen and outcome not in foreseen:
                 raise UnexpectedOutcome(f"{node.call}\nanswered {outcome}")
             found = self._child(node, outcome, now)
-            self._recognise(found)
+            self._number(found)
         return found
 
     def began(self, node: Node) -> int:
@@ -124,7 +123,6 @@ class Trie:
         return self._timing.bounded_since(point, node.since, node.at) if self._timing else 0
 
     def close(self) -> None:
-        """End every suspended run."""
         for node in self.nodes:
             if node.run:
                 with suppress(RuntimeError, EndlessStep), STEP_LIMIT:  # a broken program may call even now, or not end
@@ -143,19 +141,19 @@ class Trie:
                 node.children[outcome] = found
         return found
 
-    def _recognise(self, node: Node) -> None:
-        """Give the node the number of the first one of its role with the same receipts and the same future."""
+    def _number(self, node: Node) -> None:
+        """Return the node the number of the first one of its role with the same receipts and the same future."""
         node.known = True
-        key = (node.batch[0].queue, node.batch[0].receipt, node.receipts, self._future(node, self._foresight))
+        key = (node.batch[0].queue, node.batch[0].receipt, node.receipts, self._future_key(node, self._foresight))
         node.number = self._futures.setdefault(key, node.number)
 
-    def _future(self, node: Node, foresight: int) -> Hashable:
+    def _future_key(self, node: Node, foresight: int) -> Hashable:
         """Describe all that can follow: a node that cannot be looked behind is its own description."""
         outcomes = silent_answers(node.call) if foresight else ()
         if not outcomes:
             return None if node.call is None and node.escaped is None else node
         after = [(outcome, self._child(node, outcome)) for outcome in outcomes]
-        return node.call, tuple((outcome, child.marks, self._future(child, foresight - 1)) for outcome, child in after)
+        return node.call, tuple((outcome, child.marks, self._future_key(child, foresight - 1)) for outcome, child in after)
 
     def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable, now: int) -> Node:
         node = Node(len(self.nodes), batch, parent, outcome, at=now)
@@ -192,10 +190,10 @@ class Trie:
             except StopIteration:
                 call = None
             except Exception as error:
-                raise NotDeterministic(differing(step.call, error)) from error
+                raise NotDeterministic(difference_text(step.call, error)) from error
             if call != step.call:
                 coroutine.close()
-                raise NotDeterministic(differing(step.call, call))
+                raise NotDeterministic(difference_text(step.call, call))
         return driver, coroutine
 
 

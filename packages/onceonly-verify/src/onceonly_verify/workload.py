@@ -12,12 +12,10 @@ from onceonly.formats.cloudevents import PREFIX
 from onceonly.model.identity import NAME_BYTES, timed_id
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.remote import REQUEST
-from onceonly.model.retry import BLAMED as DOUBTED
+from onceonly.model.retry import BLAMED as SUSPECTED
 from onceonly.model.retry import Retry
-from onceonly.model.ring import INSTANT
 from onceonly.model.token import TOKEN, Token
 from onceonly.model.transaction import Control
-from onceonly_verify.supervision import Supervision
 from onceonly_verify.time_steps import Timing
 
 SHOP, BILLING, SHIPPING, SINK, ARCHIVE, NOWHERE = "shop", "billing", "shipping", "sink", "archive", "nowhere"
@@ -164,7 +162,7 @@ INVALID = "\ud800"
 """An entity that no document can have: it is not valid UTF-8."""
 
 
-class Arrival(Struct, frozen=True):
+class MessageArrival(Struct, frozen=True):
     """One copy that waits in the queue at the beginning. `name` is its body: what the message is, whatever its id says."""
 
     id: str
@@ -175,8 +173,6 @@ class Arrival(Struct, frozen=True):
     flaw: Flaw | None = None
     instant: int = 0
     """What its sender's clock showed, where time passes; 0 for nothing. It becomes a part of the id."""
-    stated: int | None = None
-    """What its header says instead; 0 for nothing."""
     held: int = 0
     """How often it was only held, according to its copy, when a process died."""
     alone: bool = False
@@ -185,23 +181,15 @@ class Arrival(Struct, frozen=True):
     """Whether its first delivery comes from a process that died."""
     failed: int = 0
     """How often it failed before it arrived, as its headers say."""
-    doubted: bool = False
+    blamed: bool = False
     """Whether its last unit failed, perhaps because of it, and was committed without its handler."""
 
     def message(self) -> Message:
-        """Give it as its sender made it."""
-        stated = self.instant if self.stated is None else self.stated
-        extensions = ((INSTANT, str(stated)),) if stated else ()
+        """Return it as its sender made it."""
         name = self.id.encode().rjust(NAME_BYTES, b"\0")
         id_ = timed_id(self.source, self.instant, name) if self.instant else self.id
-        if self.flaw is Flaw.UNREADABLE:
-            extensions = (*extensions, (GARBLED, "1"))
+        extensions = ((GARBLED, "1"),) if self.flaw is Flaw.UNREADABLE else ()
         return Message(id=id_, source=self.source, type=KIND, body=self.name.encode(), time=self.time, extensions=extensions)
-
-    @property
-    def bucket_instant(self) -> int:
-        """The instant by which this version or an older one finds its bucket."""
-        return self.message().instant or self.message().former_instant
 
 
 class Client(Struct, frozen=True):
@@ -218,14 +206,21 @@ class Client(Struct, frozen=True):
     """Whether it sends what the workload says, or nothing."""
 
 
-class Workload(Struct, frozen=True, kw_only=True):
+class Supervision(Enum):
+    """Who ends a process that crashes: itself, or its supervisor on purpose, as at a stop that takes too long."""
+
+    SEES = "the supervisor sees every death"
+    KILLS = "the supervisor kills processes itself"
+
+
+class Workload(Struct, frozen=True):
     """Copies that wait at the first endpoint, and how each name's handler behaves.
 
     Each handled message sends `effects` messages to the next endpoint; those of the last endpoint go to `to`. The first of
     those that "a" sends is called "a.0". With `published`, they are events of the first endpoint to which all others subscribe.
     """
 
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[MessageArrival, ...] = ()
     endpoints: tuple[str, ...] = (SHOP,)
     behaviours: tuple[tuple[str, Behaviour], ...] = ()
     effects: int = 1
@@ -243,7 +238,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     batched: Batched | None = None
     """How handlers end that take batches; None for handlers that take one message each."""
     handled_before: bool = False
-    """That processes which died have handled the arrivals, and sent nothing yet. In a ring it was an older version."""
+    """That processes which died have handled the arrivals, and sent nothing yet."""
     entities: tuple[tuple[str, str], ...] = ()
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
     artifacts: int = 0
@@ -255,7 +250,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     lost: bool = False
     """That the other service has lost what it executed: what follows it up can never be handled."""
     asked: tuple[str, ...] = ()
-    """What other services ask of the first endpoint, such as "ASK a"; see `executing`."""
+    """What other services ask of the first endpoint, such as "ASK a"; see `actors.executors`."""
     transactions: tuple[str, ...] = ()
     """What transactions of the first endpoint commit, whose processes die before they have sent it."""
     told: tuple[str, ...] = ()
@@ -264,6 +259,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Attempts that clients may make at any moment, each once, in processes that may die."""
     clients_retry: bool = False
     """Whether a client sends its request again until it has an answer. Each of its attempts has an id of its own."""
+    clients_wait: bool = False
+    """Whether a client that retries takes an answer only once its messages are sent, as a host does that acknowledges then."""
     patient: bool = False
     """Whether workers release later what they could not acknowledge or release, as the runtime does."""
     fences: int = 0
@@ -306,7 +303,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     late, or the message comes again because storing the letter was not answered, or not followed by its acknowledgement."""
 
     def behaviour(self, name: str) -> Behaviour:
-        """Tell how the handler of this message behaves."""
+        """Return how the handler of this message behaves."""
         return dict(self.behaviours).get(name, Behaviour.WORKS)
 
     def targets(self, endpoint: str) -> tuple[str, ...]:
@@ -332,7 +329,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         return self.opened_by or self.endpoints[0]
 
     def effects_of(self, endpoint: str) -> int:
-        """Tell how many messages each handled message of an endpoint sends."""
+        """Return how many messages each handled message of an endpoint sends."""
         return 0 if self.quiet and not set(self.targets(endpoint)) & set(self.endpoints) else self.effects
 
     def decided(self, endpoint: str, mark: str) -> tuple[str, ...]:
@@ -344,12 +341,12 @@ class Workload(Struct, frozen=True, kw_only=True):
         return (*targets[:-1], ARCHIVE) if mark.endswith(End.SENDS_ELSEWHERE.name) else tuple(targets)
 
     def entity(self, name: str) -> str:
-        """Tell on which entity the handler of this message works; empty for none."""
+        """Return on which entity the handler of this message works; empty for none."""
         return dict(self.entities).get(name, ENTITY) if self.deduplication in WITH_ENTITIES else ""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Give what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
+        """Return what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
         return tuple(f"{endpoint}: " for endpoint in self.endpoints) if len(self.endpoints) > 1 else ("",)
 
     def mismatched(self) -> frozenset[str]:
@@ -358,11 +355,11 @@ class Workload(Struct, frozen=True, kw_only=True):
         return frozenset(name for identity, name in mine if any(i == identity and n != name for i, n in mine))
 
     def sends(self) -> tuple[Send, ...]:
-        """Give all arrivals as they were sent."""
-        asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
-        clients = tuple(Send(message=Arrival(name, name).message(), to=CLIENTS) for name in self.client_names)
-        called = tuple(asking(text) for text in self.asked)
-        fences = tuple(Send(message=Arrival(name, name).message(), to=FENCERS) for name in self.fencing)
+        """Return all arrivals as they were sent."""
+        asked = tuple(Send(message=MessageArrival(name, name).message(), to=CALLERS) for name in self.transactions)
+        clients = tuple(Send(message=MessageArrival(name, name).message(), to=CLIENTS) for name in self.client_names)
+        called = tuple(request_send(text) for text in self.asked)
+        fences = tuple(Send(message=MessageArrival(name, name).message(), to=FENCERS) for name in self.fencing)
         strays = tuple(Send(message=stray(name, self.endpoints[0]), to=self.endpoints[0]) for name in self.strays)
         arriving = tuple(self._sent(arrival) for arrival in self.arrivals)
         return (*arriving, *asked, *clients, *called, *fences, *strays)
@@ -374,12 +371,12 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def client_names(self) -> tuple[str, ...]:
-        """Give each client's attempt a name of its own."""
+        """Return a name for each client's attempt."""
         return tuple(f"{client.name}, attempt {number}" for number, client in enumerate(self.clients, start=1))
 
     @property
     def attempts(self) -> dict[str, Client]:
-        """Give the clients by the ids of their attempts, which come of the numbers of what sets them going."""
+        """Return the clients by the ids of their attempts, which come of the numbers of what sets them going."""
         before, most = len(self.arrivals) + len(self.transactions), MOST_ATTEMPTS if self.clients_retry else 1
         numbered = list(enumerate(self.clients, start=before + 1))
         return {f"{number}.{times}.1": client for number, client in numbered for times in range(1, most + 1)}
@@ -393,11 +390,11 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def makes(self) -> int:
-        """Tell how many artifacts each handled message makes at the first endpoint, before its commit."""
+        """Return how many artifacts each handled message makes at the first endpoint, before its commit."""
         return self.artifacts + self.requests + self.followed
 
     def tokens(self) -> frozenset[Token]:
-        """Give the tokens that the arrivals came with, live at the beginning."""
+        """Return the tokens that the arrivals came with, live at the beginning."""
         arriving = (self._arriving(arrival).token for arrival in self.arrivals)
         return frozenset(Token(token, self.endpoints[0]) for token in arriving if token)
 
@@ -405,10 +402,10 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Return how often an arrival failed before, and that the response which it follows up is lost."""
         return max((each.failed for each in self.arrivals if each.name == name), default=0) + self.lost
 
-    def _sent(self, arrival: Arrival) -> Send:
+    def _sent(self, arrival: MessageArrival) -> Send:
         before = tuple(Failure(kind=FailureKind.EXCEPTION, reason=f"failure {n}") for n in range(arrival.failed))
-        if arrival.doubted:
-            before += (Failure(kind=FailureKind.LATER, reason=f"{DOUBTED}: it failed"),)
+        if arrival.blamed:
+            before += (Failure(kind=FailureKind.LATER, reason=f"{SUSPECTED}: it failed"),)
         return Send(
             message=self._arriving(arrival),
             to=self.endpoints[0],
@@ -418,7 +415,7 @@ class Workload(Struct, frozen=True, kw_only=True):
             alone=arrival.alone,
         )
 
-    def _arriving(self, arrival: Arrival) -> Message:
+    def _arriving(self, arrival: MessageArrival) -> Message:
         has_token = self.deduplication in WITH_TOKENS and arrival.flaw is not Flaw.UNENTITLED
         token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if has_token else ()
         users = USERS if self.handed_on else ()
@@ -428,23 +425,23 @@ class Workload(Struct, frozen=True, kw_only=True):
         return replace(message, extensions=(*message.extensions, *users, *token, *request))
 
     def answered(self) -> frozenset[tuple[str, bytes]]:
-        """Give what other services have executed at the beginning, and still know."""
+        """Return what other services have executed at the beginning, and still know."""
         known = [each for each in self.arrivals if self.followed and each.flaw is not Flaw.WITHOUT_RESPONSE and not self.lost]
         return frozenset((_request_of(each), each.name.encode()) for each in known)
 
 
-def _request_of(arrival: Arrival) -> str:
+def _request_of(arrival: MessageArrival) -> str:
     return f"request of {arrival.id}"
 
 
-def asking(text: str) -> Send:
-    """Give a request of another service on its way here."""
+def request_send(text: str) -> Send:
+    """Return a request of another service on its way here."""
     return Send(message=Message(id=text, source=CALLERS, type=KIND, body=text.encode()), to=WIRE)
 
 
-def copies(*names: str, instant: int = 0) -> tuple[Arrival, ...]:
-    """Give one arrival for each name; equal names are copies of one message."""
-    return tuple(Arrival(name, name, instant=instant) for name in names)
+def copies(*names: str, instant: int = 0) -> tuple[MessageArrival, ...]:
+    """Return one arrival for each name; equal names are copies of one message."""
+    return tuple(MessageArrival(name, name, instant=instant) for name in names)
 
 
 def stray(name: str, endpoint: str) -> Message:

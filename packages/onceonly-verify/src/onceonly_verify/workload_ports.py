@@ -24,13 +24,12 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
 from onceonly_verify.board import BOARD, first_board, on_board
 from onceonly_verify.checked_handlers import CheckedHandlers, EventClock, clock_of, decode_rows
-from onceonly_verify.clock import BUCKETING, ClockDriver, claimed_before, first_ring
+from onceonly_verify.clock import BUCKETING, ClockDriver, first_ring
 from onceonly_verify.driver import CheckerDriver
-from onceonly_verify.expiry import ExpiringDriver, ExpiringWorld
 from onceonly_verify.invariants.cleanups import CleanupLog, WatchedArtifacts, WatchedEffects, WatchedRegister, WatchedRequests
-from onceonly_verify.naming import fingerprint_of, identities_of, mark_text, name_of
+from onceonly_verify.names import fingerprint_of, identities_of, mark_text, name_of
 from onceonly_verify.programs import Programs
-from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld
+from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld, ExpiringDriver, ExpiringWorld
 from onceonly_verify.time_steps import START as BEGINNING
 from onceonly_verify.workload import BLOB, DONE, NOWHERE, SPOILED, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
 
@@ -70,7 +69,6 @@ class CheckedIdGenerator:
         self._driver = driver
 
     def new_id(self) -> str:
-        """Name it after the run."""
         return mark_text(self._driver.token())
 
 
@@ -86,9 +84,9 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
     to = workload.endpoints[0] if endpoint == workload.opened_by else endpoint
     controls = None if is_searched or not transactions else Controls(transactions, delays, to, clock)
     handlers = CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint)
-    starts = programs.starts.MemoryStarts(plain, endpoint, clock=still)
+    run_markers = programs.run_markers.MemoryRunMarkers(plain, endpoint, clock=still)
     if workload.board:
-        handlers.board, starts = on_board(programs, driver, starts, endpoint)
+        handlers.board, run_markers = on_board(programs, driver, run_markers, endpoint)
     return Ports(
         endpoint=endpoint,
         store=store,
@@ -101,12 +99,11 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=still),
         transactions=transactions,
         controls=controls,
-        starts=starts,
+        run_markers=run_markers,
     )
 
 
 def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
-    """Give an endpoint's store."""
     clock = clock_of(workload, driver)
     if workload.deduplication in {DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
@@ -137,19 +134,18 @@ def _transactions_of(workload: Workload, programs: Programs, driver: CheckerDriv
 
 
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:
-    """Tell which part of the world is an endpoint's store."""
+    """Return which part of the world is an endpoint's store."""
     store = store_of(workload, programs, CheckerDriver(None), endpoint=endpoint)
     place: WorldPart = store.documents.place if workload.deduplication in WITH_ENTITIES else store.place
     return place
 
 
 def tokens_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
-    """Give the token store."""
     return programs.tokens.MemoryTokens(driver, clock=clock_of(workload, driver))
 
 
 def marks_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
-    """Give the dedup store: the one on documents where time passes, because it is the one with a retention."""
+    """Return the dedup store: the one on documents where time passes, because it is the one with a retention."""
     if workload.timing is None:
         return programs.dedup.MemoryMarkStore(driver)
     documents = programs.memory_documents.MemoryDocuments(ExpiringDriver(driver), DEDUP)
@@ -158,7 +154,7 @@ def marks_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> A
 
 
 def remote_requests_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
-    """Give what an endpoint keeps of what other services ask."""
+    """Return what an endpoint keeps of what other services ask."""
     clock = clock_of(workload, driver)
     transactions = None
     if workload.deduplication is DeduplicationMode.DATABASE:
@@ -167,19 +163,17 @@ def remote_requests_of(workload: Workload, programs: Programs, driver: CheckerDr
 
 
 def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
-    """Give what the stores hold at the beginning, and what is beside them, by their places' names."""
+    """Return what the stores hold at the beginning, and what is beside them, by their places' names."""
     places = [place_of(workload, programs, endpoint) for endpoint in workload.endpoints]
     worlds = {place.name: _first_world(workload, place) for place in places}
     if workload.deduplication is DeduplicationMode.DATABASE:
         worlds = {}
     if workload.deduplication is DeduplicationMode.RING:
         worlds = {place.name: first_ring(programs, *((BEGINNING,) if workload.timing else ())) for place in places}
-        if workload.handled_before:
-            worlds[places[0].name] = _handled_before(workload, programs, worlds[places[0].name])
     worlds |= _tokens_at_first(workload, programs, places[0].name)
     if workload.deduplication is DeduplicationMode.DEDUP:
         worlds[DEDUP] = ExpiringWorld() if workload.timing else programs.dedup.DedupWorld()
-    worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
+    worlds[STARTS] = programs.run_markers.RunMarkersWorld(explained=workload.supervised)
     if workload.board:
         worlds[BOARD.name] = first_board(programs)
     if workload.clients or workload.asked:
@@ -195,7 +189,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
 
 
 def _tokens_at_first(workload: Workload, programs: Programs, store: str) -> dict[str, Any]:
-    """Give the part of the world that holds tokens, and the store if processes left something pending in it."""
+    """Return the part of the world that holds tokens, and the store if processes left something pending in it."""
     live = workload.tokens()
     if workload.deduplication is DeduplicationMode.DATABASE:
         return {store: programs.database.DatabaseWorld(tokens=live)}
@@ -215,7 +209,7 @@ def _first_world(workload: Workload, place: WorldPart) -> Any:
 
 
 def _with_time(worlds: dict[str, Any]) -> dict[str, Any]:
-    """Give every place for documents a time of expiry, and add the clock."""
+    """Add a time of expiry to every place for documents, and the clock."""
     documents = {name: ExpiringWorld() for name, world in worlds.items() if hasattr(world, "written")}
     return {**worlds, **documents, CLOCK: ClockWorld()}
 
@@ -229,16 +223,6 @@ def _strangers(workload: Workload) -> frozenset[PreparedToken]:
     if workload.spoiled:
         owners.append(Owner(workload.endpoints[0], SPOILED, Identity(NOWHERE, "0")))
     return frozenset(PreparedToken(Token(f"{STUCK}{n}", NOWHERE), owner, -1) for n, owner in enumerate(owners))
-
-
-def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
-    """Give what an older version left that has handled all arrivals, and sent nothing."""
-    endpoint, mark = workload.endpoints[0], "before"
-    handlers = CheckedHandlers(workload, CheckerDriver(None), programs=programs, endpoint=endpoint)
-    messages = {each.message().identity: each.message() for each in workload.arrivals}
-    decided = {who: handlers.effects(who, each.body.decode(), mark) for who, each in messages.items()}
-    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.RingSettings(BUCKETING, world.now))
-    return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
 
 
 def _left_pending(workload: Workload, programs: Programs) -> tuple[StoreWorld, frozenset[PreparedToken]]:
@@ -288,7 +272,7 @@ def _effects_of(
     effects = programs.effects.RegisteredEffects(
         store, register, artifacts, ids=CheckedIdGenerator(driver), clock=clock_of(workload, driver)
     )
-    asking = effects.asking(remote) if remote and has_peers else effects
+    asking = effects.with_peers(remote) if remote and has_peers else effects
     return WatchedEffects(asking, log) if programs.has_log else asking
 
 
@@ -304,7 +288,7 @@ def _register_of(workload: Workload, programs: Programs, driver: CheckerDriver, 
 
 
 def leaves_garbage(world: Any) -> bool:
-    """Tell whether a sweeper would find something in this part of the world: prepared tokens, register rows."""
+    """Return whether a sweeper would find something in this part of the world: prepared tokens, register rows."""
     if hasattr(world, "written"):
         return any(each.body is not None and each.key.startswith(LISTED) for each in world.written)
     return bool(getattr(world, "rows", ())) or any(is_swept(each) for each in getattr(world, "prepared", ()))
@@ -340,7 +324,6 @@ class Views:
     """Shows every endpoint's store as one with claims: a message that will never be handled again is claimed."""
 
     def __init__(self, workload: Workload, programs: Programs) -> None:
-        """Look at worlds of this workload."""
         self._workload = workload
         self._places = {endpoint: place_of(workload, programs, endpoint).name for endpoint in workload.endpoints}
         self._names = identities_of(workload, programs)
@@ -370,11 +353,11 @@ class Views:
         return opened
 
     def _view_of(self, deduplication: DeduplicationMode) -> Callable[[Mapping[str, Any], str], StoreWorld]:
-        plain = dict.fromkeys((DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE), self._plain)
+        plain = dict.fromkeys((DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE), self._store)
         views = {**plain, DeduplicationMode.RING: self._ring, DeduplicationMode.DATABASE: self._database}
         return views.get(deduplication, self._documents)
 
-    def _plain(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
+    def _store(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         store: StoreWorld = worlds[self._places[endpoint]]
         return store
 
@@ -433,16 +416,18 @@ class Views:
         for identity, name in self._names[endpoint].items():
             if identity not in recorded and self._is_done_elsewhere(worlds, endpoint, identity, name in bodies):
                 claims.add((identity, self._marked(worlds, endpoint, identity) or bodies.get(name, b"")))
-        claims |= self._beside(worlds, endpoint, bodies)
+        claims |= self._claims_on_several_entities(worlds, endpoint, bodies)
         return StoreWorld(frozenset(claims), tuple(records), tuple(notes), (), tuple(keys), frozenset(over))
 
     def _marked(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity) -> bytes:
-        """Give the fingerprint with which a message is marked as done; b"" without one."""
+        """Return the fingerprint with which a message is marked as done; b"" without one."""
         marks = marked(worlds[DEDUP]) if self._workload.deduplication is DeduplicationMode.DEDUP else {}
         return marks.get(claim_key(endpoint, identity), b"")
 
-    def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
-        """Give the claims of messages under one id that are about several entities: a mark is about one of them."""
+    def _claims_on_several_entities(
+        self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]
+    ) -> set[tuple[Identity, bytes]]:
+        """Return the claims of messages under one id that are about several entities: a mark is about one of them."""
         if self._workload.deduplication is not DeduplicationMode.DEDUP:
             return set()
         several = [each for each in self._mismatched if each[0] in bodies]

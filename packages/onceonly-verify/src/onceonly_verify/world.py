@@ -29,7 +29,6 @@ class Numbering(Generic[Part]):
         self._numbers: dict[Part, int] = {}
 
     def number(self, value: Part) -> int:
-        """Give the value's number."""
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
@@ -52,7 +51,6 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """How many calls of another service may go unanswered, because it is away."""
 
     def text(self) -> str:
-        """Say it in words."""
         words = (
             (self.crashes, "crash", "crashes"),
             (self.expiries, "early lease expiry", "early lease expiries"),
@@ -66,7 +64,6 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 def count(number: int, one: str, many: str) -> str:
-    """Write a number with its noun."""
     return f"{number} {one if number == 1 else many}"
 
 
@@ -139,7 +136,6 @@ class Label(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Name the kind of transition."""
         return f"{self.point}: {self.form}"
 
 

@@ -12,21 +12,21 @@ from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly_verify.board import death_of
+from onceonly_verify.call_text import about, batch_text, receipt_text
 from onceonly_verify.check import Check
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import HandlerChoice
 from onceonly_verify.environment import first_parts
-from onceonly_verify.explorer import Step
+from onceonly_verify.explorer import ExploredStep
 from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
-from onceonly_verify.naming import names_of
+from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.reductions import makes_no_difference
 from onceonly_verify.roles import Batch, Begun, Cast, Role
 from onceonly_verify.time_steps import TICK, TICKS, TimeKeeper, tick
-from onceonly_verify.wording import about, batch_text, receipt_text
 from onceonly_verify.workload import BLAMED, End
 from onceonly_verify.workload_ports import Views
 from onceonly_verify.world import BROKER, LEDGER, STORE, Ledger
@@ -55,7 +55,7 @@ class InitialState:
         self._first = first_parts(check.workload, check.bounds, programs=self.programs, cast=self.cast)
 
     def parts(self) -> Parts:
-        """Give a world as it is at the beginning."""
+        """Return a world as it is at the beginning."""
         return Parts(*self._first)
 
 
@@ -73,20 +73,19 @@ class Option(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Tell whether it sets a worker going."""
+        """Return whether it sets a worker going."""
         return isinstance(self.subject, tuple) and not isinstance(self.subject, PortOperation)
 
     @property
     def outcome(self) -> str:
-        """Say what comes of it."""
         return f"lands now, {self.form.form}" if self.pending >= 0 else self.form.form
 
-    def step(self, ends: Ends, names: Mapping[Identity, str]) -> Step:
+    def step(self, ends: Ends, names: Mapping[Identity, str]) -> ExploredStep:
         """Put it in a counterexample's words, with how the handlers that ran ended."""
         who = "the world" if self.who == WORLD else f"worker {chr(ord('A') + self.who)}"
         said = f"{self.point} {self._about(names)}".strip()
         said += "".join(f"; the handler of {name} {end.value}" for name, end in ends)
-        return Step(who, said, self.outcome)
+        return ExploredStep(who, said, self.outcome)
 
     def _about(self, names: Mapping[Identity, str]) -> str:
         if isinstance(self.subject, PortOperation):
@@ -95,10 +94,7 @@ class Option(NamedTuple):
 
 
 class WorldPlayer:
-    """The world as it is now."""
-
     def __init__(self, opening: InitialState) -> None:
-        """Begin as the check begins."""
         self.parts = opening.parts()
         self.numbers = list(self.parts.first)
         """What the auditor calls a state."""
@@ -118,7 +114,7 @@ class WorldPlayer:
 
     @property
     def ledger(self) -> Ledger:
-        """Give what may still go wrong, and what is under way."""
+        """Return what may still go wrong, and what is under way."""
         return self.parts.ledger(self.numbers[LEDGER])
 
     @property
@@ -128,20 +124,19 @@ class WorldPlayer:
 
     @property
     def entries(self) -> tuple[Any, ...]:
-        """Give what is in the broker's queues."""
+        """Return what is in the broker's queues."""
         entries: tuple[Any, ...] = self.part(BROKER).entries
         return entries
 
     def part(self, place: int) -> Any:
-        """Give a part as the adapters see it."""
+        """Return a part as the adapters see it."""
         return self.parts.bare(place, self.parts.at(self.numbers, place))
 
     def put(self, place: int, part: Any) -> None:
-        """Change a part."""
         before = self.parts.at(self.numbers, place)
         self.parts.put(self.numbers, place, self.parts.number(place, before, part))
 
-    def step(self, option: Option, ends: Ends = ()) -> Step:
+    def step(self, option: Option, ends: Ends = ()) -> ExploredStep:
         """Put an option in a counterexample's words."""
         return option.step(ends, self._opening.names)
 
@@ -288,11 +283,11 @@ class WorldPlayer:
             self.mark((died,))
             return
         running = call.run if isinstance(call, HandlerChoice) else None
-        place = self.parts.places[self._opening.programs.starts.PLACE.name]
+        place = self.parts.places[self._opening.programs.run_markers.PLACE.name]
         self.put(place, lose(self.part(place), receipt, running, self._check.workload.supervised)[0])
 
     def is_at_rest(self) -> bool:
-        """Tell whether nothing is under way, and nothing waits for a worker."""
+        """Return whether nothing is under way, and nothing waits for a worker."""
         cast = self._opening.cast
         return not (self.ledger.pending or self.entries or self.parts.has_pending(self.numbers, cast.finished, cast.swept))
 

@@ -21,7 +21,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _SLASH, _DOT, _SPACE = b"/. "
 
 
-class Access(Hiding, frozen=True, kw_only=True):
+class AwsAccess(Hiding, frozen=True, kw_only=True):
     """Address and credentials of a service.
 
     `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
@@ -41,14 +41,14 @@ def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitRes
     return parts, read_options(parts.query, _SERVICES[scheme], options)
 
 
-def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
+def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> AwsAccess:
     """Read address and credentials from the parts of a URL. Raises SetupError."""
     if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
         raise SetupError("the region in this URL is not an AWS region: use a region such as eu-central-1")
     endpoint = options.get("endpoint", "")
     if endpoint and not is_plain_http(endpoint):
         raise SetupError("option endpoint: use a URL that begins with https:// or http://, without a user and options")
-    return Access(
+    return AwsAccess(
         region=region,
         endpoint=endpoint,
         key=unquote(parts.username or ""),
@@ -60,7 +60,7 @@ def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> 
 class DynamoDBAddress(Struct, frozen=True, kw_only=True):
     """A table, and the prefix that begins every key in it."""
 
-    access: Access
+    access: AwsAccess
     table: str
     prefix: str = DEFAULT_KEY_PREFIX
 
@@ -82,7 +82,7 @@ def read_dynamodb(url: str) -> DynamoDBAddress:
 class S3Address(Struct, frozen=True, kw_only=True):
     """A bucket, and what every key in it begins with: empty, or ending in a slash."""
 
-    access: Access
+    access: AwsAccess
     bucket: str
     prefix: str = ""
 
@@ -95,7 +95,6 @@ class S3Address(Struct, frozen=True, kw_only=True):
         return self.prefix + encoded(name)
 
     def name(self, key: str) -> str:
-        """Read a name from an object's key."""
         return unquote_to_bytes(key.removeprefix(self.prefix)).decode()
 
 

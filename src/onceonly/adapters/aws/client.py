@@ -26,7 +26,7 @@ from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
-from onceonly.adapters.aws.address import Access
+from onceonly.adapters.aws.address import AwsAccess
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.no_retry import refuse_second, sent_once
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, SetupError
@@ -70,7 +70,7 @@ class DefiniteError(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def connected(service: str, access: Access, **settings: object) -> AsyncIterator[Client]:
+async def connected(service: str, access: AwsAccess, **settings: object) -> AsyncIterator[Client]:
     """Open a client that sends every request once. `settings` are options of the driver, and go before the usual ones.
 
     Raises SetupError when it cannot know whom or where to ask.
@@ -137,12 +137,12 @@ class _Session:
 
 
 def code_of(error: ServiceError) -> str:
-    """Give the name that a service has for its error."""
+    """Return the name that a service has for its error."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def request_id(answer: Answer) -> str:
-    """Give the service's own name for an answer.
+    """Return the service's own name for an answer.
 
     Raises LookupError, which is OutcomeUnknown, when something else has answered.
     """
@@ -159,11 +159,11 @@ def translated(what: str, definite: DefiniteError) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
-        raise _meaning(error, what, definite) from error
+        raise _translate(error, what, definite) from error
 
 
 @contextmanager
-def told_at_start(what: str, missing: Mapping[str, str], definite: DefiniteError) -> Iterator[None]:
+def setup_errors(what: str, missing: Mapping[str, str], definite: DefiniteError) -> Iterator[None]:
     """Turn errors at start into SetupError where a person must act; `missing` has advice for some of them, by name."""
     try:
         yield
@@ -174,23 +174,23 @@ def told_at_start(what: str, missing: Mapping[str, str], definite: DefiniteError
             raise SetupError(
                 f"{what} is not allowed ({code_of(error)}): grant the permission, or use other credentials"
             ) from error
-        raise _meaning(error, what, definite) from error
+        raise _translate(error, what, definite) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise SetupError(f"{what} needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile") from error
     except _BROKEN as error:
-        raise _meaning(error, what, definite) from error
+        raise _translate(error, what, definite) from error
 
 
-def _meaning(error: Exception, what: str, definite: DefiniteError) -> OnceOnlyError:
+def _translate(error: Exception, what: str, definite: DefiniteError) -> OnceOnlyError:
     if isinstance(error, ClientError):
         code = code_of(error)
-        said = f"{what}: {error.response.get('Error', {}).get('Message', '') or 'no reason given'} ({code})"
+        text = f"{what}: {error.response.get('Error', {}).get('Message', '') or 'no reason given'} ({code})"
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _CLIENT_ERRORS:
             if code in definite.refused:
-                return CommitRefused(said)
+                return CommitRefused(text)
             if code in definite.failed or code in NOT_ALLOWED:
-                return CommitFailed(said)
-        return OutcomeUnknown(said)
+                return CommitFailed(text)
+        return OutcomeUnknown(text)
     if _was_never_sent(error):
         return CommitFailed(f"{what}: nothing was sent: {error}")
     return OutcomeUnknown(f"{what}: no answer: {type(error).__name__}: {error}")

@@ -50,17 +50,17 @@ def read_address(url: str, service: str) -> AzureAddress:
     if not _ACCOUNT.fullmatch(account) or not (path or service == "queue"):
         raise SetupError(f"not a valid URL of Azure storage: use {form}")
     options = read_options(parts.query, f"Azure {service}", ["endpoint"])
-    said = _connection_string(account, os.environ.get(VARIABLE, ""))
-    endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
+    settings = _connection_string(account, os.environ.get(VARIABLE, ""))
+    endpoint = options.get("endpoint") or settings.get(_ENDPOINT[service]) or _usual_endpoint(account, service, settings)
     if not is_plain_http(endpoint):
         raise SetupError(
             "the endpoint of Azure storage must begin with https://, or http:// for an emulator, and have no user and no "
             "options: correct the option endpoint="
         )
-    key = unquote(parts.password or "") or said.get("AccountKey", "")
+    key = unquote(parts.password or "") or settings.get("AccountKey", "")
     if not _is_base64(key):
         raise SetupError(f"the key of the Azure account {account} is not Base64: copy it as Azure shows it")
-    token = "" if key else said.get("SharedAccessSignature", "")
+    token = "" if key else settings.get("SharedAccessSignature", "")
     return AzureAddress(account=account, parts=path, endpoint=endpoint, key=key, token=token)
 
 
@@ -74,9 +74,9 @@ def _is_base64(key: str) -> bool:
 
 def _connection_string(account: str, text: str) -> Mapping[str, str]:
     pairs = (part.partition("=") for part in text.split(";") if part)
-    said = {name.strip(): value.strip() for name, _, value in pairs}
-    return said if said.get("AccountName") == account else {}
+    settings = {name.strip(): value.strip() for name, _, value in pairs}
+    return settings if settings.get("AccountName") == account else {}
 
 
-def _usual_endpoint(account: str, service: str, said: Mapping[str, str]) -> str:
-    return f"https://{account}.{service}.{said.get('EndpointSuffix', 'core.windows.net')}"
+def _usual_endpoint(account: str, service: str, settings: Mapping[str, str]) -> str:
+    return f"https://{account}.{service}.{settings.get('EndpointSuffix', 'core.windows.net')}"

@@ -1,23 +1,10 @@
 """Azure Cosmos DB, through its SDK."""
 
-from onceonly.systems import DocumentService, Driver, System
-
-
-def _documents() -> DocumentService:
-    from onceonly.adapters.cosmos import documents  # noqa: PLC0415 - imports the driver
-
-    return documents
-
-
-def _address(url: str) -> object:
-    from onceonly.adapters.cosmos.address import read_address  # noqa: PLC0415 - only for a URL of this system
-
-    return read_address(url)
-
+from onceonly.systems import Driver, System, imported
 
 SYSTEM = System(
     name="Cosmos DB",
-    address=_address,
+    address=imported("onceonly.adapters.cosmos.address:read_address"),
     drivers={"": Driver(("azure.cosmos", "aiohttp"), "onceonly[cosmos]")},
-    documents=_documents,
+    documents=imported("onceonly.adapters.cosmos.documents"),
 )

@@ -22,7 +22,6 @@ class CosmosAddress(Hiding, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Give the container's address, without a key."""
         return f"{self.endpoint}{self.database}/{self.container}"
 
 

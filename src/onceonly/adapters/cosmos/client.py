@@ -51,32 +51,28 @@ class Account:
         self._open = AsyncExitStack()
 
     async def client(self) -> CosmosClient:
-        """Give the client, connected. Raises CommitFailed, SetupError."""
         async with self._connecting:
             if self._client is None:
                 async with AsyncExitStack() as opening:
                     try:
-                        client = await opening.enter_async_context(await self._made(opening))
+                        client = await opening.enter_async_context(await self._new_client(opening))
                     except _LOST as error:
                         raise refused_setup(error, self.address) from error
                     await self._open.enter_async_context(opening.pop_all())
-                self._open.push_async_callback(_settled, client, self.address.timeout)
+                self._open.push_async_callback(_wait_for_region_refresh, client, self.address.timeout)
                 self._client = client
             return self._client
 
     async def database(self) -> DatabaseProxy:
-        """Give the database, which may not exist."""
         return (await self.client()).get_database_client(self.address.database)
 
     async def container(self) -> ContainerProxy:
-        """Give the container, which may not exist."""
         return (await self.database()).get_container_client(self.address.container)
 
     async def close(self) -> None:
-        """Close the client."""
         await self._open.aclose()
 
-    async def _made(self, opening: AsyncExitStack) -> CosmosClient:
+    async def _new_client(self, opening: AsyncExitStack) -> CosmosClient:
         policy = ConnectionPolicy()
         policy.ConnectionRetryConfiguration = _SentOnce()  # type: ignore[assignment] # any policy will do, says the code
         policy.RetryOptions = type(policy.RetryOptions)(max_retry_attempt_count=0)  # "too many requests" is for the caller
@@ -131,7 +127,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 
     That the condition of a write was not met is an answer, not an error; see the store.
     """
-    text = f"Cosmos DB: {_words(error)}"
+    text = f"Cosmos DB: {_first_line(error)}"
     if isinstance(error, CosmosHttpResponseError):
         is_definite = error.status_code in _NOT_WRITTEN
     else:
@@ -142,11 +138,11 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 def refused_setup(error: Exception, address: CosmosAddress) -> OnceOnlyError:
     """Return what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
-        return SetupError(f"{address.endpoint} refused this key, identity or network: {_words(error)}")
-    return CommitFailed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
+        return SetupError(f"{address.endpoint} refused this key, identity or network: {_first_line(error)}")
+    return CommitFailed(f"Cosmos DB at {address.endpoint}: {_first_line(error)}")
 
 
-async def _settled(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing
+async def _wait_for_region_refresh(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing
     """Wait for the look at regions that the driver takes in the background.
 
     Its own `close` cancels that look, and a connection that is cancelled while TLS begins stays open.
@@ -168,6 +164,6 @@ async def _identity() -> AsyncIterator[Any]:
         yield credential
 
 
-def _words(error: Exception) -> str:
-    """Say the first line of what the driver said; the others repeat it."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of the driver's message; the others repeat it."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -60,12 +60,10 @@ class CosmosDocuments:
     limits = DOCUMENT_LIMITS["Cosmos DB"]
 
     def __init__(self, account: Account, *, clock: Clock) -> None:
-        """Use this account; sends nothing."""
         self._account = account
         self._clock = clock
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises CommitFailed."""
         wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         if not wanted:
             return {}
@@ -78,7 +76,6 @@ class CosmosDocuments:
         }
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         if not changes:
             return ()
@@ -114,7 +111,7 @@ class CosmosDocuments:
         if not address.emulator:
             _refuse_stale(str(policy.get("defaultConsistencyLevel")), address.endpoint)
         _refuse_container(properties, address.place)
-        return (*_emulator(is_used=address.emulator), *_stay(properties))
+        return (*_emulator_warnings(is_used=address.emulator), *_expiry_warnings(properties))
 
     async def _read(self, container: ContainerProxy, name: str) -> Mapping[str, Any] | None:
         try:
@@ -130,7 +127,7 @@ class CosmosDocuments:
         if change.body is None and not change.expected:  # Cosmos DB has no condition for that
             return "" if await self._read(container, _encode(change.key)) is None else None
         try:
-            return await self._sent(container, _encode(change.key), change)
+            return await self._write_item(container, _encode(change.key), change)
         except CosmosResourceExistsError:
             if not change.expected:
                 return None
@@ -142,7 +139,7 @@ class CosmosDocuments:
         except _LOST as error:
             raise translated(error) from error
 
-    async def _sent(self, container: ContainerProxy, name: str, change: Change) -> Version:
+    async def _write_item(self, container: ContainerProxy, name: str, change: Change) -> Version:
         condition: dict[str, Any] = {"etag": change.expected, "match_condition": MatchConditions.IfNotModified}
         if change.body is None:
             await container.delete_item(name, name, **condition)
@@ -209,11 +206,11 @@ def _refuse_container(properties: Mapping[str, Any], place: str) -> None:
         )
 
 
-def _emulator(*, is_used: bool) -> tuple[str, ...]:
+def _emulator_warnings(*, is_used: bool) -> tuple[str, ...]:
     return ("this is an emulator: its certificate and its consistency are not checked",) if is_used else ()
 
 
-def _stay(properties: Mapping[str, Any]) -> tuple[str, ...]:
+def _expiry_warnings(properties: Mapping[str, Any]) -> tuple[str, ...]:
     if properties.get("defaultTtl") is not None:
         return ()
     return ("expired documents are not deleted: turn on the container's time to live, without a default",)

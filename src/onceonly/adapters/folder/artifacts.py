@@ -41,11 +41,9 @@ class FolderArtifacts:
         await in_thread(self._delete, name)
 
     async def read(self, name: str) -> bytes | None:
-        """Give what is in a file; see the port."""
         return await in_thread(self._read, name)
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List the names of files, sorted; see the port."""
         return await in_thread(self._names, prefix)
 
     async def check(self) -> tuple[str, ...]:

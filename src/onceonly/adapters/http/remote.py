@@ -1,4 +1,6 @@
-"""Other services over HTTP: requests wait there as artifacts, and are executed, read and deleted by their URLs (docs/http.md).
+"""Other services over HTTP: requests wait there as artifacts, and are executed, read and deleted by URL.
+
+The protocol is in docs/explanation/http.md.
 
 Nothing here is tried again: what is not said for sure, with the header of the protocol, is OutcomeUnknown.
 """
@@ -14,9 +16,8 @@ import httpx
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, PeerAway
-from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import LARGEST, RemoteRequest, Response, Verb
+from onceonly.model.remote import LARGEST, MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, headers_problem, name_of, url_of
 from onceonly.ports.environment import Clock
 
 ARRIVAL_MS = 600_000
@@ -51,8 +52,7 @@ class _ProtocolAnswer(NamedTuple):
     def is_final(self) -> bool:
         return self.is_success or (400 <= self.status < 500 and self.status not in _LATER)  # noqa: PLR2004 - it is stored
 
-    def words(self, method: str) -> str:
-        """Return what came of it."""
+    def description(self, method: str) -> str:
         return f"answered {method} with status {self.status}: {self.body[:200].decode(errors='replace').strip()}".rstrip(": ")
 
 
@@ -66,55 +66,50 @@ class HttpRemote:
         self._tell = tell
 
     async def create(self, artifact: Artifact) -> None:
-        """PUT a request; see the port."""
         url = url_of(artifact.name)
         headers = {
             **dict(artifact.headers),
             "content-type": artifact.content_type,
             DEADLINE: str(self._clock.now() + ARRIVAL_MS),
         }
-        said = await self._ask("PUT", url, headers=headers, body=artifact.data)
-        if said.is_success:
+        reply = await self._request("PUT", url, headers=headers, body=artifact.data)
+        if reply.is_success:
             return
-        words = f"{_shown(url)} rejected the request: it {said.words('PUT')}"
-        if said.status == _TOO_LATE:
-            raise CommitFailed(f"{words}. It took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
-        raise CommitRefused(words)
+        text = f"{_shown(url)} rejected the request: it {reply.description('PUT')}"
+        if reply.status == _TOO_LATE:
+            raise CommitFailed(f"{text}. It took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
+        raise CommitRefused(text)
 
     async def delete(self, name: str) -> None:
-        """DELETE a request; see the port."""
         await self._delete(url_of(name))
 
     async def read(self, name: str) -> bytes | None:
-        """Give the response's body; see the port."""
         response = await self.response(url_of(name))
         return None if response is None else response.body
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
         """List what may be there: peers are asked nothing, so every name that the attempt could have used."""
-        return tuple(name_of(prefix.removesuffix("/"), index, url) for url in self._peers for index in range(MOST))
+        return tuple(name_of(prefix.removesuffix("/"), index, url) for url in self._peers for index in range(MOST_REQUESTS))
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
-        """Make all calls side by side; see the port."""
         return tuple(await asyncio.gather(*[self._perform(call) for call in calls]))
 
     async def response(self, url: str) -> Response | None:
-        """GET a response; see the port."""
-        said = await self._ask("GET", url)
-        if said.status == _NOTHING:
+        reply = await self._request("GET", url)
+        if reply.status == _NOTHING:
             return None
-        status = said.headers.get(STATUS, "")
-        if not said.is_success or not _is_status(status):
-            raise CommitRefused(f"{_shown(url)} {said.words('GET')}, without the header {STATUS}")
-        kind = said.headers.get("content-type", "application/octet-stream")
-        return Response(status=int(status), body=said.body, content_type=kind)
+        status = reply.headers.get(STATUS, "")
+        if not reply.is_success or not _is_status(status):
+            raise CommitRefused(f"{_shown(url)} {reply.description('GET')}, without the header {STATUS}")
+        kind = reply.headers.get("content-type", "application/octet-stream")
+        return Response(status=int(status), body=reply.body, content_type=kind)
 
     async def _perform(self, call: RemoteRequest) -> Answer:
         try:
             if call.verb is Verb.DELETE:
                 await self._delete(call.url)
                 return Answer.TAKEN
-            return Answer.TAKEN if (await self._ask("POST", call.url)).is_final else Answer.UNKNOWN
+            return Answer.TAKEN if (await self._request("POST", call.url)).is_final else Answer.UNKNOWN
         except CommitRefused as error:  # the peer is no longer configured: no request was sent, so `tell` was not called
             self._tell(call.url.rpartition("/")[0], str(error))
             return Answer.UNKNOWN
@@ -122,9 +117,9 @@ class HttpRemote:
             return Answer.UNKNOWN
 
     async def _delete(self, url: str) -> None:
-        await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
+        await self._request("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
 
-    async def _ask(
+    async def _request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> _ProtocolAnswer:
         """Ask once.
@@ -137,13 +132,13 @@ class HttpRemote:
                 f"{_shown(url)} does not belong to a peer of the endpoint: add it to Endpoint(..., peers=[...])"
             )
         try:
-            said = await self._exchange(peer, method, url, headers=headers or {}, body=body)
+            reply = await self._exchange(peer, method, url, headers=headers or {}, body=body)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OutcomeUnknown) as error:
             reason = str(error) or f"no answer to {method} within {peer.timeout:g} s ({type(error).__name__})"
             self._tell(peer.url, reason)
             raise PeerAway(f"{_shown(url)}: {reason}", peer.url) from error
         self._tell(peer.url, "")
-        return said
+        return reply
 
     async def _exchange(self, peer: Peer, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> _ProtocolAnswer:
         sent = {**_own_headers(peer), **headers, PROTOCOL: VERSION}
@@ -151,16 +146,16 @@ class HttpRemote:
             status = answer.status_code
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
-            said = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
+            reply = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
         errors = _ERRORS.get(method)
-        if not (said.is_final if errors is None else said.is_success or said.status in errors):
-            raise OutcomeUnknown(said.words(method))
-        return said
+        if not (reply.is_final if errors is None else reply.is_success or reply.status in errors):
+            raise OutcomeUnknown(reply.description(method))
+        return reply
 
 
 @asynccontextmanager
 async def open_remote(peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> AsyncIterator[HttpRemote]:
-    """Give the peers; connects to none of them. What the environment says about proxies does not count."""
+    """Return the peers; connects to none of them. What the environment says about proxies does not count."""
     transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
     limits = max((peer.timeout for peer in peers), default=30.0)
     async with httpx.AsyncClient(transport=transport, timeout=limits, follow_redirects=False, trust_env=False) as client:

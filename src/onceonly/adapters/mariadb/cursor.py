@@ -1,11 +1,18 @@
-"""The cursor of this library's own connections: a statement whose task is cancelled is interrupted, and its answer read.
+"""The cursor of this library's own connections, and the parameters in its statements.
 
-asyncmy would close the connection: the unit would be lost with it, and the server would wait on for an unused lock
-any more, holding others.
+A statement whose task is cancelled is interrupted, and its answer read. asyncmy would close the connection: the unit would be
+lost with it, and the server would wait on for an unused lock, holding others.
+
+asyncmy writes parameters into the text of a statement itself. It escapes text by the mode that the server has reported last. It
+escapes bytes, and text inside of sequences, by backslashes alone. In the mode NO_BACKSLASH_ESCAPES these ended at the first
+quote inside, and the rest of the value was executed. Here literals are right in every `sql_mode`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import date, time, timedelta
+from decimal import Decimal
+from time import struct_time
 
 from asyncmy.connection import Connection
 from asyncmy.constants.ER import NET_PACKET_TOO_LARGE
@@ -15,7 +22,9 @@ from asyncmy.errors import OperationalError
 SECONDS_TO_INTERRUPT = 2.0
 LONG = 32 * 1024 * 1024 - 4096
 """Characters of a statement that goes out in three packets or more. The server answers a too long one after the second, which
-asyncmy takes for a lost answer, so the limit is asked for before."""
+asyncmy takes for a lost answer, so the limit is read before."""
+_OWN = bool | int | float | Decimal | date | time | timedelta | struct_time | None
+"""The types whose literals have no characters to escape."""
 
 
 class QuietCursor(Cursor):
@@ -33,11 +42,11 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
             if len(q) > LONG and await _is_too_long(self.connection, len(q)):
                 raise OperationalError(NET_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes")
             thread = self.connection.thread_id()
-            asked = asyncio.ensure_future(self.connection.answered(super()._query(q)))  # type: ignore[misc]  # its stub leaves it out
+            query = asyncio.ensure_future(self.connection.answered(super()._query(q)))  # type: ignore[misc]  # its stub leaves it out
             try:
-                return await asyncio.shield(asked)
+                return await asyncio.shield(query)
             except asyncio.CancelledError:
-                await _end(asked, lambda: interrupt(thread))
+                await _end(query, lambda: interrupt(thread))
                 raise
 
     return InterruptibleCursor
@@ -50,16 +59,30 @@ async def _is_too_long(connection: Connection, length: int) -> bool:
     return length > int(limit)
 
 
-async def _end(asked: asyncio.Future[int], interrupt: Callable[[], Awaitable[None]]) -> None:
-    """Wait until the statement is over; a cancelled `asked` closes its connection."""
-    asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its outcome is not awaited
+async def _end(query: asyncio.Future[int], interrupt: Callable[[], Awaitable[None]]) -> None:
+    """Wait until the statement is over; a cancelled `query` closes its connection."""
+    query.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its outcome is not awaited
     try:
         async with asyncio.timeout(SECONDS_TO_INTERRUPT):
-            if not asked.done():
+            if not query.done():
                 await interrupt()
-            await asyncio.wait([asked])
+            await asyncio.wait([query])
     except Exception:  # noqa: BLE001 - whatever it is, there is a second way
-        asked.cancel()
-        await asyncio.wait([asked])
+        query.cancel()
+        await asyncio.wait([query])
     finally:
-        asked.cancel()
+        query.cancel()
+
+
+def literal(plain: Callable[[object], str], value: object) -> str:
+    """Return the literal of a value. `plain` is the driver's own function, which is right for text.
+
+    A value of a type that the driver does not know is written as its text, as the driver does.
+    """
+    if isinstance(value, str | _OWN):
+        return plain(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"_binary X'{value.hex()}'"
+    if isinstance(value, tuple | list | set | frozenset):
+        return f"({','.join([literal(plain, each) for each in value])})"
+    return plain(str(value))

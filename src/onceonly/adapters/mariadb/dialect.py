@@ -11,32 +11,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, update
+from sqlalchemy import Connection, Row, Select, Table, bindparam, event, insert, update
 from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from onceonly.adapters.mariadb.commits import NOTE_START, commit_within
 from onceonly.adapters.mariadb.connection import (
     EFFECTS,
     QUIET,
+    Locks,
     code_of,
-    leave_warnings,
     limit_read,
     listen,
-    mended,
+    note_savepoint,
     refuse,
     reset,
     rolled_back_by,
+    skip_warnings,
     start_over,
+    tls_context,
 )
-from onceonly.adapters.mariadb.keys import delete_each, lock_each
-from onceonly.adapters.mariadb.locks import Locks
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
-from onceonly.adapters.mariadb.tls import tls_context
+from onceonly.adapters.mariadb.statements import NOTE_START, commit_within, delete_each, lock_each
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
-from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, Dialect, History, Limit, Purpose, QueueTaking, State
+from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, DatabaseHistory, Dialect, Limit, Purpose, QueueTaking, State
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_events import StatementListener
 from onceonly.sql.urls import tls_options
@@ -51,7 +50,7 @@ _IDLE = "onceonly_idle"
 POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
-_NO_ENTRY: dict[int | None, str] = {
+_LOGIN_FAILURES: dict[int | None, str] = {
     **dict.fromkeys((1045, 1698), "the server rejected this user or password, or a connection without TLS"),
     1044: "this user may not use this database: grant the permission",
     1049: "this database does not exist on the server: create it",
@@ -59,7 +58,7 @@ _NO_ENTRY: dict[int | None, str] = {
 _OFF = (0, "0", "OFF")
 
 # https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
-_SAID = {
+_FAILURES = {
     **dict.fromkeys((1020, 1213), DatabaseFailure.LOCKED),
     **dict.fromkeys((1205, 3572), DatabaseFailure.HELD),
     **dict.fromkeys(
@@ -97,14 +96,19 @@ _HISTORY = (
 
 
 class MariaDB(Dialect):
-    """The dialect of MariaDB servers. One instance serves one database."""
+    """The dialect of MariaDB servers. One instance serves one database.
+
+    `current` stays the default: a unit's snapshot is taken by its first plain read, which that is. A locking read would be as
+    current, and would lock the gaps of `records` at REPEATABLE READ: in a trial of 480 units with duplicates it cost 43
+    deadlocks, without it there were none.
+    """
 
     name = "mysql"
     embedded = False
     autocommits = False  # only a transaction can be READ COMMITTED, without locks on gaps
     single_writer = False
-    begins_later = False
-    holds = False
+    begins_lazily = False
+    blocks_commit = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     default_isolation = "READ COMMITTED"
@@ -113,7 +117,7 @@ class MariaDB(Dialect):
     maintenance: RingMaintenance = MariaDBMaintenance()
     effects = EFFECTS
     errors: tuple[type[Exception], ...] = ()
-    listener = StatementListener(before=(refuse,), after=(mended,), rewrite=limit_read)
+    listener = StatementListener(before=(refuse,), after=(note_savepoint,), rewrite=limit_read)
 
     def __init__(self) -> None:
         self._side: SideConnections | None = None
@@ -150,16 +154,16 @@ class MariaDB(Dialect):
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
-        """Give a view of a user's engine in autocommit mode. Raises SetupError unless it uses asyncmy."""
+        """Return a view of a user's engine in autocommit mode. Raises SetupError unless it uses asyncmy."""
         if engine.sync_engine.dialect.driver != "asyncmy":
             raise SetupError("a MariaDB engine must use asyncmy: create_async_engine('mysql+asyncmy://user@host/database')")
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
         listen(view)
-        event.listen(view.sync_engine, "before_cursor_execute", leave_warnings)
+        event.listen(view.sync_engine, "before_cursor_execute", skip_warnings)
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """See that commits are durable and that this is a primary that refuses what it cannot store. Raises SetupError."""
+        """Check that commits are durable, and that this is a primary that refuses what it cannot store. Raises SetupError."""
         try:
             async with engine.connect() as connection:
                 _check_version(engine)
@@ -171,8 +175,8 @@ class MariaDB(Dialect):
                 await connection.run_sync(self._compare_numbers, found.number)
                 await _check_primary(connection)
         except DBAPIError as error:
-            if code_of(error) in _NO_ENTRY:
-                raise SetupError(f"MariaDB: {_NO_ENTRY[code_of(error)]}") from error
+            if code_of(error) in _LOGIN_FAILURES:
+                raise SetupError(f"MariaDB: {_LOGIN_FAILURES[code_of(error)]}") from error
             raise
 
     def _compare_numbers(self, connection: Connection, number: int) -> None:
@@ -181,8 +185,8 @@ class MariaDB(Dialect):
             driver: Any = connection.connection.driver_connection
             self._side.is_direct = int(driver.thread_id()) == number
 
-    async def history(self, engine: AsyncEngine) -> History | None:
-        """Give the server's number, and the last transaction of each domain in its binary log (GTID).
+    async def history(self, engine: AsyncEngine) -> DatabaseHistory | None:
+        """Return the server's number, and the last transaction of each domain in its binary log (GTID).
 
         None on Galera, whose nodes are equal, and without a binary log, where no replica can be.
         """
@@ -192,10 +196,7 @@ class MariaDB(Dialect):
         if found.get("wsrep_on", "OFF") != "OFF" or "gtid_current_pos" not in found or found.get("log_bin") != "ON":
             return None
         positions = _positions(f"{found['gtid_current_pos']},{found['gtid_binlog_pos']}")
-        return History(f"server {found['server_id']}", positions, found["gtid_current_pos"] or found["gtid_binlog_pos"])
-
-    def drop_connections(self) -> None:
-        """Do nothing."""
+        return DatabaseHistory(f"server {found['server_id']}", positions, found["gtid_current_pos"] or found["gtid_binlog_pos"])
 
     def expect(self, longest: float) -> None:
         """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
@@ -213,7 +214,7 @@ class MariaDB(Dialect):
         connection.exec_driver_sql(f"{first}START TRANSACTION{only}{self._locks.begun(connection, purpose)}")
 
     def started(self, connection: Connection) -> int:
-        """Have the server note it, in a variable of the session. The statement reads no table, so it takes no snapshot."""
+        """Store the time in a variable of the session. The statement reads no table, so it takes no snapshot."""
         connection.exec_driver_sql(NOTE_START)
         return 0
 
@@ -244,7 +245,7 @@ class MariaDB(Dialect):
             return State.ABORTED
         return State.OPEN if driver.get_transaction_status() else State.ENDED
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Make statements wait for no lock after a lock time-out. Claims have been made by now, so their wait is not shortened.
 
         The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
@@ -252,19 +253,29 @@ class MariaDB(Dialect):
         if of_messages and (caution := self._locks.caution(connection, isolated=isolated)):
             connection.exec_driver_sql(caution)
 
-    def let_go(self, connection: Connection) -> None:
-        """Do nothing."""
-
     @contextmanager
     def own_settings(self, connection: Connection) -> Iterator[None]:
         """Set what could hinder the library's statements to the server's values. The connection is closed after the unit."""
         connection.exec_driver_sql(f"SET SESSION sql_mode = @@GLOBAL.sql_mode, SESSION foreign_key_checks = 1, {_CHARSET}")
         yield
 
+    @contextmanager
+    def waiting(self, connection: Connection, milliseconds: int | None) -> Iterator[None]:
+        """Set `innodb_lock_wait_timeout`, which is in whole seconds, and set it back."""
+        if milliseconds is None:
+            yield
+            return
+        before = connection.exec_driver_sql("SELECT @@SESSION.innodb_lock_wait_timeout").scalar_one()
+        connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {math.ceil(milliseconds / 1000)}")
+        try:
+            yield
+        finally:
+            connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {before}")
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:
-        """Say INSERT IGNORE ... RETURNING, which returns what it inserted and not what it found.
+        """Run INSERT IGNORE ... RETURNING, which returns what it inserted and not what it found.
 
         IGNORE would also cut what is too long, so that is looked at before. ON DUPLICATE KEY UPDATE returns both, and it locks
         rows that were there exclusively. The server has a warning for each duplicate, which the cursor does not fetch.
@@ -279,7 +290,6 @@ class MariaDB(Dialect):
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
-        """Update now."""
         values = {name: value for name, value in row.items() if name != key}
         connection.execute(update(table).where(table.c[key] == row[key]).values(values))
 
@@ -320,18 +330,6 @@ class MariaDB(Dialect):
             count = connection.execute(statement, parameters).rowcount
         return count
 
-    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
-        """Build IN (...)."""
-        return column.in_(bindparam(parameter, expanding=True))
-
-    def current(self, query: Select[Any]) -> Select[Any]:
-        """Leave it as it is: a unit's snapshot is taken by its first plain read, and this is it, after the claim.
-
-        A locking read would be as current, and would lock the gaps of `records` at REPEATABLE READ: in a trial of 480 units
-        with duplicates it cost 43 deadlocks, without it there were none.
-        """
-        return query
-
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Build SELECT ... FOR UPDATE SKIP LOCKED, then UPDATE by primary key; UPDATE has no RETURNING here."""
         return _SelectAndUpdate(table, first, marks, returning)
@@ -344,9 +342,8 @@ class MariaDB(Dialect):
             )
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
-        """Classify by the server's error code."""
         code = code_of(error)
-        return _SAID.get(code, DatabaseFailure.NOTHING) if code is not None else DatabaseFailure.NOTHING
+        return _FAILURES.get(code, DatabaseFailure.NOTHING) if code is not None else DatabaseFailure.NOTHING
 
 
 class _SelectAndUpdate:
@@ -359,7 +356,6 @@ class _SelectAndUpdate:
         self._update = update(table).where(number.in_(bindparam("taken", expanding=True))).values(dict(marks))
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """Take; the rows are as they are afterwards."""
         taken = connection.execute(self._select, dict(parameters)).all()
         if taken:
             connection.execute(self._update, {**parameters, "taken": [row[0] for row in taken]})
@@ -437,7 +433,7 @@ def _check_settings(found: Row[Any], *, durable: bool) -> None:
 
 
 def _quote_names_by_backticks(engine: AsyncEngine) -> None:
-    """Have SQLAlchemy quote names in the way that is right in every `sql_mode`.
+    """Make SQLAlchemy quote names in the way that is right in every `sql_mode`.
 
     It looks at the mode of the first connection only. In another mode a name between double quotes would be a text.
     """

@@ -13,7 +13,7 @@ from onceonly.adapters.mariadb.connection import code_of
 LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
 _LOCKED = "onceonly_locked"
 _OURS = "SHA1(CONCAT(DATABASE(), '/', :name))"  # such locks are the whole server's, and their names short
-_NOT_HAD = (1205, 3572)
+_BLOCKED = (1205, 3572)
 _ROWS = "SELECT SUM(table_rows) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names"
 _SIZE = (
     "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
@@ -29,7 +29,6 @@ def lock(connection: Connection, name: str, *, wait: str = "0") -> bool:
 
 
 def has_lock(connection: Connection) -> bool:
-    """Return whether `lock` has taken one."""
     return _LOCKED in connection.info
 
 
@@ -52,7 +51,7 @@ class MariaDBMaintenance:
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
         """Lock the lowest row: of each unit that uses the table it is locked too, since that was refused to it."""
         (key,) = table.primary_key.columns
-        return _had(connection, select(key).order_by(key).limit(1).with_for_update(nowait=True))
+        return _runs_unblocked(connection, select(key).order_by(key).limit(1).with_for_update(nowait=True))
 
     def empty(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
         """Delete the lowest row, commit, and truncate. By rows it is one DELETE."""
@@ -64,15 +63,14 @@ class MariaDBMaintenance:
         connection.execute(delete(table).where(key == lowest))
         connection.exec_driver_sql("COMMIT")
         named = connection.dialect.identifier_preparer.format_table(table)
-        return _had(connection, text(f"TRUNCATE TABLE {named} WAIT 1"))
+        return _runs_unblocked(connection, text(f"TRUNCATE TABLE {named} WAIT 1"))
 
     def bytes_of(self, connection: Connection, table: Table) -> int:
-        """Have the server count its pages, and ask for their number."""
+        """Refresh the server's statistics of the table, and read them."""
         connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
         return int(connection.scalar(text(_SIZE), {"name": table.name}) or 0)
 
     def rows_of(self, connection: Connection, of: Sequence[Table]) -> int:
-        """Add up the estimates of InnoDB."""
         names: BindParameter[str] = bindparam("names", [table.name for table in of], expanding=True)
         return int(connection.scalar(text(_ROWS).bindparams(names)) or 0)
 
@@ -82,17 +80,16 @@ class MariaDBMaintenance:
         return bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, 0)"), {"name": f"{name} leader"}))
 
     def follow(self, connection: Connection, name: str) -> None:
-        """Give it back."""
         connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": f"{name} leader"})
         connection.exec_driver_sql("SET SESSION wait_timeout = DEFAULT")
 
 
-def _had(connection: Connection, statement: Executable) -> bool:
+def _runs_unblocked(connection: Connection, statement: Executable) -> bool:
     """Run what may have to wait for others. Returns whether they let it."""
     try:
         connection.execute(statement)
     except DBAPIError as error:
-        if code_of(error) in _NOT_HAD:
+        if code_of(error) in _BLOCKED:
             return False
         raise
     return True

@@ -1,15 +1,9 @@
-"""A connection to MariaDB on which no wait is endless.
-
-asyncmy waits for an answer without a limit. A fixed limit would end long statements that work. So a connection that has been
-silent for a while is checked through a second one: the server reports whether it still executes the statement. If it does not,
-the connection is closed at the server, which releases its locks, and its socket is dropped.
-"""
+"""A connection to MariaDB on which no wait is endless; see `silence`."""
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from enum import Enum, auto
 from typing import Any, TypeVar
 
 from asyncmy import connect as connect_plainly
@@ -17,40 +11,18 @@ from asyncmy.connection import Connection
 from asyncmy.constants.CR import CR_CONN_HOST_ERROR, CR_ERROR_FIRST, CR_ERROR_LAST, CR_SERVER_LOST
 from asyncmy.errors import InternalError, MySQLError, OperationalError
 
-from onceonly.adapters.mariadb.cursor import interruptible
-from onceonly.adapters.mariadb.literals import literal
+from onceonly.adapters.mariadb.cursor import interruptible, literal
+from onceonly.model.errors import error_text
+from onceonly.sql import silence
 
 CONNECT_SECONDS = 10.0
 """Seconds for a new connection, from the first packet to the last setting."""
-SILENCE_SECONDS = 5.0
-"""Seconds without an answer until a connection is checked, and between two checks."""
-CHECK_SECONDS = 2.0
-"""Seconds that a check may take."""
-CHECKS = 2
-"""Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
-RECHECK_SECONDS = 1.0
-"""Seconds between such checks."""
-LONGEST_STATEMENT_SECONDS = 60.0
-"""Seconds that a statement may take where the server cannot be asked about it: a proxy numbers connections differently."""
 CLOSE_SECONDS = 2.0
 """Seconds to close a connection politely."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 _STATE = "SELECT command, time FROM information_schema.processlist WHERE id = %s"
 _Result = TypeVar("_Result")
-
-
-class MariaDBConnectionState(Enum):
-    """What a check of a silent connection found."""
-
-    BUSY = auto()
-    """The server executes the statement, or answers without showing it."""
-
-    LOST = auto()
-    """The server does not execute it: the statement or its answer was lost."""
-
-    SILENT = auto()
-    """The server did not answer."""
 
 
 class SideConnections:
@@ -66,30 +38,25 @@ class SideConnections:
             async with connect_plainly(**parameters) as other, other.cursor() as cursor:
                 await cursor.execute(f"KILL QUERY {thread}")
 
-    async def check(self, parameters: Mapping[str, Any], thread: int) -> MariaDBConnectionState:
-        """Ask the server what a silent connection does."""
+    async def is_busy(self, parameters: Mapping[str, Any], thread: int) -> bool:
+        """Return whether the server executes a statement of a connection, or answers without showing it."""
         try:
-            async with asyncio.timeout(CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
+            async with asyncio.timeout(silence.CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
                 if not self.is_direct:
-                    return MariaDBConnectionState.BUSY
+                    return True
                 await cursor.execute(_STATE, (thread,))
                 found = await cursor.fetchone()
         except MySQLError as error:
             code = error.args[0] if error.args else None
-            is_own = not isinstance(code, int) or CR_ERROR_FIRST <= code <= CR_ERROR_LAST
-            return MariaDBConnectionState.SILENT if is_own else MariaDBConnectionState.BUSY  # a server that refuses is alive
+            return isinstance(code, int) and not CR_ERROR_FIRST <= code <= CR_ERROR_LAST  # a server that refuses is alive
         except Exception:  # noqa: BLE001 - whatever it is, the server did not answer
-            return MariaDBConnectionState.SILENT
-        return (
-            MariaDBConnectionState.LOST
-            if found is None or (found[0] == "Sleep" and found[1] >= 1)
-            else MariaDBConnectionState.BUSY
-        )
+            return False
+        return found is not None and (found[0] != "Sleep" or found[1] < 1)
 
     async def end(self, parameters: Mapping[str, Any], thread: int) -> None:
         """End a connection at the server, so that it keeps no locks."""
         with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
-            async with asyncio.timeout(CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
+            async with asyncio.timeout(silence.CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
                 await cursor.execute(f"KILL {thread}")
 
 
@@ -100,7 +67,7 @@ class WatchedConnection(Connection):
     _proto: Any
     _loop: asyncio.AbstractEventLoop
     _connected: bool
-    _doubting: asyncio.Future[None] | None = None
+    _checking: asyncio.Future[None] | None = None
 
     def __init__(self, side: SideConnections, parameters: dict[str, Any]) -> None:
         self._side = side
@@ -120,11 +87,7 @@ class WatchedConnection(Connection):
             raise
         except Exception as error:
             self.drop()
-            words = (
-                f"no answer for {CONNECT_SECONDS:g} s"
-                if isinstance(error, TimeoutError)
-                else f"{type(error).__name__}: {error}"
-            )
+            words = f"no answer for {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else error_text(error)
             raise OperationalError(CR_CONN_HOST_ERROR, f"cannot connect to the MariaDB server ({words})") from error
         self._watch_socket()
 
@@ -153,15 +116,12 @@ class WatchedConnection(Connection):
             ) from error
 
     async def commit(self) -> None:
-        """Commit."""
         await self.answered(super().commit())
 
     async def rollback(self) -> None:
-        """Roll back."""
         await self.answered(super().rollback())
 
     async def ensure_closed(self) -> None:
-        """Close politely, or else at once."""
         transport = self._transport
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -174,32 +134,37 @@ class WatchedConnection(Connection):
 
     async def _fill_buffer(self, need: int) -> None:
         """Wait for more bytes from the server; every wait of asyncmy comes through here."""
-        watching = self._loop.call_later(SILENCE_SECONDS, self._doubt) if self._connected else None
+        watching = self._loop.call_later(silence.SILENCE_SECONDS, self._start_check) if self._connected else None
         try:
             await super()._fill_buffer(need)  # type: ignore[misc]  # the same
         finally:
             if watching is not None:
                 watching.cancel()
-                self._stop_doubting()
+                self._stop_check()
 
-    def _doubt(self) -> None:
-        self._doubting = asyncio.ensure_future(self._check())
+    def _start_check(self) -> None:
+        self._checking = asyncio.ensure_future(self._check())
 
-    def _stop_doubting(self) -> None:
-        doubting, self._doubting = self._doubting, None
+    def _stop_check(self) -> None:
+        doubting, self._checking = self._checking, None
         if doubting is not None:
             doubting.cancel()
 
     async def _check(self) -> None:
-        """Check again and again, until this connection is found to be lost; cancelled as soon as bytes come."""
-        since, thread, bad = self._loop.time(), int(self.thread_id()), 0
-        progress = self._progress()
-        while bad < CHECKS:
-            verdict = await self._side.check(self._plain, thread)
+        """Check until this connection is found to be lost; cancelled as soon as bytes come."""
+        since, thread, progress = self._loop.time(), int(self.thread_id()), self._progress()
+
+        async def is_busy() -> bool:
+            nonlocal progress
+            busy = await self._side.is_busy(self._plain, thread)
             before, progress = progress, self._progress()
-            is_too_long = not self._side.is_direct and self._loop.time() - since > LONGEST_STATEMENT_SECONDS
-            bad = CHECKS if is_too_long else bad + 1 if verdict is not MariaDBConnectionState.BUSY and progress == before else 0
-            await asyncio.sleep(RECHECK_SECONDS if 0 < bad < CHECKS else 0 if bad else SILENCE_SECONDS)
+            return busy or progress != before
+
+        def limit() -> float | None:
+            return None if self._side.is_direct else since + silence.LONGEST_STATEMENT_SECONDS
+
+        await silence.is_lost(is_busy, limit, is_answered=lambda: False)
+        await asyncio.sleep(0)  # bytes that have come meanwhile cancel this
         if self._side.is_direct:
             await self._side.end(self._plain, thread)
         self.drop()
@@ -213,7 +178,7 @@ class WatchedConnection(Connection):
         await self._side.interrupt(self._plain, thread)
 
     def _watch_socket(self) -> None:
-        """Have the kernel find out sooner than in two hours that the server's host is gone."""
+        """Set TCP keep-alive: by default the kernel notices after two hours that the server's host is gone."""
         sock = self._transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             for name, value in _KEEPALIVE.items():

@@ -22,18 +22,15 @@ def create(world: ArtifactsWorld, artifact: Artifact) -> Step:
 
 
 def delete(world: ArtifactsWorld, name: str) -> Step:
-    """Unmake an artifact."""
     return ArtifactsWorld(frozenset(artifact for artifact in world.artifacts if artifact.name != name)), None
 
 
 def read(world: ArtifactsWorld, name: str) -> Step:
-    """Give an artifact's data."""
     known = _find(world, name)
     return world, known.data if known else None
 
 
 def names(world: ArtifactsWorld, prefix: str) -> Step:
-    """List names."""
     return world, tuple(sorted(artifact.name for artifact in world.artifacts if artifact.name.startswith(prefix)))
 
 
@@ -50,23 +47,18 @@ class MemoryArtifacts:
         self._driver = driver
 
     async def create(self, artifact: Artifact) -> None:
-        """Make an artifact; see the port."""
         await self._driver.perform(PortOperation("artifact-create", self.place, create, (artifact,)))
 
     async def delete(self, name: str) -> None:
-        """Unmake an artifact; see the port."""
         await self._driver.perform(PortOperation("artifact-delete", self.place, delete, (name,)))
 
     async def read(self, name: str) -> bytes | None:
-        """Give an artifact's data; see the port."""
         data: bytes | None = await self._driver.perform(PortOperation("artifact-read", self.place, read, (name,)))
         return data
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List names, sorted; see the port."""
         listed: tuple[str, ...] = await self._driver.perform(PortOperation("artifact-names", self.place, names, (prefix,)))
         return listed
 
     async def check(self) -> tuple[str, ...]:
-        """Find nothing wrong."""
         return ()

@@ -56,7 +56,6 @@ def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
 
 
 def keys(world: DocumentsWorld, prefix: str, after: str, limit: int) -> Step:
-    """List keys, in the order of their letters."""
     there = sorted(each.key for each in world.written if each.body is not None and each.key.startswith(prefix))
     return world, tuple(key for key in there if key > after)[:limit]
 
@@ -71,7 +70,6 @@ class MemoryDocuments:
         self._driver = driver
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port."""
         found: tuple[tuple[str, Document], ...] = await self._perform("load", load, (tuple(keys),))
         return dict(found)
 
@@ -82,12 +80,10 @@ class MemoryDocuments:
         return answers
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys; see the port."""
         listed: tuple[str, ...] = await self._perform("keys", keys, (prefix, after, limit))
         return listed
 
     async def check(self) -> tuple[str, ...]:
-        """Find nothing wrong."""
         return ()
 
     async def _perform(

@@ -36,7 +36,6 @@ def put(world: RequestsWorld, key: str, request: Request) -> Step:
 
 
 def request(world: RequestsWorld, key: str) -> Step:
-    """Give a request."""
     return world, dict(world.requests).get(key)
 
 
@@ -77,19 +76,15 @@ class MemoryRemoteRequests:
         return found if isinstance(found, IdempotencyEntry) else OpenMemoryRequest(self, opening.key, found)
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Give the response; see the port."""
         return await self._transactions.entry(RESPONSE + key)
 
     async def bury(self, key: str, until: int) -> None:
-        """Remove the request alone; see the port."""
         await self.perform("call-bury", bury, (key, until, self._transactions.clock.now()))
 
     async def remove(self, key: str) -> None:
-        """Remove the response; see the port."""
         await self._transactions.remove(RESPONSE + key)
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
-        """Have the driver carry out an operation on the requests."""
         return await self._driver.perform(PortOperation(point, self.place, function, arguments))
 
 
@@ -97,21 +92,17 @@ class OpenMemoryRequest:
     """One request that is being executed."""
 
     def __init__(self, requests: MemoryRemoteRequests, key: str, transaction: MemoryTransaction) -> None:
-        """Execute it in this transaction."""
         self.resources: Resources = transaction.resources
         self._requests = requests
         self._key = key
         self._transaction = transaction
 
     async def request(self) -> Request | None:
-        """Read the request; see the port."""
         found: Request | None = await self._requests.perform("call-request", request, (self._key,))
         return found
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
-        """Commit with the response; see the port."""
         await self._transaction.commit(record, answer)
 
     def abandon(self) -> None:
-        """Give it up."""
         self._transaction.abandon()

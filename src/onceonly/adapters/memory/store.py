@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.taking import TakeRequest, in_order
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.artifact import Reservation
 from onceonly.model.dead_letter import DeadLetter
@@ -27,6 +26,31 @@ from onceonly.ports.store import BeginResult, Resources, SyncThread
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
 """Handled messages, and the fingerprints of their bodies."""
+
+
+class TakeRequest(Struct, frozen=True):
+    """Which records are to be taken, when, and for how long; see the port."""
+
+    older_than: int
+    limit: int
+    lease: int
+    now: int
+    after: Identity | None = None
+
+    def choose(self, stored: Iterable[Any]) -> frozenset[Identity]:
+        """Choose from what is stored, in the order of the identities."""
+        free = (each.record.identity for each in stored if each.at < self.older_than and not self._is_leased(each.taken))
+        behind = (identity for identity in free if self.after is None or identity > self.after)
+        return frozenset(sorted(behind)[: self.limit])
+
+    def _is_leased(self, taken: int | None) -> bool:
+        return taken is not None and abs(self.now - taken) < self.lease
+
+
+def in_order(stored: Iterable[Any], chosen: frozenset[Identity]) -> tuple[Record, ...]:
+    """Return the records of these identities, in the order in which they are taken."""
+    found = (each.record for each in stored if each.record.identity in chosen)
+    return tuple(sorted(found, key=lambda record: record.identity))
 
 
 class OpenUnit(Struct, frozen=True):
@@ -61,7 +85,6 @@ class StoreWorld(Struct, frozen=True):
 
     @property
     def claimed(self) -> frozenset[Identity]:
-        """The messages that are known to be handled."""
         return frozenset(identity for identity, _ in self.claims)
 
 
@@ -131,26 +154,22 @@ def abandon(world: StoreWorld, token: Hashable) -> Step:
 
 
 def forget(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
-    """Drop records; the claims stay."""
     gone = frozenset(identities)
     return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None
 
 
 def undispatched(world: StoreWorld, older_than: int, limit: int) -> Step:
-    """List old records, oldest first."""
     found = [stored.record for stored in sorted(world.records, key=lambda stored: stored.at) if stored.at < older_than]
     return world, tuple(found[:limit])
 
 
 def take(world: StoreWorld, wanted: TakeRequest) -> Step:
-    """Mark records as taken now, and give them."""
     chosen = wanted.choose(world.records)
     marked = tuple(replace(s, taken=wanted.now) if s.record.identity in chosen else s for s in world.records)
     return replace(world, records=marked), in_order(marked, chosen)
 
 
 def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
-    """Give the records there are of these."""
     known = {stored.record.identity: stored.record for stored in world.records}
     return world, tuple(known[identity] for identity in identities if identity in known)
 
@@ -196,19 +215,16 @@ class Notebook:
         self._rows.append((key, value))
 
     def refuse(self, reason: str) -> None:
-        """Have the commit of this unit refused, as a deferred constraint does."""
+        """Make the commit of this unit fail, as a deferred constraint does."""
         self._refusal = reason
 
     def changes(self, records: Iterable[Record]) -> UnitChanges:
-        """Put together what the unit commits."""
         return UnitChanges(tuple(records), tuple(self._rows), self._refusal)
 
     def mark(self) -> tuple[int, str]:
-        """Remember what is written so far."""
         return len(self._rows), self._refusal
 
     def undo(self, mark: tuple[int, str]) -> None:
-        """Go back to a mark."""
         length, self._refusal = mark
         del self._rows[length:]
 
@@ -224,7 +240,7 @@ class MemoryResources:
         self._isolated = isolated
 
     def get(self, kind: type[_Kind]) -> _Kind:
-        """Give the notebook. Raises LookupError for any other type."""
+        """Return the notebook. Raises LookupError for any other type."""
         if isinstance(self._notebook, kind):
             return self._notebook
         raise LookupError(f"a memory store provides a Notebook, not {kind.__name__}")
@@ -246,7 +262,6 @@ class MemoryResources:
             raise
 
     def is_busy(self) -> bool:
-        """Return that it never is: all is in memory."""
         return False
 
     def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
@@ -280,7 +295,6 @@ class MemoryUnit:
         await self._store.commit(self._token, self._notebook.changes(records))
 
     def abandon(self) -> None:
-        """Give the unit up."""
         self._store.abandon(self._token)
 
 
@@ -295,7 +309,6 @@ class MemoryStore:
         self._blocking = blocking
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
-        """Open a unit; see the port."""
         token = self._driver.token()
         found = await self._perform("begin", begin, (tuple(messages), token, self._blocking))
         return MemoryUnit(self, token, found, isolated=isolated)
@@ -305,28 +318,24 @@ class MemoryStore:
         return record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
-        """Drop records; see the port."""
         identities = tuple(record.identity for record in records)
         await self._driver.perform(PortOperation("forget", self.place, forget, (identities,), many=True))
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records; see the port."""
         records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit))
         return records
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
-        """Take records; see the port."""
         wanted = TakeRequest(older_than, limit, lease, self._clock.now(), after)
         records: tuple[Record, ...] = await self._perform("take", take, (wanted,))
         return records
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give records; see the port."""
         records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
         return records
 
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
-        """Give a record, once no open unit holds the claim; see the port."""
+        """Return a record, once no open unit holds the claim; see the port."""
         if longest_commit(unit) is not None:
             buried: Record | None = await self._perform("fence", bury, (identity,))
             return buried
@@ -334,20 +343,17 @@ class MemoryStore:
         return record
 
     def unit_key(self, message: Message) -> str:
-        """Let all messages share a unit."""
         return ""
 
     def notes(self) -> tuple[Note, ...]:
-        """Give the committed rows, in the order of their commits."""
+        """Return the committed rows, in the order of their commits."""
         rows: tuple[Note, ...] = self._driver.at_once(PortOperation("notes", self.place, _notes, ()))
         return rows
 
     async def commit(self, token: Hashable, changes: UnitChanges) -> None:
-        """Commit the unit with this token."""
         await self._perform("commit", commit, (token, changes, self._clock.now()))
 
     def abandon(self, token: Hashable) -> None:
-        """Give up the unit with this token."""
         self._driver.at_once(PortOperation("abandon", self.place, abandon, (token,)))
 
     async def _perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
@@ -371,7 +377,6 @@ def add(world: LettersWorld, letter: DeadLetter) -> Step:
 
 
 def remove(world: LettersWorld, keys: tuple[str, ...]) -> Step:
-    """Remove letters; the outcome is how many there were."""
     left = tuple(letter for letter in world.letters if letter.key not in keys)
     return LettersWorld(left), len(world.letters) - len(left)
 
@@ -391,7 +396,6 @@ class MemoryDeadLetters:
         self._clock = clock or WallClock()
 
     async def add(self, letter: DeadLetter) -> None:
-        """Store a letter; see the port."""
         stamped = replace(letter, at=letter.at or self._clock.now())
         await self._driver.perform(PortOperation("dead-letter", LETTERS, add, (stamped,)))
 
@@ -403,20 +407,16 @@ class MemoryDeadLetters:
         return tuple(letter for letter in letters[start:] if chosen.matches(letter))[:limit]
 
     async def get(self, key: str) -> DeadLetter | None:
-        """Give one letter, or None."""
         return next((letter for letter in await self._all() if letter.key == key), None)
 
     async def count(self, chosen: Filter) -> int:
-        """Count letters."""
         return sum(chosen.matches(letter) for letter in await self._all())
 
     async def remove(self, keys: Sequence[str]) -> int:
-        """Remove letters; gives how many there were."""
         removed: int = await self._driver.perform(PortOperation("remove", LETTERS, remove, (tuple(keys),)))
         return removed
 
     async def newest(self, chosen: Filter, limit: int) -> tuple[DeadLetter, ...]:
-        """List the newest letters; see the port."""
         return tuple(letter for letter in (await self._all())[: -limit - 1 : -1] if chosen.matches(letter))
 
     async def _all(self) -> tuple[DeadLetter, ...]:

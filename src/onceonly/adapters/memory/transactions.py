@@ -1,6 +1,6 @@
 """Transactions of a user's in the memory store: pure functions over the store's world, as everything there."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
-from onceonly.systems.waiting import waiting
+from onceonly.systems.key_wait import key_wait
 
 KEYS = "\0keys"
 """The source under which an open unit holds a client's key; no message has it."""
@@ -22,7 +22,7 @@ KEYS = "\0keys"
 
 def open_(world: StoreWorld, key: str, token: Hashable, blocking: bool) -> Step | None:  # noqa: FBT001 - positional
     """Open a unit that holds the key; a blocking store waits while another one holds it. Gives what is kept under it."""
-    kept = next((kept for known, kept in world.keys if known == key), None) if key else None
+    _, kept = entry(world, key)
     if kept is not None:
         return world, kept
     held = Identity(KEYS, key)
@@ -61,12 +61,16 @@ def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: in
 
 
 def entry(world: StoreWorld, key: str) -> Step:
-    """Give what is committed under a key."""
-    return world, next((kept for known, kept in world.keys if known == key), None)
+    kept = next((kept for known, kept in world.keys if known == key), None) if key else None
+    return world, kept and with_pending(kept, (each.record for each in world.records))
+
+
+def with_pending(entry: IdempotencyEntry, records: Iterable[Record]) -> IdempotencyEntry:
+    """Return the entry with those of the records that its attempt committed, and that are not dispatched."""
+    return replace(entry, records=tuple(each for each in records if each.identity.id == entry.attempt and each.effects))
 
 
 def remove(world: StoreWorld, key: str) -> Step:
-    """Remove what is kept under a key."""
     return replace(world, keys=tuple(each for each in world.keys if each[0] != key)), None
 
 
@@ -81,14 +85,12 @@ class MemoryTransactions:
         self._blocking = blocking
 
     async def open(self, opening: TransactionAttempt) -> "MemoryTransaction | IdempotencyEntry":
-        """Open a transaction; see the port."""
         token = self._driver.token()
-        async with waiting(opening):
+        async with key_wait(opening):
             found = await self.perform("open", open_, (opening.key, token, self._blocking))
         return found if isinstance(found, IdempotencyEntry) else MemoryTransaction(self, token, opening)
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Read a key; see the port."""
         found: IdempotencyEntry | None = await self.perform("entry", entry, (self.stored_key(key),))
         return found
 
@@ -97,19 +99,16 @@ class MemoryTransactions:
         await self.perform("call-remove", remove, (self.stored_key(key),))
 
     async def commit(self, token: Hashable, final: TransactionCommit, now: int) -> None:
-        """Commit the unit with this token."""
         await self.perform("commit", commit, (token, final, now))
 
     def stored_key(self, key: str) -> str:
-        """Return a key as the store keeps it."""
         return key
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
-        """Have the driver carry out an operation on the store's part of the world."""
+        """Perform an operation on the store's part of the world."""
         return await self._driver.perform(PortOperation(point, self._place, function, arguments))
 
     def abandon(self, token: Hashable) -> None:
-        """Give up the unit with this token."""
         self._driver.at_once(PortOperation("abandon", self._place, abandon, (token,)))
 
 
@@ -117,7 +116,6 @@ class MemoryTransaction:
     """One open transaction."""
 
     def __init__(self, transactions: MemoryTransactions, token: Hashable, opening: TransactionAttempt) -> None:
-        """Begin with an empty notebook."""
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=False)
         self.unit = ""
@@ -127,11 +125,9 @@ class MemoryTransaction:
         self._since = transactions.clock.now()
 
     async def load(self, unit: str) -> None:
-        """Raise SetupError: this store has no entities."""
         raise SetupError(f"cannot store {unit!r}: this endpoint has no handler with entity=, and its memory store needs one")
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
-        """Make everything final in one step; see the port."""
         opening, now = self._opening, self._transactions.clock.now()
         if now - self._since > opening.max_commit:
             self.abandon()
@@ -142,5 +138,4 @@ class MemoryTransaction:
         await self._transactions.commit(self._token, TransactionCommit(changes, key), now)
 
     def abandon(self) -> None:
-        """Give it up."""
         self._transactions.abandon(self._token)

@@ -16,7 +16,7 @@ from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, FanOut, Topology, Traits
-from onceonly.systems.unsubscribed import UnsubscribedEvents
+from onceonly.queues.destinations import UnsubscribedEvents
 
 MAX_BODY = 256 * 1024
 LEASE_SECONDS = 30.0
@@ -46,7 +46,6 @@ class QueuedCopy(Struct, frozen=True):
 
     @property
     def receipt(self) -> MemoryReceipt:
-        """Name the latest delivery."""
         return MemoryReceipt(self.number, self.times)
 
 
@@ -65,7 +64,6 @@ class SendAnswers(tuple[Answer, ...]):  # noqa: SLOT001 - a tuple takes no other
     dropped: tuple[str, ...]
 
     def __new__(cls, answers: Sequence[Answer], dropped: tuple[str, ...]) -> Self:
-        """Make the tuple."""
         made = super().__new__(cls, answers)
         made.dropped = dropped
         return made
@@ -82,7 +80,6 @@ PLACE = WorldPart("broker", BrokerWorld())
 
 
 def traits_of(*, lease: float = LEASE_SECONDS, max_body: int = MAX_BODY) -> Traits:
-    """Return what queues in memory are like."""
     return Traits(lease=lease, max_body=max_body, longest_delay=None, fan_out=FanOut.BROKER)
 
 
@@ -142,7 +139,6 @@ def receive(world: BrokerWorld, queue: str, limit: int, lease: Lease) -> Step | 
 
 
 def lapse(world: BrokerWorld, now: int) -> BrokerWorld:
-    """End the leases that are over at `now`."""
     for entry in world.entries:
         if 0 < entry.held_until <= now:
             world, _ = expire(world, entry.receipt)
@@ -162,7 +158,6 @@ def ack(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], now: int, rules
 
 
 def release(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], now: int, rules: BrokerRules) -> Step:
-    """Let entries wait again, unmarked."""
     world = lapse(world, now)
     freed = _settled(world, receipts, rules)
     back = tuple(replace(e, held_until=0, suspect=False) if e.number in freed else e for e in world.entries)
@@ -170,7 +165,6 @@ def release(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], now: int, r
 
 
 def extend(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], lease: Lease) -> Step:
-    """Renew leases that have not ended."""
     world = lapse(world, lease.now)
     for receipt in receipts:
         world = _change(world, receipt, lambda entry: replace(entry, held_until=lease.until))
@@ -178,7 +172,6 @@ def extend(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], lease: Lease
 
 
 def depth(world: BrokerWorld, queue: str, now: int) -> Step:
-    """Count one queue."""
     if missing := _missing(world, queue):
         return world, missing
     mine = [entry for entry in lapse(world, now).entries if entry.queue == queue]
@@ -239,7 +232,6 @@ class MemoryTransport:
         self._clock = clock or WallClock()
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Take what waits; see the port."""
         patience = wait
         while True:
             operation = PortOperation("receive", PLACE, receive, (self._queue, limit, self._lease()))
@@ -261,23 +253,18 @@ class MemoryTransport:
         return answers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Settle deliveries; see the port."""
         await self._perform("ack", ack, (_receipts(deliveries), self._clock.now(), self.rules))
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back; see the port."""
         await self._perform("release", release, (_receipts(deliveries), self._clock.now(), self.rules))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Renew leases; see the port."""
         await self._perform("extend", extend, (_receipts(deliveries), self._lease()))
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make queues and subscriptions; see the port."""
         await self._perform("declare", declare, (tuple(topologies),))
 
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
-        """Count a queue; see the port."""
         operation = PortOperation("depth", PLACE, depth, (endpoint, self._clock.now()))
         counted: Depth = await self._driver.perform(operation)
         return counted

@@ -29,7 +29,6 @@ class Raises(NamedTuple):
     argument: Any
 
     def error(self) -> Exception:
-        """Build the exception."""
         return self.kind(self.argument)
 
 
@@ -57,14 +56,13 @@ class WorldDriver(Protocol):
         """Carry out an operation that never waits, without awaiting."""
 
     def token(self) -> Hashable:
-        """Give a name never given before, for a unit of work."""
+        """Return a name never given before, for a unit of work."""
 
 
 class WallClock:
     """The clock of this machine."""
 
     def now(self) -> int:
-        """Give milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
 
@@ -77,7 +75,7 @@ class Live:
         self._tokens = count(1)
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
-        """Give others a turn, as a call over a wire does, then apply; cancelled before that, nothing happened."""
+        """Yield to other tasks, as a call over a wire does, then apply. Cancelled before that, nothing happened."""
         await asyncio.sleep(0)
         async with asyncio.timeout(patience):
             while (step := self._step(operation)) is None:
@@ -85,14 +83,12 @@ class Live:
         return self._outcome(operation, step)
 
     def at_once(self, operation: PortOperation) -> Any:
-        """Apply now."""
         step = self._step(operation)
         if step is None:
             raise RuntimeError(f"operation {operation.point} must wait, but was called without await")
         return self._outcome(operation, step)
 
     def token(self) -> Hashable:
-        """Count."""
         return next(self._tokens)
 
     def part(self, place: WorldPart) -> Any:

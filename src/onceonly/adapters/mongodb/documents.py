@@ -67,7 +67,6 @@ class MongoDBDocuments:
     limits = DOCUMENT_LIMITS["MongoDB"]
 
     def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: MongoDBAddress, *, clock: Clock) -> None:
-        """Use this client; sends nothing."""
         self._client = client
         self._address = address
         self._clock = clock
@@ -78,7 +77,6 @@ class MongoDBDocuments:
         self._hello: Mapping[str, Any] | None = None
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises CommitFailed."""
         names = {_encode(key): key for key in dict.fromkeys(keys) if is_text(key)}
         if not names:
             return {}
@@ -92,7 +90,6 @@ class MongoDBDocuments:
         return {names[one["_id"]]: Document(body=_body(one), version=one["version"]) for one in found}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         inserts = (change for change in changes if _is_insert(change))
         others = [[change] for change in changes if not _is_insert(change)]

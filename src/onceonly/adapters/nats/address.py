@@ -4,7 +4,8 @@ import re
 from urllib.parse import unquote
 
 from onceonly.model.errors import SetupError
-from onceonly.ports.transport import FanOut, Traits
+from onceonly.ports.transport import DestinationRule, FanOut, Traits
+from onceonly.queues.names import DOTTED_PREFIX, TLS_FILES, check_tls, read_prefix
 from onceonly.systems.urls import Hiding, read_number, read_options, read_seconds, read_truth, split_parts
 
 HEADER_BYTES = 64 * 1024
@@ -12,10 +13,9 @@ HEADER_BYTES = 64 * 1024
 DEFAULT_MAX_BODY = 1024 * 1024 - HEADER_BYTES
 GREATEST_MAX_BODY = 64 * 1024 * 1024 - HEADER_BYTES
 GREATEST_REPLICAS = 5
-_PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+)(?::\d{1,5})?")
-_FILES = ("cafile", "certfile", "keyfile")
-_OPTIONS = ("prefix", "lease", "max_body", "timeout", "replicas", "creds", *_FILES, "verify")
+DESTINATIONS = (DestinationRule(kind="subject"),)
+_OPTIONS = ("prefix", "lease", "max_body", "timeout", "replicas", "creds", *TLS_FILES, "verify")
 
 
 class NatsAddress(Hiding, frozen=True, kw_only=True):
@@ -46,8 +46,7 @@ class NatsAddress(Hiding, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> Traits:
-        """What queues at this address are like."""
-        return Traits(lease=self.lease, max_body=self.max_body, fan_out=FanOut.SENDER)
+        return Traits(lease=self.lease, max_body=self.max_body, fan_out=FanOut.SENDER, destinations=DESTINATIONS)
 
 
 def read_address(url: str) -> NatsAddress:
@@ -60,8 +59,8 @@ def read_address(url: str) -> NatsAddress:
         raise SetupError("not a NATS URL: use nats://HOST:4222, or nats://HOST1:4222,HOST2:4222")
     user, colon, password = login.partition(":")
     options = read_options(parts.query, "NATS", _OPTIONS)
-    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"options for TLS in a nats:// URL: {', '.join(extra)}. Remove them, or use nats+tls://")
+    if not secure:
+        check_tls(options, "nats", "nats+tls")
     if "keyfile" in options and "certfile" not in options:
         raise SetupError("option keyfile needs certfile: add the file of the client's certificate")
     return NatsAddress(
@@ -69,7 +68,7 @@ def read_address(url: str) -> NatsAddress:
         place=f"{parts.scheme}://{','.join(hosts)}",
         user=unquote(user),
         password=unquote(password) if colon else None,
-        prefix=_prefix(options.get("prefix", "")),
+        prefix=read_prefix(options, *DOTTED_PREFIX),
         lease=read_seconds(options, "lease", 30.0),
         max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
         timeout=read_seconds(options, "timeout", 30.0),
@@ -81,9 +80,3 @@ def read_address(url: str) -> NatsAddress:
         keyfile=options.get("keyfile", ""),
         verifies=read_truth(options, "verify", default=True),
     )
-
-
-def _prefix(prefix: str) -> str:
-    if prefix and not _PREFIX.fullmatch(prefix):
-        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
-    return prefix

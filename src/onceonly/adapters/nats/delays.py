@@ -20,13 +20,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from onceonly.adapters.nats.link import REFUSED, STORED, Link, PublishOutcome, Request, read_answer
-from onceonly.adapters.nats.names import BUCKET_MS, MINUTE, TopologyNames, rounded_up
+from onceonly.adapters.nats.link import NatsLink, NatsRequest, read_answer
+from onceonly.adapters.nats.names import BUCKET_MS, MINUTE, NatsNames, rounded_up
 from onceonly.adapters.nats.topology import subjects
 from onceonly.adapters.nats.wire import MOVED, copied_headers
+from onceonly.formats.undecodable import report_unreadable, shown
 from onceonly.model.errors import SetupError
 from onceonly.ports.environment import Clock
-from onceonly.systems.foreign import report_unreadable, shown
+from onceonly.queues.deliveries import raise_first
+from onceonly.queues.destinations import CopyOutcome
 
 LOOK_MS = 1_000
 """Milliseconds between two looks at what others have delayed."""
@@ -55,14 +57,14 @@ class _MessageAnswer(Struct):
     message: _StoredMessage
 
 
-_Chunk: TypeAlias = list[tuple[int, Request]]
+_Chunk: TypeAlias = list[tuple[int, NatsRequest]]
 """Messages by their places in the stream, with their copies."""
 
 
-class DelayedMessages:
+class NatsDelayedMessages:
     """The delayed messages of one endpoint."""
 
-    def __init__(self, link: Link, names: TopologyNames, endpoint: str, clock: Clock) -> None:
+    def __init__(self, link: NatsLink, names: NatsNames, endpoint: str, clock: Clock) -> None:
         self._link = link
         self._names = names
         self._endpoint = endpoint
@@ -94,12 +96,11 @@ class DelayedMessages:
         found = await self._list(now, everything=searches)
         dues = {subject: at for subject in found if (at := self._names.due_of(self._endpoint, subject)) is not None}
         due = sorted(subject for subject, at in dues.items() if at <= now)
-        problems: list[BaseException | None] = []
+        outcomes: list[BaseException | None] = []
         for start in range(0, len(due), AT_ONCE):
             moving = (self._move(subject) for subject in due[start : start + AT_ONCE])
-            problems += await asyncio.gather(*moving, return_exceptions=True)
-        if problem := next(filter(None, problems), None):
-            raise problem  # when all others are moved
+            outcomes += await asyncio.gather(*moving, return_exceptions=True)
+        raise_first(outcomes)
         self._noted = {each for each in self._noted if each > now}
         self._look_at = min([now + LOOK_MS, *(at for at in dues.values() if at > now)])
         if searches:
@@ -121,7 +122,7 @@ class DelayedMessages:
         while chunk := await self._read(subject, first):
             outcomes = await self._link.publish([request for _, request in chunk])
             stored = 0
-            while stored < len(outcomes) and outcomes[stored] is STORED:
+            while stored < len(outcomes) and outcomes[stored] is CopyOutcome.TAKEN:
                 stored += 1
             if stored:
                 # Crash here: the copies are stored, and the originals are not deleted; see above.
@@ -131,12 +132,12 @@ class DelayedMessages:
                 return  # its queue is missing, or full: the next look finds it again
             first = chunk[-1][0] + 1
 
-    async def _pass_refused(self, subject: str, chunk: _Chunk, outcomes: list[PublishOutcome]) -> bool:
+    async def _pass_refused(self, subject: str, chunk: _Chunk, outcomes: list[CopyOutcome]) -> bool:
         """Leave what the queue never takes, and delete the others that it has taken. Returns whether to go on."""
         for (place, _), outcome in zip(chunk, outcomes, strict=True):
-            if outcome is STORED:
+            if outcome is CopyOutcome.TAKEN:
                 await self._delete(place)
-            elif outcome is REFUSED:
+            elif outcome is CopyOutcome.REFUSED:
                 reason = f"its queue never takes message {place} of stream {self._names.delayed!r}, so it stays there"
                 report_unreadable(self._endpoint, "delayed message", f"{subject} {place}", reason)
             else:
@@ -160,7 +161,7 @@ class DelayedMessages:
                 first = message.seq + 1
                 if self._names.due_of(self._endpoint, message.subject) is None:
                     (outcome,) = await self._link.publish([self._copy(message, reason)])
-                    if outcome is not STORED:
+                    if outcome is not CopyOutcome.TAKEN:
                         break
                     try:
                         await self._delete(message.seq)
@@ -189,7 +190,7 @@ class DelayedMessages:
         answer = await self._link.api(f"STREAM.MSG.GET.{self._names.delayed}", {"next_by_subj": subject, "seq": first})
         return None if answer is None else read_answer(answer, _MessageAnswer).message
 
-    def _copy(self, message: _StoredMessage, reason: str = "") -> Request:
+    def _copy(self, message: _StoredMessage, reason: str = "") -> NatsRequest:
         name, most = f"{MOVED}{message.seq}-{message.time}", self._link.max_payload - len(message.data)
         headers = copied_headers(message.hdrs, msg_id=name, unreadable=reason, most=most)
-        return Request(self._names.queue_subject(self._endpoint), message.data, headers)
+        return NatsRequest(self._names.queue_subject(self._endpoint), message.data, headers)

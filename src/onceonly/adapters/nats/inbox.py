@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from onceonly.adapters.nats.link import API, Arrival, Connection, Link, Request, written_subject
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
+from onceonly.adapters.nats.link import API, NatsArrival, NatsConnection, NatsLink, NatsRequest, written_subject
+from onceonly.formats.undecodable import shown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.ports.environment import Clock
-from onceonly.systems.foreign import shown
+from onceonly.queues.deliveries import BackgroundCalls, HeldLeases
+from onceonly.queues.messages import queue_missing
 
 LONGEST_PULL_SECONDS = 30.0
 """After which a request that waits is renewed."""
@@ -25,7 +27,6 @@ ANSWER_SECONDS = 5.0
 """For the server to end a request in time. It does not when the consumer was deleted."""
 PARKED_SECONDS = 0.05
 """For the server to answer a request that does not wait. NATS 2.9 parks one if others take the messages that it was for."""
-MOST_HELD = 20_000
 _EMPTY = ("404", "408")  # there are no messages, or the time is over
 _NANOSECONDS = 1_000_000_000
 _PLAIN_TOKENS, _COUNT, _COUNT_WITH_DOMAIN = 9, 4, 6
@@ -43,15 +44,15 @@ class NatsReceipt(Struct, frozen=True):
     reply: str
 
 
-class Inbox:
+class NatsInbox:
     """Deliveries of one queue, for all receivers of one process. `give_back` sends copies and acknowledges the originals."""
 
     def __init__(
         self,
-        link: Link,
+        link: NatsLink,
         stream: str,
         consumer: str,
-        give_back: Callable[[list[Arrival]], Awaitable[None]],
+        give_back: Callable[[list[NatsArrival]], Awaitable[None]],
         *,
         clock: Clock,
         exists: Callable[[], Awaitable[bool]],
@@ -60,20 +61,19 @@ class Inbox:
         self._next = f"{API}CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._stream = stream
         self._give_back = give_back
-        self._clock = clock
         self._exists = exists
         self._known = 0
         self._free: list[Pull] = []
-        self._held: dict[str, int] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._background = BackgroundCalls()
+        self.leases = HeldLeases(clock, link.address.lease)
 
-    async def take(self, limit: int, wait: float) -> list[Arrival]:
+    async def take(self, limit: int, wait: float) -> list[NatsArrival]:
         """Take deliveries that wait, at most `limit`, none after `wait` seconds. Raises RetryableError, QueueMissing."""
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         connection = await self._link.connection()
         if self._known != connection.serial:
-            await self._look(connection)
+            await self._require_consumer(connection)
         while not (got := await self._pull(connection, limit, 0.0)):
             left = end - clock()
             if left <= 0:
@@ -85,43 +85,26 @@ class Inbox:
                 except RetryableError:
                     pass  # what has come is returned; the next call finds out what is wrong
                 except asyncio.CancelledError:
-                    self._return(got)
+                    self._background.start(self._give_back(got))
                     raise
             if got:
                 break
-        self._hold(got)
+        self.leases.hold([message.reply.decode() for message in got])
         return got
 
     def holds(self, receipt: object) -> str:
         """Return the subject to which a delivery is acknowledged; empty if its lease has ended, as far as is known here."""
-        if not isinstance(receipt, NatsReceipt):
-            return ""
-        return receipt.reply if self._held.get(receipt.reply, 0) > self._clock.now() else ""
-
-    def extended(self, replies: Iterable[str]) -> None:
-        """Note that leases begin again."""
-        until = self._until()
-        self._held |= dict.fromkeys(replies, until)
-
-    def settled(self, replies: Iterable[str]) -> None:
-        """Forget deliveries."""
-        for reply in replies:
-            self._held.pop(reply, None)
+        return receipt.reply if isinstance(receipt, NatsReceipt) and self.leases.holds(receipt.reply) else ""
 
     async def close(self) -> None:
-        """Wait until deliveries of ended requests are released."""
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._background.close()
 
-    async def _look(self, connection: Connection) -> None:
+    async def _require_consumer(self, connection: NatsConnection) -> None:
         if not await self._exists():
-            raise QueueMissing(
-                f"stream {self._stream!r} with its consumer does not exist: run `onceonly topology create module:endpoint`,"
-                " or start its endpoint"
-            )
+            raise queue_missing(f"stream {self._stream!r} with its consumer")
         self._known = connection.serial
 
-    async def _pull(self, connection: Connection, limit: int, wait: float) -> list[Arrival]:
+    async def _pull(self, connection: NatsConnection, limit: int, wait: float) -> list[NatsArrival]:
         """Make one request. With `wait` it lasts that many seconds, or until `limit` deliveries have come."""
         while self._free and self._free[-1].connection is not connection:
             self._free.pop()
@@ -133,67 +116,40 @@ class Inbox:
                 self._known = 0  # the next call looks whether there is a consumer
                 await pull.end(patience=self._link.address.timeout)
         except asyncio.CancelledError:
-            self._end(pull)
+            self._background.start(self._end(pull))
             raise
         if not pull.messages:
-            await self._explain(pull, wait)
+            await self._raise_problem(pull, wait)
         if pull.is_over and not pull.problem:
             self._free.append(pull)
         return pull.messages
 
-    async def _explain(self, pull: "Pull", wait: float) -> None:
+    async def _raise_problem(self, pull: "Pull", wait: float) -> None:
         """Raise what is wrong with a request that brought nothing, if anything is."""
         if pull.connection.lost.done():
             raise CommitFailed(f"the connection to {self._link.address.place} was lost")
         if pull.problem:
-            await self._look(pull.connection)
+            await self._require_consumer(pull.connection)
             raise CommitFailed(f"cannot receive from stream {self._stream!r}: {pull.problem}")
         if not pull.is_over and (wait or not pull.is_ended):
-            await self._look(pull.connection)
+            await self._require_consumer(pull.connection)
             await self._link.drop(pull.connection)
             raise CommitFailed(f"the server did not answer a request for messages of stream {self._stream!r}")
 
-    def _end(self, pull: "Pull") -> None:
+    async def _end(self, pull: "Pull") -> None:
         """End a request that no receiver waits for, and release its deliveries."""
-        self._run(self._ended(pull))
-
-    async def _ended(self, pull: "Pull") -> None:
         if not pull.is_over:
             await pull.end(patience=self._link.address.timeout)
         if pull.messages:
-            await self._given_back(pull.messages)
-
-    def _return(self, messages: list[Arrival]) -> None:
-        self._run(self._given_back(messages))
-
-    async def _given_back(self, messages: list[Arrival]) -> None:
-        try:
-            await self._give_back(messages)
-        except (RetryableError, SetupError):
-            return  # their leases end on their own
-
-    def _run(self, call: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(call)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    def _hold(self, messages: Sequence[Arrival]) -> None:
-        until = self._until()
-        if len(self._held) > MOST_HELD:
-            now = self._clock.now()
-            self._held = {reply: ends for reply, ends in self._held.items() if ends > now}
-        self._held |= {message.reply.decode(): until for message in messages}
-
-    def _until(self) -> int:
-        return self._clock.now() + int(self._link.address.lease * 1000)
+            await self._give_back(pull.messages)
 
 
 class Pull:
     """An inbox for the answers to one request after another."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: NatsConnection) -> None:
         self.connection = connection
-        self.messages: list[Arrival] = []
+        self.messages: list[NatsArrival] = []
         self.is_over = False
         self.is_ended = False
         self._subject = ""
@@ -203,8 +159,7 @@ class Pull:
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def open(cls, connection: Connection) -> "Pull":
-        """Subscribe to a new inbox."""
+    async def open(cls, connection: NatsConnection) -> "Pull":
         pull = cls(connection)
         pull._number, pull._subject = await connection.subscribe(pull.take)
         return pull
@@ -213,10 +168,10 @@ class Pull:
         """Ask for deliveries. With `wait` for that many seconds, otherwise only for those that wait."""
         self.messages, self.is_over, self.problem, self._limit = [], False, "", limit
         self._done = asyncio.get_running_loop().create_future()
-        asked: dict[str, object] = {"batch": limit, "no_wait": True}
+        options: dict[str, object] = {"batch": limit, "no_wait": True}
         if wait > 0:
-            asked = {"batch": limit, "expires": max(1_000_000, int(wait * _NANOSECONDS))}
-        body = msgspec.json.encode(asked)
+            options = {"batch": limit, "expires": max(1_000_000, int(wait * _NANOSECONDS))}
+        body = msgspec.json.encode(options)
         subjects = written_subject(subject), written_subject(self._subject)
         await self.connection.write(b"PUB %s %s %d\r\n%s\r\n" % (*subjects, len(body), body))
 
@@ -228,7 +183,7 @@ class Pull:
         """Unsubscribe. Afterwards nothing more is delivered for the request, if the server has confirmed it: `is_ended`."""
         self.is_ended = await self.connection.unsubscribe(self._number, patience=patience)
 
-    def take(self, arrival: Arrival) -> None:
+    def take(self, arrival: NatsArrival) -> None:
         """Take a delivery, or the word that there are no more."""
         if _is_receipt(arrival.reply):
             self.messages.append(arrival)
@@ -240,13 +195,13 @@ class Pull:
             self._done.set_result(None)
 
 
-def deliveries_of(arrival: Arrival) -> int:
+def deliveries_of(arrival: NatsArrival) -> int:
     """Return how often the server has delivered a message; see ADR-15 of NATS for the subject."""
     tokens = arrival.reply.split(b".")
     return int(tokens[_COUNT if len(tokens) == _PLAIN_TOKENS else _COUNT_WITH_DOMAIN])
 
 
-async def acknowledge(link: Link, replies: Sequence[str], word: bytes = b"+ACK") -> None:
+async def acknowledge(link: NatsLink, replies: Sequence[str], word: bytes = b"+ACK") -> None:
     """Acknowledge deliveries, and wait until the server has taken all. Raises OutcomeUnknown, CommitFailed.
 
     The last one asks for an answer, and the server takes them in order.
@@ -255,7 +210,7 @@ async def acknowledge(link: Link, replies: Sequence[str], word: bytes = b"+ACK")
         return
     connection = await link.connection()
     await connection.write(acknowledgements(replies[:-1], word))
-    answers, silent = await connection.ask([Request(replies[-1], word)], link.address.timeout)
+    answers, silent = await connection.ask([NatsRequest(replies[-1], word)], link.address.timeout)
     if isinstance(answers[0], str):
         if silent:
             await link.works(connection)

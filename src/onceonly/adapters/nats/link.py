@@ -19,12 +19,12 @@ from nats.aio.client import Client
 from nats.errors import AuthorizationError, Error
 
 from onceonly.adapters.nats.address import HEADER_BYTES, NatsAddress
+from onceonly.formats.undecodable import shown
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.environment import RandomSource
-from onceonly.systems.foreign import shown
-from onceonly.systems.silent import SILENT_SECONDS, SilentDestinations
+from onceonly.queues.destinations import SILENT_SECONDS, CopyOutcome, SilentDestinations
+from onceonly.queues.reconnection import Reconnection
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
 CLOSE_SECONDS = 2.0  # to close something politely
 PINGS = 2  # without an answer mean that the server is gone
@@ -47,7 +47,7 @@ if logging.getLogger("nats.aio.client").level == logging.NOTSET:
     logging.getLogger("nats.aio.client").setLevel(logging.CRITICAL)
 
 
-class Arrival(Struct, frozen=True):
+class NatsArrival(Struct, frozen=True):
     """What the server delivered: a message or an answer."""
 
     subject: bytes
@@ -61,7 +61,7 @@ class Arrival(Struct, frozen=True):
         return self.headers.startswith(_NO_RESPONDERS)
 
 
-Sink: TypeAlias = Callable[[Arrival], None]
+Sink: TypeAlias = Callable[[NatsArrival], None]
 
 
 class ApiError(Struct):
@@ -77,7 +77,7 @@ class _PublishAnswer(Struct):
     seq: int = 0
 
 
-class Request(Struct, frozen=True):
+class NatsRequest(Struct, frozen=True):
     """One message to send that has an answer. `stream` is what answers, where one stream has many subjects."""
 
     subject: str
@@ -87,30 +87,7 @@ class Request(Struct, frozen=True):
 
     @property
     def destination(self) -> str:
-        """What answers, or does not."""
         return self.stream or self.subject
-
-
-class Stored(Struct, frozen=True):
-    """The answer to a publish: a stream has stored the message. In the cluster, as many servers as its replicas need."""
-
-
-class Unrouted(Struct, frozen=True):
-    """The answer to a publish: no stream that is available has the subject."""
-
-
-class Refused(Struct, frozen=True):
-    """The answer to a publish: the stream never takes this message."""
-
-
-class Unanswered(Struct, frozen=True):
-    """No answer to a publish, or an error of the stream."""
-
-    reason: str
-
-
-PublishOutcome: TypeAlias = Stored | Unrouted | Refused | Unanswered
-STORED, UNROUTED, REFUSED = Stored(), Unrouted(), Refused()
 
 
 LONGEST_SUBJECT = 2000
@@ -144,69 +121,40 @@ def written_subject(subject: str) -> bytes:
     return written
 
 
-class Link:
-    """One connection to a cluster, shared by what a process has there. It is made when it is needed, again and again.
+class NatsLink:
+    """One connection to a cluster, shared by what a process has there; see `Reconnection`."""
 
-    Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
-    """
-
-    def __init__(self, address: NatsAddress, chance: RandomSource) -> None:
+    def __init__(self, address: NatsAddress, random: RandomSource) -> None:
         self.address = address
-        self._chance = chance
-        self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
-        self._failures = 0
-        self._not_before = 0.0
-        self._last: OnceOnlyError | None = None
+        self._reconnection = Reconnection(self._connect, NatsConnection.close, random)
         self._silent = SilentDestinations()
-        self._closed = False
 
-    async def connection(self) -> "Connection":
+    async def connection(self) -> "NatsConnection":
         """Connect if need be. Raises CommitFailed when the servers are away, SetupError when one refuses."""
-        known = self._connection
-        if known is not None and known.is_open and not self._closed:
+        known = self._reconnection.current
+        if known is not None and known.is_open and not self._reconnection.is_closed:
             return known
-        made = asyncio.ensure_future(self._connected())  # a caller that is cancelled leaves no half-open connection
+        made = asyncio.ensure_future(self._reconnection.get())  # a caller that is cancelled leaves no half-open connection
         made.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(made)
-
-    async def _connected(self) -> "Connection":
-        async with self._connecting:
-            if self._closed:
-                raise CommitFailed("the connection was closed by this process")
-            if self._connection is not None and self._connection.is_open:
-                return self._connection
-            now = asyncio.get_running_loop().time()
-            if self._last is not None and now < self._not_before:
-                raise type(self._last)(str(self._last))
-            await self.drop()
-            try:
-                made = await self._connect()
-            except OnceOnlyError as error:
-                self._failures, self._last = self._failures + 1, error
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
-                self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
-                raise
-            self._failures, self._last, self._connection = 0, None, made
-            if self._closed:  # meanwhile, and whoever closed could not know of this one
-                await self.drop()
-                raise CommitFailed("the connection was closed by this process")
-            return made
 
     @property
     def max_payload(self) -> int:
         """The bytes of headers and body that the server takes; what the URL needs where it was not asked yet."""
-        known = self._connection
+        known = self._reconnection.current
         return self.address.max_body + HEADER_BYTES if known is None else known.max_payload
 
-    async def publish(self, requests: Sequence[Request]) -> list[PublishOutcome]:
-        """Publish all at once and wait for every answer of a stream. Raises CommitFailed when the servers are away."""
+    async def publish(self, requests: Sequence[NatsRequest]) -> list[CopyOutcome]:
+        """Publish all at once and wait for every answer of a stream. Raises CommitFailed when the servers are away.
+
+        MISSING: no stream that is available has the subject.
+        """
         if not requests:
             return []
         answers = await self.ask(requests)
         return [_outcome(answer) for answer in answers]
 
-    async def ask(self, requests: Sequence[Request]) -> list[Arrival | str]:
+    async def ask(self, requests: Sequence[NatsRequest]) -> list[NatsArrival | str]:
         """Send all at once and wait for one answer to each; a text says why there is none.
 
         A destination that was silent before is waited for only as long as the others take. Raises CommitFailed when the servers
@@ -214,17 +162,17 @@ class Link:
         """
         connection = await self.connection()
         answers, silent = await connection.ask(requests, self.address.timeout)
-        if silent and (any(isinstance(answer, Arrival) for answer in answers) or await self.works(connection)):
+        if silent and (any(isinstance(answer, NatsArrival) for answer in answers) or await self.works(connection)):
             self._silent.add(silent)
             connection.end_waits()
         return answers
 
-    async def works(self, connection: "Connection") -> bool:
+    async def works(self, connection: "NatsConnection") -> bool:
         """Return whether the server answers on a connection. Drops one on which it does not.
 
         Pings may still be answered on that. While the server answers other requests, silence is about one destination.
         """
-        _, silent = await connection.ask([Request(f"{API}STREAM.NAMES")], min(self.address.timeout, PROBE_SECONDS))
+        _, silent = await connection.ask([NatsRequest(f"{API}STREAM.NAMES")], min(self.address.timeout, PROBE_SECONDS))
         if silent or not connection.is_open:
             await self.drop(connection)
             return False
@@ -236,7 +184,7 @@ class Link:
         Raises CommitFailed or SetupError. A call without an answer may have been carried out: all that are made here can be
         repeated.
         """
-        (answer,) = await self.ask([Request(API + subject, msgspec.json.encode(request) if request else b"")])
+        (answer,) = await self.ask([NatsRequest(API + subject, msgspec.json.encode(request) if request else b"")])
         what = f"call {API}{subject}"
         if isinstance(answer, str):
             if answer.startswith("permission"):
@@ -260,28 +208,24 @@ class Link:
             raise CommitFailed(text)
         raise SetupError(f"{text}. {_REMEDIES.get(error.err_code, 'Correct the stream or the URL')}")
 
-    async def drop(self, connection: "Connection | None" = None) -> None:
+    async def drop(self, connection: "NatsConnection | None" = None) -> None:
         """Close the connection; the next call makes a new one. With `connection`: only if it is still that one."""
-        if connection is not None and connection is not self._connection:
-            return
-        known, self._connection = self._connection, None
-        if known is not None:
-            await known.close()
+        if connection is None or connection is self._reconnection.current:
+            await self._reconnection.drop()
 
     async def close(self) -> None:
-        """Close the connection for good."""
-        self._closed = True
-        await self.drop()
+        await self._reconnection.close()
 
     def _without_jetstream(self, what: str) -> OnceOnlyError:
-        if self._connection is not None and not self._connection.has_jetstream:
+        known = self._reconnection.current
+        if known is not None and not known.has_jetstream:
             return SetupError(f"cannot {what}: JetStream is not enabled at {self.address.place}. Start nats-server with -js")
         return CommitFailed(f"cannot {what}: JetStream does not answer at {self.address.place}")
 
-    async def _connect(self) -> "Connection":
+    async def _connect(self) -> "NatsConnection":
         address, problem = self.address, ""
         for server in address.servers:
-            connection = Connection(self._silent)
+            connection = NatsConnection(self._silent)
             try:
                 async with asyncio.timeout(min(address.timeout, CONNECT_SECONDS)):
                     await connection.open(server, address)
@@ -304,7 +248,7 @@ class Link:
         raise CommitFailed(f"cannot connect to {address.place}: {problem}")
 
 
-class Connection:
+class NatsConnection:
     """One connection to one server, and what waits for answers on it."""
 
     def __init__(self, silent: SilentDestinations) -> None:
@@ -318,7 +262,6 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
         return self._client.is_connected and not self.lost.done()
 
     @property
@@ -328,12 +271,10 @@ class Connection:
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the server itself has JetStream."""
         return bool(self._client.server_info.get("jetstream"))
 
     @property
     def version(self) -> str:
-        """The version of the server."""
         return str(self._client.server_info.get("version", ""))
 
     async def open(self, server: str, address: NatsAddress) -> None:
@@ -361,7 +302,7 @@ class Connection:
         self._prefix = inbox.encode() + b"."
         await self._client.listen(f"{inbox}.>", self._answer)
 
-    async def ask(self, requests: Sequence[Request], patience: float) -> tuple[list[Arrival | str], frozenset[str]]:
+    async def ask(self, requests: Sequence[NatsRequest], patience: float) -> tuple[list[NatsArrival | str], frozenset[str]]:
         """Send all in one write; see `Link.ask`. Returns also the destinations that did not answer in this time."""
         name = b"%x" % next(self._numbers)
         batch = _Batch(requests, self._silent)
@@ -393,7 +334,7 @@ class Connection:
     def end_waits(self) -> None:
         """End each wait in which only destinations are left that are silent."""
         for batch in self._batches.values():
-            batch.look()
+            batch.end_if_silent()
 
     async def write(self, data: bytes) -> None:
         """Write commands. Nothing is written when the connection is lost."""
@@ -417,13 +358,12 @@ class Connection:
         return confirmed
 
     async def close(self) -> None:
-        """Close it."""
         self._end()
         with suppress(Exception):  # whatever the driver says: nothing is in flight that matters
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._client.close()
 
-    def _answer(self, arrival: Arrival) -> None:
+    def _answer(self, arrival: NatsArrival) -> None:
         name, _, number = arrival.subject[len(self._prefix) :].partition(b".")
         batch = self._batches.get(name)
         if batch is not None and _is_number(number):  # others may publish to this inbox, too
@@ -452,8 +392,8 @@ class _Unsendable(str):
 class _Batch:
     """Requests whose answers are waited for together: not for those of silent destinations alone, if there are others."""
 
-    def __init__(self, requests: Sequence[Request], silent: SilentDestinations) -> None:
-        self.answers: list[Arrival | str | None] = [None] * len(requests)
+    def __init__(self, requests: Sequence[NatsRequest], silent: SilentDestinations) -> None:
+        self.answers: list[NatsArrival | str | None] = [None] * len(requests)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_expired = False
         self._requests = requests
@@ -466,26 +406,24 @@ class _Batch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every request has an answer."""
         return not self._left
 
     def unanswered(self) -> Iterator[str]:
-        """Give the destinations without an answer."""
         return (request.destination for request, each in zip(self._requests, self.answers, strict=True) if each is None)
 
-    def put(self, number: int, answer: Arrival | str) -> None:
+    def put(self, number: int, answer: NatsArrival | str) -> None:
         if number >= len(self.answers):
             return
         if self.answers[number] is None:
             self._left -= 1
         self.answers[number] = answer
         self._awaited.discard(number)
-        if self._silent and isinstance(answer, Arrival):
+        if self._silent and isinstance(answer, NatsArrival):
             self._silent.discard(self._requests[number].destination)
         if not self._awaited:
             self.end()
 
-    def look(self) -> None:
+    def end_if_silent(self) -> None:
         """End the wait if only destinations are left that are silent by now."""
         if not self.is_silent:
             self._awaited &= self._trusted()
@@ -500,7 +438,6 @@ class _Batch:
                 self.put(number, f'permission to publish to "{subject}" is missing')
 
     def expire(self) -> None:
-        """End the wait: the time is over."""
         self.is_expired = not self.done.done()
         self.end()
 
@@ -519,11 +456,10 @@ class _Client(Client):
     def __init__(self, refused: Callable[[str], None]) -> None:
         super().__init__()
         self.sinks: dict[int, Sink] = {}
-        self._told_refused = refused
+        self._on_refused = refused
 
     @property
     def server_info(self) -> dict[str, Any]:
-        """What the server said about itself."""
         return self._server_info
 
     async def listen(self, subject: str, sink: Sink) -> int:
@@ -539,15 +475,15 @@ class _Client(Client):
 
     async def note(self, error: Exception) -> None:
         """Take an error that the server told about no request in particular."""
-        self._told_refused(str(error).lower())
+        self._on_refused(str(error).lower())
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:  # noqa: PLR0917 - the driver's signature
         sink = self.sinks.get(sid)
         if sink is not None:
-            sink(Arrival(bytes(subject), bytes(reply), headers or b"", data))
+            sink(NatsArrival(bytes(subject), bytes(reply), headers or b"", data))
 
 
-def _publish(request: Request, reply: bytes, max_payload: int) -> bytes:
+def _publish(request: NatsRequest, reply: bytes, max_payload: int) -> bytes:
     """Return the command. Raises ValueError for one that would make the server close the connection, or do something else."""
     subject, headers, body = written_subject(request.subject), request.headers, request.body
     if len(headers) + len(body) > max_payload:
@@ -557,20 +493,20 @@ def _publish(request: Request, reply: bytes, max_payload: int) -> bytes:
     return b"PUB %s %s %d\r\n%s\r\n" % (subject, reply, len(body), body)
 
 
-def _outcome(answer: Arrival | str) -> PublishOutcome:
+def _outcome(answer: NatsArrival | str) -> CopyOutcome:
     if isinstance(answer, _Unsendable):
-        return REFUSED
+        return CopyOutcome.REFUSED
     if isinstance(answer, str):
-        return Unanswered(answer)
+        return CopyOutcome.UNKNOWN
     if answer.has_no_responders:
-        return UNROUTED
+        return CopyOutcome.MISSING
     try:
         found = _decode_answer(answer.body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return Unanswered(f"the answer is not JetStream's: {error}")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return CopyOutcome.UNKNOWN
     if found.error is None:
-        return STORED if found.seq else Unanswered("the answer has no sequence")
-    return REFUSED if found.error.err_code in _TOO_LARGE else Unanswered(found.error.description)
+        return CopyOutcome.TAKEN if found.seq else CopyOutcome.UNKNOWN
+    return CopyOutcome.REFUSED if found.error.err_code in _TOO_LARGE else CopyOutcome.UNKNOWN
 
 
 _decode_answer = msgspec.json.Decoder(_PublishAnswer).decode

@@ -5,12 +5,11 @@ programs publish. Two more streams belong to all endpoints behind a prefix: `onc
 """
 
 import re
-from functools import lru_cache
-from hashlib import blake2b
 
 from msgspec import Struct
 
-from onceonly.model.endpoint_name import is_endpoint_name
+from onceonly.model.limits import is_endpoint_name
+from onceonly.queues.names import LETTERS, EscapedNames
 
 CONSUMER = "onceonly"
 """The durable consumer of every queue."""
@@ -19,19 +18,18 @@ BUCKET_MS = 100
 MINUTE = 60_000 // BUCKET_MS
 LONGEST = 250
 """Characters of a written token: a server takes 4096 bytes for a line with two subjects."""
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-_ESCAPED = re.compile(r"(?:=[0-9a-f]{2})+")
+_TOKENS = EscapedNames(LETTERS | {"_"}, mark="=", hashed="=hash=")
 _instant = re.compile(r"[0-9]{11}\.([0-9]{14})").fullmatch
 
 
-class TopologyNames(Struct, frozen=True):
+class NatsNames(Struct, frozen=True):
     """The names of all objects behind a prefix."""
 
     prefix: str = ""
 
     def queue(self, endpoint: str) -> str:
         """Name the stream of an endpoint's queue."""
-        return f"{_written(self.prefix)}onceonly-queue-{_written(endpoint)}"
+        return f"{_TOKENS.write(self.prefix, LONGEST)}onceonly-queue-{_TOKENS.write(endpoint, LONGEST)}"
 
     def queue_subject(self, endpoint: str) -> str:
         """Name the subject of an endpoint's queue."""
@@ -40,29 +38,26 @@ class TopologyNames(Struct, frozen=True):
     @property
     def subscriptions(self) -> str:
         """Name the stream with one message for each subscription."""
-        return f"{_written(self.prefix)}onceonly-subscriptions"
+        return f"{_TOKENS.write(self.prefix, LONGEST)}onceonly-subscriptions"
 
     @property
     def subscription_subjects(self) -> str:
-        """Match the subjects of all subscriptions."""
         return f"{self.prefix}onceonly.subscription.*.*"
 
     def subscription(self, kind: str, endpoint: str) -> str:
-        """Name the subject of one subscription."""
-        return f"{self.prefix}onceonly.subscription.{_written(kind)}.{_written(endpoint)}"
+        return f"{self.prefix}onceonly.subscription.{_TOKENS.write(kind, LONGEST)}.{_TOKENS.write(endpoint, LONGEST)}"
 
     def subscribers(self, kind: str) -> str:
         """Match the subjects of all subscriptions to an event type."""
-        return f"{self.prefix}onceonly.subscription.{_written(kind)}.*"
+        return f"{self.prefix}onceonly.subscription.{_TOKENS.write(kind, LONGEST)}.*"
 
     def subscribed(self, endpoint: str) -> str:
         """Match the subjects of all subscriptions of an endpoint."""
-        return f"{self.prefix}onceonly.subscription.*.{_written(endpoint)}"
+        return f"{self.prefix}onceonly.subscription.*.{_TOKENS.write(endpoint, LONGEST)}"
 
     @property
     def delayed(self) -> str:
-        """Name the stream of delayed messages."""
-        return f"{_written(self.prefix)}onceonly-delayed"
+        return f"{_TOKENS.write(self.prefix, LONGEST)}onceonly-delayed"
 
     @property
     def delayed_subjects(self) -> str:
@@ -77,11 +72,11 @@ class TopologyNames(Struct, frozen=True):
     def delayed_for(self, endpoint: str, minute: str = "*") -> str:
         """Match the subjects of delayed messages for an endpoint, also of one minute alone."""
         shown = minute if minute == "*" else minute.zfill(11)
-        return f"{self.prefix}onceonly.delayed.{_written(endpoint)}.{shown}.*"
+        return f"{self.prefix}onceonly.delayed.{_TOKENS.write(endpoint, LONGEST)}.{shown}.*"
 
     def all_delayed_for(self, endpoint: str) -> str:
         """Match all subjects of delayed messages for an endpoint, also those that have no instant."""
-        return f"{self.prefix}onceonly.delayed.{_written(endpoint)}.>"
+        return f"{self.prefix}onceonly.delayed.{_TOKENS.write(endpoint, LONGEST)}.>"
 
     def due_of(self, endpoint: str, subject: str) -> int | None:
         """Return from when on the messages of a subject are due, in milliseconds; None for one that is not `delayed_until`.
@@ -101,25 +96,10 @@ def rounded_up(due: int) -> int:
 
 def subscriber_of(subject: str) -> str | None:
     """Return the endpoint of a subscription; None if its last token is not the name of one."""
-    name = _read(subject.rpartition(".")[2])
+    name = _TOKENS.read(subject.rpartition(".")[2], LONGEST)
     return name if is_endpoint_name(name) else None
 
 
 def kind_of(subject: str) -> str | None:
     """Return the event type of a subscription; None for a hash."""
-    return _read(subject.rpartition(".")[0].rpartition(".")[2])
-
-
-@lru_cache(10_000)
-def _written(name: str) -> str:
-    """Write a name as one token: every other byte is an equals sign and two digits. No two names become one."""
-    written = "".join(letter if letter in _PLAIN else "".join(f"={byte:02x}" for byte in letter.encode()) for letter in name)
-    return written if len(written) <= LONGEST else "=hash=" + blake2b(name.encode(), digest_size=16).hexdigest()
-
-
-def _read(written: str) -> str | None:
-    try:
-        name = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("=", "")).decode(), written)
-        return name if _written(name) == written else None
-    except UnicodeError:
-        return None
+    return _TOKENS.read(subject.rpartition(".")[0].rpartition(".")[2], LONGEST)

@@ -6,12 +6,12 @@ Each setting that is known has a rule. One that is not known belongs to a newer 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from onceonly.systems.foreign import shown
+from onceonly.formats.undecodable import shown
 
 Config: TypeAlias = Mapping[str, Any]
 
 
-class Rule(NamedTuple):
+class SettingRule(NamedTuple):
     """Whether a setting is allowed, and what to set it to. `default` is its value where the server does not name it."""
 
     allows: Callable[[Any, Config], bool]
@@ -39,97 +39,89 @@ def _keeps_each(value: object, config: Config) -> bool:
     return _has_no_limit(value) or (config.get("discard") == "new" and config.get("discard_new_per_subject") is True)
 
 
-_ANY = Rule(_anything, "")
-_OFF = Rule(_is_off, "false")
+_ANY = SettingRule(_anything, "")
+_OFF = SettingRule(_is_off, "false")
 _STREAM = {
-    "retention": Rule(lambda value, _: value == "limits", "limits", "limits"),
-    "discard": Rule(_keeps_new, "new, or max_msgs and max_bytes to -1", "old"),
-    "max_age": Rule(lambda value, _: value == 0, "0", 0),
-    "max_msgs_per_subject": Rule(_keeps_each, "-1", -1),
+    "retention": SettingRule(lambda value, _: value == "limits", "limits", "limits"),
+    "discard": SettingRule(_keeps_new, "new, or max_msgs and max_bytes to -1", "old"),
+    "max_age": SettingRule(lambda value, _: value == 0, "0", 0),
+    "max_msgs_per_subject": SettingRule(_keeps_each, "-1", -1),
     "no_ack": _OFF,
     "sealed": _OFF,
     "deny_delete": _OFF,
     "deny_purge": _OFF,
     "allow_rollup_hdrs": _OFF,
     "allow_msg_counter": _OFF,
-    "mirror": Rule(_is_off, "nothing"),
-    "subject_transform": Rule(_is_off, "nothing"),
-    "subject_delete_marker_ttl": Rule(_is_off, "0"),
-    "persist_mode": Rule(lambda value, _: value in ("", "default"), "default", "default"),
+    "mirror": SettingRule(_is_off, "nothing"),
+    "subject_transform": SettingRule(_is_off, "nothing"),
+    "subject_delete_marker_ttl": SettingRule(_is_off, "0"),
+    "persist_mode": SettingRule(lambda value, _: value in ("", "default"), "default", "default"),
     **dict.fromkeys(
         (
-            *(
-                "name",
-                "description",
-                "subjects",
-                "storage",
-                "num_replicas",
-                "placement",
-                "metadata",
-                "compression",
-                "first_seq",
-            ),
+            *("name", "description", "subjects", "storage", "num_replicas", "placement", "metadata", "compression"),
             *("max_msgs", "max_bytes", "max_msg_size", "max_consumers", "consumer_limits", "discard_new_per_subject"),
             *("duplicate_window", "allow_direct", "mirror_direct", "sources", "republish", "template_owner"),
-            *("allow_msg_ttl", "allow_atomic", "allow_batched"),
+            *("first_seq", "allow_msg_ttl", "allow_atomic", "allow_batched"),
         ),
         _ANY,
     ),
 }
 _CONSUMER = {
-    "ack_policy": Rule(lambda value, _: value == "explicit", "explicit", "none"),
-    "deliver_policy": Rule(lambda value, _: value == "all", "all", "all"),
-    "max_deliver": Rule(
+    "ack_policy": SettingRule(lambda value, _: value == "explicit", "explicit", "none"),
+    "deliver_policy": SettingRule(lambda value, _: value == "all", "all", "all"),
+    "max_deliver": SettingRule(
         lambda value, _: _has_no_limit(value), "-1 (a message is given up after it, without a dead letter)", -1
     ),
     "headers_only": _OFF,
-    "deliver_subject": Rule(_is_off, "nothing: it must be a pull consumer"),
-    "backoff": Rule(_is_off, "nothing: it replaces ack_wait"),
+    "deliver_subject": SettingRule(_is_off, "nothing: it must be a pull consumer"),
+    "backoff": SettingRule(_is_off, "nothing: it replaces ack_wait"),
     **dict.fromkeys(
         (
             *("durable_name", "name", "description", "metadata", "num_replicas", "mem_storage", "replay_policy", "sample_freq"),
+            *("max_ack_pending", "max_waiting", "max_batch", "max_expires", "max_bytes", "rate_limit_bps"),
             *(
-                "max_ack_pending",
-                "max_waiting",
-                "max_batch",
-                "max_expires",
-                "max_bytes",
-                "rate_limit_bps",
                 "inactive_threshold",
+                "pause_until",
+                "deliver_group",
+                "flow_control",
+                "idle_heartbeat",
+                "direct",
+                "opt_start_seq",
+                "opt_start_time",
             ),
-            *("pause_until", "deliver_group", "flow_control", "idle_heartbeat", "direct", "opt_start_seq", "opt_start_time"),
         ),
         _ANY,
     ),
 }
 
 
-def queue_rules(subject: str) -> dict[str, Rule]:
+def queue_rules(subject: str) -> dict[str, SettingRule]:
     """Return the rules of the stream of a queue with this subject."""
-    retention = Rule(lambda value, _: value == "workqueue", "workqueue", "limits")
+    retention = SettingRule(lambda value, _: value == "workqueue", "workqueue", "limits")
     return stream_rules(subject) | {"retention": retention, "deny_delete": _ANY, "deny_purge": _ANY}
 
 
-def stream_rules(subject: str) -> dict[str, Rule]:
+def stream_rules(subject: str) -> dict[str, SettingRule]:
     """Return the rules of a stream with this subject whose messages all endpoints share."""
-    return _STREAM | {"subjects": Rule(lambda value, _: isinstance(value, list) and subject in value, f"[{subject!r}]")}
+    return _STREAM | {"subjects": SettingRule(lambda value, _: isinstance(value, list) and subject in value, f"[{subject!r}]")}
 
 
-def subscription_rules(subject: str) -> dict[str, Rule]:
+def subscription_rules(subject: str) -> dict[str, SettingRule]:
     """Return the rules of the stream of subscriptions: one message of each subject is enough."""
     return stream_rules(subject) | {"max_msgs_per_subject": _ANY}
 
 
-def consumer_rules(subject: str, lease_nanoseconds: int) -> dict[str, Rule]:
-    """Return the rules of the consumer of a queue."""
+def consumer_rules(subject: str, lease_nanoseconds: int) -> dict[str, SettingRule]:
     return _CONSUMER | {
-        "ack_wait": Rule(lambda value, _: isinstance(value, int) and value >= lease_nanoseconds, f"{lease_nanoseconds}", 0),
-        "filter_subject": Rule(lambda value, _: value in ("", None, subject), "nothing"),
-        "filter_subjects": Rule(lambda value, _: value in (None, [], [subject]), "nothing"),
+        "ack_wait": SettingRule(
+            lambda value, _: isinstance(value, int) and value >= lease_nanoseconds, f"{lease_nanoseconds}", 0
+        ),
+        "filter_subject": SettingRule(lambda value, _: value in ("", None, subject), "nothing"),
+        "filter_subjects": SettingRule(lambda value, _: value in (None, [], [subject]), "nothing"),
     }
 
 
-def problems(config: Config, rules: Mapping[str, Rule]) -> Iterator[str]:
+def problems(config: Config, rules: Mapping[str, SettingRule]) -> Iterator[str]:
     """List the settings that are not allowed, with their values and what to set them to."""
     for name, rule in rules.items():
         value = config.get(name, rule.default)
@@ -137,7 +129,7 @@ def problems(config: Config, rules: Mapping[str, Rule]) -> Iterator[str]:
             yield f"{name} is {shown(str(value))}. Set it to {rule.wanted}"
 
 
-def unknown(config: Config, rules: Mapping[str, Rule]) -> Iterator[str]:
+def unknown(config: Config, rules: Mapping[str, SettingRule]) -> Iterator[str]:
     """List the settings without a rule that are not off."""
     for name, value in config.items():
         if name not in rules and value:

@@ -16,10 +16,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from onceonly.adapters.nats.link import STORED, Link, Request, read_answer
-from onceonly.adapters.nats.names import CONSUMER, TopologyNames, kind_of, subscriber_of
+from onceonly.adapters.nats.link import NatsLink, NatsRequest, read_answer
+from onceonly.adapters.nats.names import CONSUMER, NatsNames, kind_of, subscriber_of
 from onceonly.adapters.nats.requirements import (
-    Rule,
+    SettingRule,
     consumer_rules,
     problems,
     queue_rules,
@@ -27,10 +27,11 @@ from onceonly.adapters.nats.requirements import (
     subscription_rules,
     unknown,
 )
-from onceonly.model.endpoint_name import NAME_RULE
+from onceonly.formats.undecodable import report_unreadable
 from onceonly.model.errors import CommitFailed, SetupError
+from onceonly.model.limits import NAME_RULE
 from onceonly.ports.transport import BrokerReport, Topology
-from onceonly.systems.foreign import report_unreadable
+from onceonly.queues.destinations import CopyOutcome
 
 _NANOSECONDS = 1_000_000_000
 _DUPLICATES_SECONDS = 120
@@ -53,14 +54,14 @@ class _ConfigAnswer(Struct):
     config: dict[str, Any]
 
 
-class ConsumerCounts(Struct):
+class ConsumerInfo(Struct):
     """What is used of the answer to CONSUMER.INFO."""
 
     num_pending: int
     num_ack_pending: int
 
 
-async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
+async def declare(link: NatsLink, names: NatsNames, topologies: Sequence[Topology]) -> None:
     """Create what is missing, and delete the subscriptions that are gone. Harmless when several processes do it at once.
 
     Raises SetupError, CommitFailed.
@@ -73,55 +74,54 @@ async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topolog
     for topology in topologies:
         await _create(link, names.queue(topology.endpoint), names.queue_subject(topology.endpoint), retention="workqueue")
         await _declare_consumer(link, names.queue(topology.endpoint))
-        requests = [Request(names.subscription(kind, topology.endpoint)) for kind in topology.events]
-        if any(outcome is not STORED for outcome in await link.publish(requests)):
+        requests = [NatsRequest(names.subscription(kind, topology.endpoint)) for kind in topology.events]
+        if any(outcome is not CopyOutcome.TAKEN for outcome in await link.publish(requests)):
             raise CommitFailed(f"cannot subscribe {topology.endpoint!r} to its events: the stream did not confirm it")
         for kind in topology.gone:
             await link.api(f"STREAM.PURGE.{names.subscriptions}", {"filter": names.subscription(kind, topology.endpoint)})
 
 
-async def declare_delayed(link: Link, names: TopologyNames) -> None:
+async def declare_delayed(link: NatsLink, names: NatsNames) -> None:
     """Create the stream of delayed messages if it is missing."""
     await _create(link, names.delayed, names.delayed_subjects)
 
 
-async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
+async def remove(link: NatsLink, names: NatsNames, topologies: Sequence[Topology]) -> None:
     """Delete everything behind a prefix: these queues with their messages, all subscriptions and all delayed messages."""
     queues = [names.queue(topology.endpoint) for topology in topologies]
     for stream in (*queues, names.subscriptions, names.delayed):
         await link.api(f"STREAM.DELETE.{stream}")
 
 
-async def consumer_of(link: Link, stream: str) -> ConsumerCounts | None:
+async def consumer_of(link: NatsLink, stream: str) -> ConsumerInfo | None:
     """Return what the server counts for the consumer of a queue; None if the stream or the consumer is missing."""
     found = await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")
-    return None if found is None else read_answer(found, ConsumerCounts)
+    return None if found is None else read_answer(found, ConsumerInfo)
 
 
-async def exists(link: Link, stream: str) -> bool:
-    """Report whether there is a stream of this name."""
+async def exists(link: NatsLink, stream: str) -> bool:
     return await link.api(f"STREAM.INFO.{stream}") is not None
 
 
-async def has_stream(link: Link, subject: str) -> bool:
+async def has_stream(link: NatsLink, subject: str) -> bool:
     """Report whether a stream has a subject, even if it has no leader at the moment."""
     found = await link.api("STREAM.NAMES", {"subject": subject})
     return bool(found and found.get("streams"))
 
 
-async def subjects(link: Link, stream: str, pattern: str) -> dict[str, int]:
+async def subjects(link: NatsLink, stream: str, pattern: str) -> dict[str, int]:
     """Count the messages of a stream by their subjects. Empty if the stream does not exist."""
     found: dict[str, int] = {}
     while True:
-        asked = {"subjects_filter": pattern, "offset": len(found)}
-        answer = await link.api(f"STREAM.INFO.{stream}", asked)
+        query = {"subjects_filter": pattern, "offset": len(found)}
+        answer = await link.api(f"STREAM.INFO.{stream}", query)
         page = read_answer(answer or {}, _SubjectsAnswer).state.subjects or {}
         found |= page
         if len(page) < _MOST_SUBJECTS:
             return found
 
 
-async def subscribers(link: Link, names: TopologyNames, kind: str, sender: str) -> tuple[str, ...]:
+async def subscribers(link: NatsLink, names: NatsNames, kind: str, sender: str) -> tuple[str, ...]:
     """List the endpoints that subscribe to an event type. `sender` is for the log.
 
     Any user with the right to publish subscriptions can choose what is read here. What is not the name of an endpoint is left
@@ -139,13 +139,13 @@ def _endpoints(subscribed: Iterable[str], sender: str) -> Iterator[str]:
             yield endpoint
 
 
-async def subscriptions(link: Link, names: TopologyNames, endpoint: str) -> frozenset[str]:
+async def subscriptions(link: NatsLink, names: NatsNames, endpoint: str) -> frozenset[str]:
     """List the event types that an endpoint subscribes to, but for those whose name is too long to be written."""
     found = await subjects(link, names.subscriptions, names.subscribed(endpoint))
     return frozenset(kind for subject in found if (kind := kind_of(subject)) is not None)
 
 
-async def report(link: Link, names: TopologyNames, endpoint: str) -> BrokerReport:
+async def report(link: NatsLink, names: NatsNames, endpoint: str) -> BrokerReport:
     """Report how the messages of an endpoint are stored. Raises SetupError if they could be lost without a crash."""
     stream, subject = names.queue(endpoint), names.queue_subject(endpoint)
     connection = await link.connection()
@@ -158,7 +158,7 @@ async def report(link: Link, names: TopologyNames, endpoint: str) -> BrokerRepor
     warnings: list[str] = []
     settings: tuple[tuple[str, str], ...] = ()
 
-    def look(what: str, config: dict[str, Any], allowed: Mapping[str, Rule]) -> None:
+    def look(what: str, config: dict[str, Any], allowed: Mapping[str, SettingRule]) -> None:
         wrong.extend(f"{what}: {each}" for each in problems(config, allowed))
         warnings.extend(f"{what}: {each}. This version does not know the setting" for each in unknown(config, allowed))
 
@@ -183,7 +183,7 @@ async def report(link: Link, names: TopologyNames, endpoint: str) -> BrokerRepor
     return BrokerReport(settings=settings, warnings=tuple(warnings), again_after=CHECK_SECONDS)
 
 
-async def _create(link: Link, stream: str, subject: str, **changed: Any) -> None:
+async def _create(link: NatsLink, stream: str, subject: str, **changed: Any) -> None:
     """Create a stream if it is missing. One that exists must have the subject, and keep messages for this use."""
     settings = {
         "name": stream,
@@ -219,7 +219,7 @@ async def _create(link: Link, stream: str, subject: str, **changed: Any) -> None
         )
 
 
-async def _declare_consumer(link: Link, stream: str) -> None:
+async def _declare_consumer(link: NatsLink, stream: str) -> None:
     """Create the consumer of a queue, or give it the lease of the URL."""
     wanted = {
         "durable_name": CONSUMER,

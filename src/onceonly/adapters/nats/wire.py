@@ -11,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from onceonly.formats.cloudevents import PREFIX, RAW_PROPERTIES, UNREADABLE
-from onceonly.model.escaped import raw
+from onceonly.model.escaping import raw
 from onceonly.model.message import Headers
 
 VERSION = b"NATS/1.0"
@@ -99,7 +99,6 @@ def _copied_line(line: bytes) -> bytes | None:
 
 
 def is_unreadable(headers: Headers) -> bool:
-    """Return whether `read_headers` could not read them."""
     return bool(headers) and headers[0][0] == UNREADABLE
 
 

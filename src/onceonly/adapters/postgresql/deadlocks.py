@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.adapters.postgresql.drivers import PostgreSQLDriver
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS
-from onceonly.sql.long_locks import LockWait, LongLocks
+from onceonly.sql.time_limits import LockWait, LongLocks
 
 DEADLOCK, LOCK_TIMEOUT = "40P01", "55P03"
 WARY_FOR = 200  # units after a deadlock
@@ -41,7 +41,6 @@ class Deadlocks:
         self._long_locks = LongLocks()
 
     def watch(self, engine: AsyncEngine) -> None:
-        """Notice every deadlock on this engine."""
         event.listen(engine.sync_engine, "handle_error", self._note)
 
     def begun(self, connection: Connection) -> None:
@@ -49,7 +48,7 @@ class Deadlocks:
         connection.info[_WAITED] = None
 
     def caution(self, connection: Connection, *, of_messages: bool, isolated: bool) -> str:
-        """Give the statement that makes the unit wary whose handlers run now, and count the unit; empty for none."""
+        """Return the statement that makes the unit wary whose handlers run now, and count the unit; empty for none."""
         wait = self._long_locks.wait(isolated=isolated) if of_messages else LockWait.FULL
         wary = self._left > 0
         self._left -= wary

@@ -38,17 +38,17 @@ from sqlalchemy.util import await_only
 from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
 from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
 from onceonly.adapters.postgresql.maintenance import PostgreSQLMaintenance
-from onceonly.adapters.postgresql.notifications import PostgreSQLListening, notify_words
-from onceonly.adapters.postgresql.statements import EFFECTS, InsertStatements, keep_back, take_unsaid, unsaid
+from onceonly.adapters.postgresql.notifications import PostgreSQLListening, notify_text
+from onceonly.adapters.postgresql.statements import EFFECTS, InsertStatements, held_text, hold_text, take_held_text
 from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
 from onceonly.sql.dialect import (
     BATCH_LOCK_SECONDS,
     KEPT_OPEN,
     DatabaseFailure,
+    DatabaseHistory,
     Dialect,
     DriverScope,
-    History,
     Limit,
     Listening,
     Purpose,
@@ -68,7 +68,7 @@ LONGEST_IDLE_MS = 2**31 - 1  # the server takes no more
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
 # internal and system errors (XX, 58) and all others say nothing that can be relied on.
-_SAID = {
+_FAILURES = {
     "40001": DatabaseFailure.LOCKED,  # serialization failure
     "40P01": DatabaseFailure.LOCKED,  # deadlock
     "55P03": DatabaseFailure.HELD,  # lock_timeout
@@ -83,7 +83,7 @@ _SAID = {
 }
 _FORBIDDEN, _ROW_SECURITY = "42501", "ExecWithCheckOptions"
 """The SQLSTATE, and the server's routine that also raises it for a row. Its words depend on the server's language."""
-_SAID_BY_CLASS = {
+_FAILURES_BY_CLASS = {
     "23": DatabaseFailure.CONSTRAINT,
     "44": DatabaseFailure.CONSTRAINT,
     "P0": DatabaseFailure.CONSTRAINT,  # a trigger's RAISE
@@ -142,7 +142,7 @@ _HISTORIES: tuple[tuple[str, ...], ...] = (
     (_SYSTEM, _CHECKPOINT, "NULL, ''"),
     ("''", "''", _FLUSHED),
 )
-_NOT_TOLD = ("42501", "42883", "0A000", "55000")  # not allowed, not there, not supported, not in this state
+_HISTORY_UNAVAILABLE = ("42501", "42883", "0A000", "55000")  # not allowed, not there, not supported, not in this state
 _UNPREPARED = {"26000", "42P05"}  # a prepared statement that is not there, or is there already
 _UNKNOWN_PARAMETER = "unsupported startup parameter"
 # A statement that fails, in words of its own, and with it what is said in the same request behind it.
@@ -151,8 +151,11 @@ _UNLESS_LATE = (
     "SELECT CAST(CASE WHEN clock_timestamp() > transaction_timestamp() + interval '{} milliseconds'"
     f" THEN '{_LATE}' ELSE '0' END AS integer); "
 )
-_NO_ENTRY = {"28": "the server rejected this user or password", "3D": "this database does not exist on the server: create it"}
-_NO_ENTRY_IN_WORDS = {  # libpq keeps no SQLSTATE of a failed connection, and PgBouncer has one for all
+_LOGIN_FAILURES = {
+    "28": "the server rejected this user or password",
+    "3D": "this database does not exist on the server: create it",
+}
+_LOGIN_FAILURES_BY_TEXT = {  # libpq keeps no SQLSTATE of a failed connection, and PgBouncer has one for all
     "authentication failed": "28",
     "no such user": "28",
     '" does not exist': "3D",
@@ -166,7 +169,7 @@ class PostgreSQL(Dialect):
     name = "postgresql"
     embedded = False
     single_writer = False
-    holds = False
+    blocks_commit = False
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
@@ -180,7 +183,7 @@ class PostgreSQL(Dialect):
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
         self._driver: PostgreSQLDriver = driver_named(driver)
         self._deadlocks = Deadlocks(self._driver)
-        self._words = InsertStatements()
+        self._statements = InsertStatements()
         self._isolation: str | None = None
         self._is_own = False
         self._watching: ConnectionWatch | None = None
@@ -190,10 +193,10 @@ class PostgreSQL(Dialect):
         self._beginnings: dict[tuple[Purpose, str | None], str] = {}
         self._histories = _HISTORIES
         self.autocommits = True
-        self.begins_later = self._driver.tells_last
+        self.begins_lazily = self._driver.reports_last_result
         self.errors = self._driver.errors
         self.listener = StatementListener(
-            before=(self._say_unsaid,), after=self._driver.looks, savepoints=self._driver.savepoints
+            before=(self._execute_held_text,), after=self._driver.statement_hooks, savepoints=self._driver.savepoints
         )
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -217,7 +220,7 @@ class PostgreSQL(Dialect):
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
-        """Give a view of a user's engine in autocommit; units get the isolation that the engine was made with."""
+        """Return a view of a user's engine in autocommit; units get the isolation that the engine was made with."""
         chosen = engine.sync_engine.get_execution_options().get("isolation_level")
         # private, but without it an engine made for SERIALIZABLE would silently get less
         chosen = chosen or getattr(engine.sync_engine.dialect, "_on_connect_isolation_level", None)
@@ -240,7 +243,7 @@ class PostgreSQL(Dialect):
         assert self._watching is not None  # noqa: S101 - an engine of this library's own has it
         self._watching.connecting(arguments)
         if self._pooled is None:
-            self._pooled = await_only(self._driver.meets_pooler(arguments))
+            self._pooled = await_only(self._driver.detects_pooler(arguments))
         self._adapt()
         settings = {} if self._pooled else {"lock_timeout": f"{self._lock_timeout}", **KEEPALIVES}
         arguments |= self._driver.session_arguments(arguments, settings, pooled=self._pooled)
@@ -255,7 +258,6 @@ class PostgreSQL(Dialect):
 
     @property
     def is_pooled(self) -> bool:  # type: ignore[override]  # here it is found out
-        """Whether a pooler is between."""
         return self._is_pooled()
 
     @property
@@ -265,10 +267,9 @@ class PostgreSQL(Dialect):
 
     async def notify(self, engine: AsyncEngine, channel: str, words: Iterable[str]) -> None:
         """Send NOTIFY in a transaction of its own."""
-        said = notify_words(channel, words)
         async with engine.connect() as connection:
             try:
-                await connection.run_sync(self._driver.say, said)
+                await connection.run_sync(self._driver.execute_text, notify_text(channel, words))
             except BaseException:
                 await connection.invalidate()  # it may have a transaction open
                 raise
@@ -296,7 +297,7 @@ class PostgreSQL(Dialect):
         self._beginnings.clear()
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
+        """Check that this server keeps what it commits, and can be written. Raises SetupError."""
         drivers: tuple[type[Exception], ...] = (DBAPIError, *self.errors)
         try:
             async with engine.connect() as connection:
@@ -324,13 +325,13 @@ class PostgreSQL(Dialect):
             raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set {which}=on for this database")
 
     def _probe(self, connection: Connection) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Look at the server, in one transaction: a pooler may give every other statement to another session."""
+        """Read the server's settings, in one transaction: a pooler may give every other statement to another session."""
         if self._pooled is None:  # a user's engine
             self._pooled = self._driver.is_pooled(connection)
             self._adapt()
             if self._pooled and (change := self._driver.needed_behind_pooler(connection)):
                 raise SetupError(f"this engine reaches PostgreSQL through a connection pooler such as PgBouncer: {change}")
-        self._driver.say(connection, "BEGIN")
+        self._driver.execute_text(connection, "BEGIN")
         found = tuple(connection.execute(_PROBE).one())
         for name, wanted in self._driver.text_settings:
             value = str(connection.execute(_SETTING, {"name": name}).scalar_one())
@@ -339,11 +340,11 @@ class PostgreSQL(Dialect):
                     f"PostgreSQL's {name} is {value} in these sessions, and psycopg would store other bytes or text than it is "
                     f"given: set {name}={wanted} for this user and database, or in the options of the engine"
                 )
-        self._driver.say(connection, "ROLLBACK")
+        self._driver.execute_text(connection, "ROLLBACK")
         return connection.dialect.server_version_info or (0,), found
 
-    async def history(self, engine: AsyncEngine) -> History | None:
-        """Give the timeline, and what is durable of its log. A promotion begins a new timeline."""
+    async def history(self, engine: AsyncEngine) -> DatabaseHistory | None:
+        """Return the timeline, and what is durable of its log. A promotion begins a new timeline."""
         async with engine.connect() as connection:
             try:
                 return await connection.run_sync(self._history)
@@ -351,31 +352,31 @@ class PostgreSQL(Dialect):
                 await connection.invalidate()  # it may have a transaction open
                 raise
 
-    def _history(self, connection: Connection) -> History | None:
+    def _history(self, connection: Connection) -> DatabaseHistory | None:
         while self._histories:
-            self._driver.say(connection, "BEGIN")
+            self._driver.execute_text(connection, "BEGIN")
             try:
                 system, timeline, position, shown = connection.execute(text(f"SELECT {', '.join(self._histories[0])}")).one()
             except DBAPIError as error:
-                if self._driver.sqlstate(error) not in _NOT_TOLD:
+                if self._driver.sqlstate(error) not in _HISTORY_UNAVAILABLE:
                     raise
                 self._histories = self._histories[1:]
             else:
                 name = f"timeline {int(timeline, 16)}" if timeline else "server"
                 positions = {} if position is None else {"": int(position)}
-                return History(name, positions, shown, system)
+                return DatabaseHistory(name, positions, shown, system)
             finally:
-                self._driver.say(connection, "ROLLBACK")
+                self._driver.execute_text(connection, "ROLLBACK")
         return None
 
     def _refused(self, error: Exception) -> SetupError | None:
-        """Give what a person has to change, where the server said so."""
+        """Return the error about what a person has to change; None for other errors."""
         words, state = str(error), self._driver.sqlstate(error)
         if _UNKNOWN_PARAMETER in words or state in _UNPREPARED:
             return SetupError(f"PostgreSQL: {words.splitlines()[0]}. {USE_POOLED}")
-        if (state or "")[:2] not in _NO_ENTRY:
-            state = next((it for said, it in _NO_ENTRY_IN_WORDS.items() if said in words), "")
-        return SetupError(f"PostgreSQL: {_NO_ENTRY[state[:2]]}") if state else None
+        if (state or "")[:2] not in _LOGIN_FAILURES:
+            state = next((it for part, it in _LOGIN_FAILURES_BY_TEXT.items() if part in words), "")
+        return SetupError(f"PostgreSQL: {_LOGIN_FAILURES[state[:2]]}") if state else None
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin. Units get the database's own isolation unless another was chosen; BEGIN may go with what is said next."""
@@ -384,14 +385,16 @@ class PostgreSQL(Dialect):
         self._deadlocks.begun(connection)
         if connection.info.get(_IDLE) != self._idle and self._keeps_settings:
             if self._needs_limit():
-                self._say(connection, f"SET {_IDLE} = {self._idle}")  # once for a connection; SET LOCAL would cost each time
+                self._execute_text(
+                    connection, f"SET {_IDLE} = {self._idle}"
+                )  # once for a connection; SET LOCAL would cost each time
             connection.info[_IDLE] = self._idle
-        keep_back(connection, self._beginnings.get((purpose, chosen)) or self._beginning(purpose, chosen))
-        if purpose not in _UNITS or not self.begins_later:
-            self._say_unsaid(connection)
+        hold_text(connection, self._beginnings.get((purpose, chosen)) or self._beginning(purpose, chosen))
+        if purpose not in _UNITS or not self.begins_lazily:
+            self._execute_held_text(connection)
 
     def _beginning(self, purpose: Purpose, isolation: str | None) -> str:
-        """Give what begins a transaction. An administrator's limit that is shorter stays."""
+        """Return the text that begins a transaction. An administrator's limit that is shorter stays."""
         unit = f"BEGIN ISOLATION LEVEL {isolation}" if isolation in self.isolations else "BEGIN"
         settings = {}
         if self._needs_limit() and not self._keeps_settings:
@@ -403,8 +406,8 @@ class PostgreSQL(Dialect):
         words = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items())
         if purpose is Purpose.BATCH and not self._is_own:
             words += f"; {BE_BRIEF}"
-        self._beginnings[purpose, isolation] = said = f"{_BEGIN.get(purpose, unit)}{words}"
-        return said
+        self._beginnings[purpose, isolation] = beginning = f"{_BEGIN.get(purpose, unit)}{words}"
+        return beginning
 
     def _needs_limit(self) -> bool:
         return self._idle > 0 and not 0 < self._idle_of_server <= self._idle
@@ -415,7 +418,7 @@ class PostgreSQL(Dialect):
         return self._is_own and not self._pooled
 
     def started(self, connection: Connection) -> int:
-        """Note nothing: the server knows when its transaction began, which is at `hold` or with a statement before."""
+        """Note nothing: the server knows when its transaction began, which is at `block_commit` or with a statement before."""
         return 0
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
@@ -423,7 +426,7 @@ class PostgreSQL(Dialect):
 
         Raises ConflictError, CommitFailed, CommitRefused when what waited failed.
         """
-        before = take_unsaid(connection)
+        before = take_held_text(connection)
         unless_late = "" if limit is None else _UNLESS_LATE.format(limit.milliseconds)
         try:
             self._driver.commit(connection, f"{before}; {unless_late}" if before else unless_late)
@@ -435,14 +438,13 @@ class PostgreSQL(Dialect):
             raise
 
     def roll_back(self, connection: Connection) -> None:
-        """Roll back as the driver needs it."""
-        take_unsaid(connection)
+        take_held_text(connection)
         self._driver.roll_back(connection)
 
     def state(self, connection: Connection) -> State:
         """Ask the driver; a transaction whose BEGIN waits to be said is open."""
         state = self._driver.state(connection)
-        return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
+        return State.OPEN if state is State.ENDED and held_text(connection).startswith("BEGIN") else state
 
     def has_ended(self, connection: Connection) -> bool:
         """Ask the driver, and look closer only where it has no transaction open."""
@@ -450,35 +452,30 @@ class PostgreSQL(Dialect):
         return not self._driver.is_in_transaction(adapted) and self.state(connection) is State.ENDED
 
     def is_busy(self, connection: Connection) -> bool:
-        """Ask the driver, which `watch` asks as well."""
         adapted: Any = connection.connection.dbapi_connection
         return adapted is not None and self._driver.awaits(adapted) is not None
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Shorten the wait for locks after a deadlock or a lock time-out.
 
         Claims have been made by now, so their wait is not shortened.
 
         The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
         """
-        self._say_unsaid(connection)
+        self._execute_held_text(connection)
         if caution := self._deadlocks.caution(connection, of_messages=of_messages, isolated=isolated):
-            self._driver.say(connection, caution)
-
-    def let_go(self, connection: Connection) -> None:
-        """Do nothing."""
+            self._driver.execute_text(connection, caution)
 
     def enclose_driver(self, driver: object, scope: DriverScope) -> object | None:
-        """Enclose asyncpg's connection."""
         return self._driver.enclose(driver, scope)
 
     @contextmanager
     def own_settings(self, connection: Connection) -> Iterator[None]:
         """Set what could hinder the library's statements to the session's own values, and then back."""
         row = connection.exec_driver_sql(_CURRENT_SETTINGS).one()
-        self._driver.say(connection, _OWN_SETTINGS)
+        self._driver.execute_text(connection, _OWN_SETTINGS)
         yield
-        self._say_unsaid(connection)
+        self._execute_held_text(connection)
         for name, value in zip(_RESTORED, row, strict=True):  # the role last: it may not be allowed to set the others
             if (name, value) not in _UNCHANGED:
                 connection.execute(_SET_LOCAL, {"name": name, "value": value})
@@ -487,9 +484,20 @@ class PostgreSQL(Dialect):
         """Reset all settings and release advisory locks. A user's engine may need settings that this would undo."""
         if not self._keeps_settings:
             return False
-        self._driver.say(connection, _RESET)
+        self._driver.execute_text(connection, _RESET)
         connection.info.pop(_IDLE, None)
         return True
+
+    @contextmanager
+    def waiting(self, connection: Connection, milliseconds: int | None) -> Iterator[None]:
+        """Set `lock_timeout` for this transaction, and set it back unless an error has aborted the transaction."""
+        if milliseconds is None:
+            yield
+            return
+        before = connection.exec_driver_sql("SELECT current_setting('lock_timeout')").scalar_one()
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
+        yield
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{before}'")
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
@@ -500,9 +508,11 @@ class PostgreSQL(Dialect):
         """
         if not rows:
             return []
-        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, rows[0])):
-            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({', '.join(key)}) DO NOTHING")
-            return [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
+        if len(rows) == 1 and held_text(connection) and (words := self._statements.insert(connection, table, rows[0])):
+            answer = self._execute_text(
+                connection, f"{take_held_text(connection)}; {words} ON CONFLICT ({', '.join(key)}) DO NOTHING"
+            )
+            return [_Inserted(rows[0])] if answer == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
         names = tuple(rows[0])
         lists = {_list(name): [row[name] for row in rows] for name in names}
         return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
@@ -514,9 +524,9 @@ class PostgreSQL(Dialect):
 
         Of a lone row the count of what was inserted tells: none of the others is there without `first`.
         """
-        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, first, rows[0])):
-            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({key}) DO NOTHING")
-            return None if said == TWO_INSERTED else [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
+        if len(rows) == 1 and held_text(connection) and (words := self._statements.insert(connection, table, first, rows[0])):
+            answer = self._execute_text(connection, f"{take_held_text(connection)}; {words} ON CONFLICT ({key}) DO NOTHING")
+            return None if answer == TWO_INSERTED else [_Inserted(rows[0])] if answer == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
         return super().insert_behind(connection, table, first, rows, key=key)
 
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -526,18 +536,19 @@ class PostgreSQL(Dialect):
             connection.execute(_insert_all(table, names), {_list(name): [row[name] for row in rows] for name in names})
 
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Have a single row inserted in the round trip of COMMIT."""
-        words = self._words.insert(connection, table, rows[0]) if len(rows) == 1 and self._driver.tells_last else ""
+        """Insert a single row in the round trip of COMMIT."""
+        words = (
+            self._statements.insert(connection, table, rows[0]) if len(rows) == 1 and self._driver.reports_last_result else ""
+        )
         if words:
-            keep_back(connection, words)
+            hold_text(connection, words)
         else:
             super().insert_last(connection, table, rows)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
-        """Have it updated in the round trip of COMMIT."""
-        words = self._words.update(connection, table, row, key=key) if self._driver.tells_last else ""
+        words = self._statements.update(connection, table, row, key=key) if self._driver.reports_last_result else ""
         if words:
-            keep_back(connection, words)
+            hold_text(connection, words)
         else:
             super().update_last(connection, table, row, key=key)
 
@@ -575,10 +586,6 @@ class PostgreSQL(Dialect):
         """Build `= ANY(array)`: one text for any number."""
         return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
 
-    def current(self, query: Select[Any]) -> Select[Any]:
-        """Change nothing: a statement sees what is committed at READ COMMITTED; above, newer rows were a ConflictError."""
-        return query
-
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Take by one statement. The array makes sure that the rows are chosen once, whatever join the planner would like."""
         (number,) = table.primary_key.columns
@@ -596,22 +603,21 @@ class PostgreSQL(Dialect):
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
-        """Classify by SQLSTATE."""
         state = self._driver.sqlstate(error)
         if state is None:
             return DatabaseFailure.STATEMENT if self._driver.refused(error) else DatabaseFailure.NOTHING
         if state == _FORBIDDEN and self._driver.routine(error) == _ROW_SECURITY:
             return DatabaseFailure.CONSTRAINT  # a row that a policy refuses: no permission of a table helps
-        return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], DatabaseFailure.NOTHING)
+        return _FAILURES.get(state) or _FAILURES_BY_CLASS.get(state[:2], DatabaseFailure.NOTHING)
 
-    def _say_unsaid(self, connection: Connection, *_: object) -> None:
-        if words := take_unsaid(connection):
-            self._say(connection, words)
+    def _execute_held_text(self, connection: Connection, *_: object) -> None:
+        if words := take_held_text(connection):
+            self._execute_text(connection, words)
 
-    def _say(self, connection: Connection, words: str) -> str:
+    def _execute_text(self, connection: Connection, words: str) -> str:
         drivers: tuple[type[Exception], ...] = (OSError, *self.errors)
         try:
-            return self._driver.say(connection, words)
+            return self._driver.execute_text(connection, words)
         except drivers as error:
             if self._driver.state(connection) not in _BEGUN:
                 connection.exec_driver_sql("ROLLBACK")  # fails as well, and lets the pool know that its connections are cut off

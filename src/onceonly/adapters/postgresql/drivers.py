@@ -21,7 +21,7 @@ from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import DriverScope, State
 from onceonly.sql.guard import unit_connection
 from onceonly.sql.options import SYSTEM_CA, check_files
-from onceonly.sql.statement_events import Execute, Look
+from onceonly.sql.statement_events import Execute, Look, keep_when_cancelled
 
 CONNECT_SECONDS = 10
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_COUNT = 10, 5, 3
@@ -46,18 +46,18 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     """One driver of PostgreSQL."""
 
     name: str
-    tells_last: bool
+    reports_last_result: bool
     """Whether statements that are said together may be any, and the answer to the last one is always told."""
     text_settings: tuple[tuple[str, str], ...]
     """Settings of a session, and the values without which this driver would write other text or bytes than it is given."""
 
     def connect_arguments(self, tls: Mapping[str, str]) -> dict[str, Any]:
-        """Give what `connect` takes whatever is connected to. `tls` are the options for TLS. Raises SetupError."""
+        """Return what `connect` takes whatever is connected to. `tls` are the options for TLS. Raises SetupError."""
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
         """Return what `connect` needs in addition to `arguments`: `settings` for the session, or options for a pooler."""
 
-    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+    async def detects_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether these arguments of `connect` lead to a connection pooler. Opens a connection to find out."""
 
     def is_pooled(self, connection: Connection) -> bool:
@@ -69,7 +69,7 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
         """Finish each new connection of an engine of this library's own."""
 
-    looks: tuple[Look, ...]
+    statement_hooks: tuple[Look, ...]
     """Called after each statement that did not fail."""
     savepoints: Execute | None
     """How to execute statements about savepoints faster than SQLAlchemy does; None if SQLAlchemy has to do it."""
@@ -80,10 +80,10 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
     def enclose(self, driver: object, scope: DriverScope) -> object | None:
         """See `Dialect.enclose_driver`."""
 
-    def say(self, connection: Connection, words: str) -> str:
-        """Say one or several statements in one round trip, past SQLAlchemy; gives how the server answered the last one."""
+    def execute_text(self, connection: Connection, words: str) -> str:
+        """Execute one or several statements in one round trip, past SQLAlchemy. Return the answer to the last one."""
 
-    async def hear(
+    async def listen(
         self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Callable[[], Awaitable[None]]:
         """Listen on a connection of the driver's that has no other use. Gives the function that ends it.
@@ -92,10 +92,10 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
         """
 
     def begun(self, connection: Connection) -> None:
-        """Take notice that a transaction has begun."""
+        """Note that a transaction has begun."""
 
     def commit(self, connection: Connection, first: str = "") -> None:
-        """See `Dialect.commit`; `first` is a statement that is said in the same request, and may keep it from committing."""
+        """See `Dialect.commit`; `first` is a statement of the same request, whose failure prevents the commit."""
 
     def roll_back(self, connection: Connection) -> None:
         """See `Dialect.roll_back`."""
@@ -107,7 +107,7 @@ class PostgreSQLDriver(WatchableDriver, Protocol):
         """Return whether a transaction is certainly open. Called for each statement of a handler, so it must be cheap."""
 
     def sqlstate(self, error: Exception) -> str | None:
-        """Give the SQLSTATE of an error; None when it has none."""
+        """Return the SQLSTATE of an error; None when it has none."""
 
     def routine(self, error: Exception) -> str | None:
         """Return the name of the server's routine that raised an error; None when it has none."""
@@ -132,16 +132,16 @@ class Asyncpg:
     """asyncpg. It hides whether a transaction is aborted, and takes the answer ROLLBACK to a COMMIT for success."""
 
     name = "asyncpg"
-    tells_last = True
+    reports_last_result = True
     text_settings: tuple[tuple[str, str], ...] = ()
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
         self._loaded = loaded = _load("asyncpg", "postgresql")
         self.errors: tuple[type[Exception], ...] = (loaded.PostgresError, loaded.InterfaceError, loaded.InternalClientError)
-        self.looks: tuple[Look, ...] = (_note_success,)
+        self.statement_hooks: tuple[Look, ...] = (_note_success,)
         self.savepoints: Execute | None = _execute_simply
-        self._saying: set[int] = set()
+        self._executing: set[int] = set()
         self._class = _closing_in_time(loaded.Connection)
         self._enclosed = enclosed_class(loaded)
 
@@ -158,12 +158,12 @@ class Asyncpg:
         return {**own, "timeout": CONNECT_SECONDS}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
-        """Give the settings as asyncpg takes them. Behind a pooler no statement has a name, and each is prepared anew."""
+        """Return the settings as asyncpg takes them. Behind a pooler no statement has a name, and each is prepared anew."""
         if pooled:
             return {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
         return {"server_settings": {**arguments["server_settings"], **settings}}
 
-    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+    async def detects_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Compare the process id from the connection start-up with the one that the session itself reports."""
         connection = await self._loaded.connect(**arguments, statement_cache_size=0)
         try:
@@ -175,9 +175,8 @@ class Asyncpg:
         return str(same) != _ONE
 
     def is_pooled(self, connection: Connection) -> bool:
-        """Compare them."""
         driver: Any = connection.connection.driver_connection
-        return self.say(connection, _SAME.format(driver.get_server_pid())) != _ONE
+        return self.execute_text(connection, _SAME.format(driver.get_server_pid())) != _ONE
 
     def needed_behind_pooler(self, connection: Connection) -> str:
         """Look for statements that would be prepared once, and used in another session."""
@@ -189,7 +188,7 @@ class Asyncpg:
         return f"create it with connect_args={{{wanted}}}, or use a URL instead of an engine"
 
     def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
-        """Have the client's system notice that the server's host is gone; and ask nothing outside of a transaction.
+        """Set TCP keep-alive on each connection, and open it in a transaction behind a pooler.
 
         The pool replaces a connection that it knows to be closed before it is used. This needs no round trip.
         What is asked of a new connection takes asyncpg two requests, between which a pooler may change the session.
@@ -213,35 +212,31 @@ class Asyncpg:
         event.listen(engine.sync_engine, "checkout", check)
 
     def watch(self, engine: AsyncEngine) -> None:
-        """Note errors that abort a transaction."""
         event.listen(engine.sync_engine, "handle_error", _note_error)
-        _keep_when_cancelled(engine)
+        keep_when_cancelled(engine)  # drivers have the server cancel a statement before they send the next one
 
     def enclose(self, driver: object, scope: DriverScope) -> object | None:
-        """Give an object with the methods of asyncpg's connection."""
         return self._enclosed(driver, scope)
 
-    def say(self, connection: Connection, words: str) -> str:
-        """Use the simple query protocol."""
+    def execute_text(self, connection: Connection, words: str) -> str:
         adapted: Any = connection.connection.dbapi_connection
-        self._saying.add(id(adapted))
+        self._executing.add(id(adapted))
         try:
             return str(adapted.run_async(lambda driver: driver.execute(words)))
         finally:
-            self._saying.discard(id(adapted))
+            self._executing.discard(id(adapted))
 
     def awaits(self, adapted: Any) -> object:
-        """Ask the lock that SQLAlchemy holds during a statement, and what `say` notes; asyncpg counts what was answered."""
-        if id(adapted) in self._saying or adapted._execute_mutex.locked():  # noqa: SLF001 - nothing else tells
+        """Check the lock that SQLAlchemy holds during a statement, and what `execute_text` notes. asyncpg counts answers."""
+        if id(adapted) in self._executing or adapted._execute_mutex.locked():  # noqa: SLF001 - nothing else tells
             return adapted.driver_connection._protocol.queries_count  # noqa: SLF001 - the same
         return None
 
     def session(self, adapted: Any) -> int:
-        """Give what the server told when connecting."""
+        """Return the process id from the start of the connection."""
         return int(adapted.driver_connection.get_server_pid())
 
     async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
-        """Connect, and ask."""
         connection = await self._loaded.connect(**arguments, statement_cache_size=0)
         try:
             return await connection.fetchval(words)
@@ -249,34 +244,29 @@ class Asyncpg:
             connection.terminate()
 
     def drop(self, adapted: Any) -> None:
-        """Have asyncpg abort its transport."""
         adapted.driver_connection.terminate()
 
     def is_closed(self, adapted: Any) -> bool:
-        """Ask asyncpg."""
         return bool(adapted.driver_connection.is_closed())
 
     def answered(self, error: Exception) -> bool:
-        """Look for an SQLSTATE."""
         return self.sqlstate(error) is not None
 
-    async def hear(
+    async def listen(
         self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Callable[[], Awaitable[None]]:
-        """Add listeners, which asyncpg calls."""
-
-        def hear(_driver: object, _pid: int, _channel: str, word: str) -> None:
+        def notified(_driver: object, _pid: int, _channel: str, word: str) -> None:
             heard(word)
 
         async def stop() -> None:
             driver.remove_termination_listener(end)
-            await driver.remove_listener(channel, hear)
+            await driver.remove_listener(channel, notified)
 
         def end(_driver: object) -> None:
             lost()
 
         driver.add_termination_listener(end)
-        await driver.add_listener(channel, hear)
+        await driver.add_listener(channel, notified)
         return stop
 
     def begun(self, connection: Connection) -> None:
@@ -284,17 +274,16 @@ class Asyncpg:
         vars(connection).pop(_ABORTED, None)
 
     def commit(self, connection: Connection, first: str = "") -> None:
-        """Say COMMIT, and make sure of the answer."""
+        """Execute COMMIT, and check the answer."""
         try:
-            answer = self.say(connection, f"{first}COMMIT")
+            answer = self.execute_text(connection, f"{first}COMMIT")
         except self.errors as error:
             raise DBAPIError("COMMIT", None, error) from error
         if answer != "COMMIT":
             raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))
 
     def roll_back(self, connection: Connection) -> None:
-        """Say ROLLBACK."""
-        self.say(connection, "ROLLBACK")
+        self.execute_text(connection, "ROLLBACK")
 
     def state(self, connection: Connection) -> State:
         """Ask asyncpg, and what was noted. What a handler did on the raw connection shows at the next statement, or COMMIT."""
@@ -311,11 +300,9 @@ class Asyncpg:
         return not driver.is_closed() and bool(driver.is_in_transaction())
 
     def sqlstate(self, error: Exception) -> str | None:
-        """Read it from asyncpg's own error."""
         return _text(getattr(_cause(error), "sqlstate", None))
 
     def routine(self, error: Exception) -> str | None:
-        """Read it from asyncpg's own error."""
         return _text(getattr(_cause(error), "server_source_function", None))
 
     def refused(self, error: DBAPIError) -> bool:
@@ -327,14 +314,14 @@ class Psycopg:
     """psycopg, version 3. libpq keeps the state of the transaction as the server tells it."""
 
     name = "psycopg"
-    tells_last = False
+    reports_last_result = False
     text_settings: tuple[tuple[str, str], ...] = (("standard_conforming_strings", "on"), ("client_encoding", "UTF8"))
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
         self._loaded = _load("psycopg", "psycopg")
         self.errors: tuple[type[Exception], ...] = (self._loaded.Error,)
-        self.looks: tuple[Look, ...] = ()
+        self.statement_hooks: tuple[Look, ...] = ()
         self.savepoints: Execute | None = None
         self._class = _counting_waits(self._loaded.AsyncConnection)
 
@@ -350,13 +337,13 @@ class Psycopg:
         return {**own, "keepalives": 1, **alive, **limits, **_tls(tls)}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
-        """Give the settings as libpq takes them. Behind a pooler no statement is prepared."""
+        """Return the settings as libpq takes them. Behind a pooler no statement is prepared."""
         if pooled:
             return {"prepare_threshold": None}
         conforming = {"standard_conforming_strings": "on"}  # libpq escapes the bytes of parameters by it
         return {"options": " ".join(f"-c {name}={value}" for name, value in {**settings, **conforming}.items())}
 
-    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+    async def detects_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Compare the process id from the connection start-up with the one that the session itself reports."""
         async with asyncio.timeout(2 * CONNECT_SECONDS):
             connection = await self._connect(arguments)
@@ -371,16 +358,14 @@ class Psycopg:
         return await self._loaded.AsyncConnection.connect(**own, autocommit=True)
 
     def awaits(self, adapted: Any) -> object:
-        """Read the count of waits."""
         driver = adapted.driver_connection
         return driver.onceonly_waits if driver.onceonly_waits % 2 else None
 
     def session(self, adapted: Any) -> int:
-        """Give what the server told when connecting."""
+        """Return the process id from the start of the connection."""
         return int(adapted.driver_connection.info.backend_pid)
 
     async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
-        """Connect, and ask."""
         connection = await self._connect(arguments)
         try:
             found = await (await connection.execute(words, prepare=False)).fetchone()
@@ -394,17 +379,15 @@ class Psycopg:
             own.shutdown(socket.SHUT_RDWR)
 
     def is_closed(self, adapted: Any) -> bool:
-        """Ask psycopg."""
         return bool(adapted.driver_connection.closed)
 
     def answered(self, error: Exception) -> bool:
-        """Look for an SQLSTATE, or for the words before an error of a server that refuses a connection."""
+        """Check for an SQLSTATE, or for the words before an error of a server that refuses a connection."""
         return self.sqlstate(error) is not None or "FATAL:" in str(error)
 
     def is_pooled(self, connection: Connection) -> bool:
-        """Compare them."""
         driver: Any = connection.connection.driver_connection
-        return self.say(connection, _SAME.format(driver.info.backend_pid)) != _ONE
+        return self.execute_text(connection, _SAME.format(driver.info.backend_pid)) != _ONE
 
     def needed_behind_pooler(self, connection: Connection) -> str:
         """Look for statements that would be prepared once, and used in another session."""
@@ -417,19 +400,17 @@ class Psycopg:
         """Do nothing: libpq knows of keepalives, and asks in one request."""
 
     def watch(self, engine: AsyncEngine) -> None:
-        """Keep what is cancelled."""
-        _keep_when_cancelled(engine)
+        keep_when_cancelled(engine)
 
     def enclose(self, driver: object, scope: DriverScope) -> object | None:
-        """Give nothing: cursors of psycopg lead past whatever stands for its connection."""
+        """Return None: cursors of psycopg lead past whatever stands for its connection."""
         return None
 
-    def say(self, connection: Connection, words: str) -> str:
-        """Use the simple query protocol."""
+    def execute_text(self, connection: Connection, words: str) -> str:
         adapted: Any = connection.connection.dbapi_connection
         return str(adapted.run_async(lambda driver: driver.execute(words)).statusmessage)
 
-    async def hear(
+    async def listen(
         self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Callable[[], Awaitable[None]]:
         """Read what psycopg generates, in a task."""
@@ -461,7 +442,7 @@ class Psycopg:
             raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))
         if first:
             try:
-                self.say(connection, f"{first}COMMIT")
+                self.execute_text(connection, f"{first}COMMIT")
             except self.errors as error:
                 raise DBAPIError("COMMIT", None, error) from error
 
@@ -469,7 +450,6 @@ class Psycopg:
         """Leave it to SQLAlchemy."""
 
     def state(self, connection: Connection) -> State:
-        """Ask libpq."""
         driver = connection.connection.driver_connection
         if driver is None or driver.closed or driver.broken:
             return State.LOST
@@ -477,19 +457,16 @@ class Psycopg:
         return _BY_STATUS.get(status.name, State.LOST)
 
     def is_in_transaction(self, adapted: Any) -> bool:
-        """Ask libpq."""
         return bool(adapted.driver_connection.pgconn.transaction_status == _IN_TRANSACTION)
 
     def sqlstate(self, error: Exception) -> str | None:
-        """Read it from psycopg's error."""
         return _text(getattr(_cause(error), "sqlstate", None))
 
     def routine(self, error: Exception) -> str | None:
-        """Read it from psycopg's error."""
         return _text(getattr(getattr(_cause(error), "diag", None), "source_function", None))
 
     def refused(self, error: DBAPIError) -> bool:
-        """Tell by psycopg's class: what it cannot adapt was never sent."""
+        """Decide by psycopg's class: what it cannot adapt was never sent."""
         return isinstance(error.orig, self._loaded.DataError | self._loaded.ProgrammingError)
 
 
@@ -503,7 +480,7 @@ _BY_STATUS = {"IDLE": State.ENDED, "INTRANS": State.OPEN, "INERROR": State.ABORT
 
 
 def driver_named(name: str) -> PostgreSQLDriver:
-    """Give the driver; asyncpg for the empty name. Raises SetupError, DriverMissing."""
+    """Return the driver; asyncpg for the empty name. Raises SetupError, DriverMissing."""
     if name not in DRIVERS:
         raise SetupError(f"PostgreSQL driver {name} is not supported: use asyncpg or psycopg")
     return DRIVERS[name]()
@@ -519,20 +496,20 @@ def _load(module: str, extra: str) -> Any:
 def _closing_in_time(base: Any) -> Any:
     """Derive a connection whose `close` does not wait for long until the server has closed it as well."""
 
-    class Connection(base):  # type: ignore[misc]  # it is asyncpg's
+    class TimelyClosingConnection(base):  # type: ignore[misc]  # it is asyncpg's
         __slots__ = ()
 
         async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's signature
             with suppress(TimeoutError):  # it is aborted then
                 await super().close(timeout=_CLOSE_SECONDS if timeout is None else timeout)
 
-    return Connection
+    return TimelyClosingConnection
 
 
 def _counting_waits(base: Any) -> Any:
     """Derive a connection that counts when it begins to wait for its server and when it ends: odd while it waits."""
 
-    class Connection(base):  # type: ignore[misc]  # it is psycopg's
+    class WaitCountingConnection(base):  # type: ignore[misc]  # it is psycopg's
         onceonly_waits = 0
 
         async def wait(self, *arguments: Any, **options: Any) -> Any:
@@ -542,7 +519,7 @@ def _counting_waits(base: Any) -> Any:
             finally:
                 self.onceonly_waits += 1
 
-    return Connection
+    return WaitCountingConnection
 
 
 def _keep_alive(driver: Any) -> None:
@@ -565,7 +542,7 @@ def _keep_alive(driver: Any) -> None:
 
 
 def _cause(error: Exception) -> Any:
-    """Give the driver's own error: SQLAlchemy's adapter for asyncpg puts one of its own around it."""
+    """Return the driver's own error: SQLAlchemy's adapter for asyncpg puts one of its own around it."""
     found = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return found.__cause__ if found.__cause__ is not None and hasattr(found.__cause__, "sqlstate") else found
 
@@ -601,13 +578,3 @@ def _execute_simply(adapted: Any, statement: str) -> None:
                 adapted._handle_exception(error)  # noqa: SLF001 - there is no public way to translate an error
 
     adapted.run_async(execute)
-
-
-def _keep_when_cancelled(engine: AsyncEngine) -> None:
-    """Keep a connection whose statement was cancelled: both drivers have the server cancel it before they send the next one."""
-
-    def keep(context: ExceptionContext) -> None:
-        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
-            context.is_disconnect = False
-
-    event.listen(engine.sync_engine, "handle_error", keep)

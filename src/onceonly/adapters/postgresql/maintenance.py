@@ -9,7 +9,7 @@ TABLE_LOCK_MS = 100
 """Milliseconds to wait for the lock of a table that is to be emptied. Units that need the table wait behind it."""
 LEAD_MINUTES = 30
 """Minutes after which another janitor may lead although this one is not done, or its host has vanished. It guards nothing."""
-_NOT_HAD = "55P03"
+_BLOCKED = "55P03"
 
 
 class PostgreSQLMaintenance:
@@ -28,7 +28,7 @@ class PostgreSQLMaintenance:
         try:
             connection.exec_driver_sql(f"LOCK TABLE {_named(connection, table)} IN {mode} MODE")
         except DBAPIError as error:
-            if _NOT_HAD in (getattr(error.orig, "sqlstate", None), getattr(error.orig, "pgcode", None)):
+            if _BLOCKED in (getattr(error.orig, "sqlstate", None), getattr(error.orig, "pgcode", None)):
                 return False
             raise
         return True
@@ -52,7 +52,7 @@ class PostgreSQLMaintenance:
     def lead(self, connection: Connection, name: str) -> bool:
         """Take an advisory lock that the end of the transaction releases: behind a pooler, clients share sessions.
 
-        The transaction is silent while the chores are done. It has no snapshot meanwhile, so it keeps nothing from VACUUM.
+        The transaction is silent while the tasks are done. It has no snapshot meanwhile, so it keeps nothing from VACUUM.
         """
         connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{LEAD_MINUTES} min'")
         return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 1)))))

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-__all__ = ["PostgreSQLListening", "notify_words"]
+__all__ = ["PostgreSQLListening", "notify_text"]
 
 CLOSE_SECONDS = 1.0
 
 
-def notify_words(channel: str, words: Iterable[str]) -> str:
-    """Give the transaction that notifies. Channel and words consist of letters, digits and underscores."""
+def notify_text(channel: str, words: Iterable[str]) -> str:
+    """Return the transaction that notifies. Channel and words consist of letters, digits and underscores."""
     notify = "".join(f"NOTIFY {channel}, '{word}'; " for word in words)
     return f"BEGIN; SET LOCAL synchronous_commit = off; {notify}COMMIT"
 
@@ -28,7 +28,7 @@ class ListeningDriver(Protocol):
     def drop(self, adapted: Any) -> None:
         """Close the connection's socket at once."""
 
-    def hear(
+    def listen(
         self, driver: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Awaitable[Callable[[], Awaitable[None]]]:
         """Listen on the driver's connection, until the function that is returned is called. `lost` is called at its end."""
@@ -47,7 +47,7 @@ class PostgreSQLListening:
     async def open(self, channel: str, heard: Callable[[str], None]) -> None:
         """Begin to listen. Raises the driver's errors."""
         self._adapted = (await self._connection.get_raw_connection()).dbapi_connection
-        self._stop = await self._driver.hear(self._adapted.driver_connection, channel, heard, self.ended.set)
+        self._stop = await self._driver.listen(self._adapted.driver_connection, channel, heard, self.ended.set)
 
     async def close(self) -> None:
         """Close the connection, at once when the server does not answer."""

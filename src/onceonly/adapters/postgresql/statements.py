@@ -49,24 +49,24 @@ EFFECTS = StatementEffects(
 LONGEST = 16_384
 """Bytes of a value that is written in hexadecimal digits; what is longer goes as a parameter."""
 
-_UNSAID = "_onceonly_unsaid"
+_HELD_TEXT = "_onceonly_held_text"
 
 
-def keep_back(connection: Connection, words: str) -> None:
-    """Have this said before anything else on the connection, or together with it, behind what waits already."""
-    before = unsaid(connection)
-    vars(connection)[_UNSAID] = f"{before}; {words}" if before else words
+def hold_text(connection: Connection, words: str) -> None:
+    """Hold a statement until the next one on the connection, which it precedes in the same request."""
+    before = held_text(connection)
+    vars(connection)[_HELD_TEXT] = f"{before}; {words}" if before else words
 
 
-def unsaid(connection: Connection) -> str:
-    """Give what waits to be said; empty for nothing."""
-    words: str = vars(connection).get(_UNSAID, "")
+def held_text(connection: Connection) -> str:
+    """Return the held text; empty for none."""
+    words: str = vars(connection).get(_HELD_TEXT, "")
     return words
 
 
-def take_unsaid(connection: Connection) -> str:
-    """Give what waits to be said; it waits no more. Called before each statement, and `connection.info` takes much longer."""
-    words: str = vars(connection).pop(_UNSAID, "")
+def take_held_text(connection: Connection) -> str:
+    """Return the held text, and hold it no longer. Called before each statement; `connection.info` takes much longer."""
+    words: str = vars(connection).pop(_HELD_TEXT, "")
     return words
 
 
@@ -78,10 +78,10 @@ class InsertStatements:
         self._columns: dict[tuple[Table, str], tuple[str, Callable[[Any], Any] | None]] = {}
 
     def insert(self, connection: Connection, table: Table, *rows: Mapping[str, Any]) -> str:
-        """Give the text; empty when it would be too long, or goes elsewhere. Rows with as many columns have the same ones."""
-        form = self._forms.get((table, len(rows[0]))) or self._formed(connection, table, rows[0])
+        """Return the text; empty when it would be too long, or goes elsewhere. Rows with as many columns have the same ones."""
+        form = self._forms.get((table, len(rows[0]))) or self._new_form(connection, table, rows[0])
         tuples = [
-            [_in_words(value if bind is None else bind(value)) for bind, value in zip(form[1], row.values(), strict=True)]
+            [_literal(value if bind is None else bind(value)) for bind, value in zip(form[1], row.values(), strict=True)]
             for row in rows
         ]
         if not all(all(values) for values in tuples) or _is_elsewhere(connection):
@@ -90,18 +90,18 @@ class InsertStatements:
         return f"{form[0]} VALUES {written}"
 
     def update(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> str:
-        """Give the text that sets the other columns of the row with this key; empty as above."""
+        """Return the text that sets the other columns of the row with this key; empty as above."""
         words: dict[str, str] = {}
         for name, value in row.items():
             quoted, bind = self._columns.get((table, name)) or self._column(connection, table, name)
-            words[name] = f"{quoted} = {_in_words(value if bind is None else bind(value))}"
+            words[name] = f"{quoted} = {_literal(value if bind is None else bind(value))}"
         if any(each.endswith(" = ") for each in words.values()) or _is_elsewhere(connection):
             return ""
         condition = words.pop(key)
         name = connection.dialect.identifier_preparer.format_table(table)
-        return f"UPDATE {name} SET {', '.join(words.values())} WHERE {condition}"  # noqa: S608 - values are in digits, see `_in_words`
+        return f"UPDATE {name} SET {', '.join(words.values())} WHERE {condition}"  # noqa: S608 - values are in digits, see `_literal`
 
-    def _formed(
+    def _new_form(
         self, connection: Connection, table: Table, row: Mapping[str, Any]
     ) -> tuple[str, Sequence[Callable[[Any], Any] | None]]:
         prepare = connection.dialect.identifier_preparer
@@ -111,7 +111,7 @@ class InsertStatements:
         return form
 
     def _column(self, connection: Connection, table: Table, name: str) -> tuple[str, Callable[[Any], Any] | None]:
-        """Give how a column is written, and what makes its values such as can be."""
+        """Return how a column is written, and the function that converts its values; None where none is needed."""
         dialect = connection.dialect
         bind = table.c[name].type.dialect_impl(dialect).bind_processor(dialect)
         self._columns[table, name] = found = (dialect.identifier_preparer.quote(name), bind)
@@ -122,7 +122,7 @@ def _is_elsewhere(connection: Connection) -> bool:
     return bool(connection.get_execution_options().get("schema_translate_map"))
 
 
-def _in_words(value: object) -> str:
+def _literal(value: object) -> str:
     """Write a value so that it means the same whatever the server's settings are; empty when it is long, or of no such kind."""
     if value is None:
         return "NULL"

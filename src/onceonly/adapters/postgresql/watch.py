@@ -1,31 +1,17 @@
-"""Connections to PostgreSQL on which no wait is endless.
+"""Connections to PostgreSQL on which no wait is endless; see `silence`.
 
-Both drivers wait for an answer without a limit. A fixed limit would end long statements that work. So a connection that has
-been silent for a while is checked through a second one: the server reports whether it still executes the statement. If it does
-not, the server ends the session, which releases its locks, and the connection is dropped: what waits for it fails.
-
-The connections of an engine are looked at once a second. Statements cost nothing for this.
+The connections of an engine are checked once a second. Statements cost nothing for this.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import Enum, auto
 from typing import Any, Protocol
+
+from onceonly.sql import silence
 
 POLL_SECONDS = 1.0
 """Seconds between two looks at the connections of an engine."""
-SILENCE_SECONDS = 5.0
-"""Seconds without an answer until a connection is checked, and between two checks of one whose statement is executed."""
-CHECK_SECONDS = 2.0
-"""Seconds that a check may take."""
-CHECKS = 2
-"""Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
-RECHECK_SECONDS = 1.0
-"""Seconds between such checks."""
-LONGEST_STATEMENT_SECONDS = 60.0
-"""Seconds that a statement may take at least where the server cannot be asked about it, behind a pooler."""
-
 EXECUTING = r"""
 SELECT state = 'active' AND (wait_event IS DISTINCT FROM 'ClientRead' OR query ~* '^\s*copy\s')
     OR state_change > clock_timestamp() - interval '1 s'
@@ -39,19 +25,6 @@ does that while the client waits.
 END = "SELECT pg_terminate_backend({})"
 
 
-class PostgreSQLConnectionState(Enum):
-    """What a check of a silent connection found."""
-
-    BUSY = auto()
-    """The server executes the statement, or answers without showing it."""
-
-    LOST = auto()
-    """The server does not execute it: the statement or its answer was lost."""
-
-    SILENT = auto()
-    """The server did not answer."""
-
-
 class WatchableDriver(Protocol):
     """What a driver offers to have its connections watched."""
 
@@ -61,10 +34,10 @@ class WatchableDriver(Protocol):
         """Return a value that identifies the current wait for the server; None while the connection does not wait."""
 
     def session(self, adapted: Any) -> int:
-        """Give the process id of the connection's session on the server, unless a pooler is between."""
+        """Return the process id of the connection's session on the server, unless a pooler is between."""
 
     async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
-        """Give the one value that a query returns, on a connection of its own; None for no row. Raises the driver's errors."""
+        """Return the value of a query, on a connection of its own; None for no row. Raises the driver's errors."""
 
     def drop(self, adapted: Any) -> None:
         """Close the connection's socket at once: what waits for it fails, and nothing more is sent."""
@@ -94,17 +67,14 @@ class ConnectionWatch:
         self._arguments = self._arguments or dict(arguments)
 
     def connected(self, adapted: Any, _record: object) -> None:
-        """Watch a new connection."""
         self._connections[id(adapted)] = adapted
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look)
 
     def leave(self, adapted: Any) -> None:
-        """Watch a connection no more."""
         self._connections.pop(id(adapted), None)
 
     def drop_all(self) -> None:
-        """Close all connections at once."""
         for adapted in self._connections.values():
             if not self._driver.is_closed(adapted):
                 self._driver.drop(adapted)
@@ -120,37 +90,36 @@ class ConnectionWatch:
                 continue
             same = key in before and before[key][0] == awaited
             self._waits[key] = wait = before[key] if same else (awaited, loop.time())
-            if loop.time() - wait[1] >= SILENCE_SECONDS and key not in self._checks:
+            if loop.time() - wait[1] >= silence.SILENCE_SECONDS and key not in self._checks:
                 self._checks[key] = task = asyncio.ensure_future(self._check(adapted, *wait))
                 task.add_done_callback(lambda _, key=key: self._checks.pop(key))  # type: ignore[misc]  # it is an int
         if self._connections:
             self._timer = loop.call_later(POLL_SECONDS, self._look)
 
     async def _check(self, adapted: Any, awaited: object, since: float) -> None:
-        """Check again and again while this wait lasts, until the connection is found to be lost."""
-        loop, bad = asyncio.get_running_loop(), 0
-        longest = max(LONGEST_STATEMENT_SECONDS, self._longest())
-        while bad < CHECKS:
-            verdict = await self._verdict(adapted)
-            if self._driver.is_closed(adapted) or self._driver.awaits(adapted) != awaited:
-                return
-            is_too_long = self._is_pooled() and loop.time() - since > longest
-            bad = CHECKS if is_too_long else bad + 1 if verdict is not PostgreSQLConnectionState.BUSY else 0
-            if bad < CHECKS:
-                await asyncio.sleep(RECHECK_SECONDS if bad else SILENCE_SECONDS)
+        """Check while this wait lasts, until the connection is found to be lost."""
+        longest = max(silence.LONGEST_STATEMENT_SECONDS, self._longest())
+
+        def is_answered() -> bool:
+            return self._driver.is_closed(adapted) or self._driver.awaits(adapted) != awaited
+
+        def limit() -> float | None:
+            return since + longest if self._is_pooled() else None
+
+        if not await silence.is_lost(lambda: self._is_busy(adapted), limit, is_answered=is_answered):
+            return
         session = self._driver.session(adapted)
         self._driver.drop(adapted)
         if not self._is_pooled():
             with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
-                async with asyncio.timeout(CHECK_SECONDS):
+                async with asyncio.timeout(silence.CHECK_SECONDS):
                     await self._driver.ask(self._arguments, END.format(session))
 
-    async def _verdict(self, adapted: Any) -> PostgreSQLConnectionState:
-        """Ask the server what a silent connection does."""
+    async def _is_busy(self, adapted: Any) -> bool:
+        """Ask the server whether it executes the statement of a silent connection."""
         query = "SELECT true" if self._is_pooled() else EXECUTING.format(self._driver.session(adapted))
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
-                executes = await self._driver.ask(self._arguments, query)
+            async with asyncio.timeout(silence.CHECK_SECONDS):
+                return bool(await self._driver.ask(self._arguments, query))
         except Exception as error:  # noqa: BLE001 - whatever it is, the server did not answer, or it refused
-            return PostgreSQLConnectionState.BUSY if self._driver.answered(error) else PostgreSQLConnectionState.SILENT
-        return PostgreSQLConnectionState.BUSY if executes else PostgreSQLConnectionState.LOST
+            return self._driver.answered(error)

@@ -1,31 +1,12 @@
 """RabbitMQ, through aiormq."""
 
-from onceonly.ports.transport import Traits
-from onceonly.systems import Driver, System, TransportService
+from onceonly.systems import Driver, System, imported, queues
 
-
-def _transport() -> TransportService:
-    from onceonly.adapters.rabbitmq import opening  # noqa: PLC0415 - imports the driver
-
-    return opening.QUEUES
-
-
-def _address(url: str) -> object:
-    from onceonly.adapters.rabbitmq.address import read_address  # noqa: PLC0415 - only for a URL of this system
-
-    return read_address(url)
-
-
-def _traits(url: str) -> Traits:
-    from onceonly.adapters.rabbitmq.address import read_address  # noqa: PLC0415 - the same
-
-    return read_address(url).traits
-
-
+_ADDRESS = "onceonly.adapters.rabbitmq.address:read_address"
 SYSTEM = System(
     name="RabbitMQ",
-    address=_address,
-    traits=_traits,
+    address=imported(_ADDRESS),
+    traits=imported(_ADDRESS, "traits"),
     drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")},
-    transport=_transport,
+    transport=queues("onceonly.adapters.rabbitmq.transport:RabbitMQTransport"),
 )

@@ -1,11 +1,11 @@
 """The URL of a RabbitMQ server. No driver is needed to read it."""
 
-import re
 from urllib.parse import quote, urlencode
 
 from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS
 from onceonly.model.errors import SetupError
-from onceonly.ports.transport import FanOut, Traits
+from onceonly.ports.transport import DestinationRule, FanOut, Traits
+from onceonly.queues.names import DOTTED_PREFIX, TLS_FILES, check_tls, read_prefix
 from onceonly.systems.urls import Hiding, is_plain_http, read_number, read_options, read_seconds, read_truth, split_url
 
 DEFAULT_MAX_BODY = 1024 * 1024
@@ -14,21 +14,18 @@ LONGEST_DELAY_SECONDS = (2**LEVELS - 1) * TICK_MS / 1000
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
 _EXAMPLE = "amqp://user:password@host/"
-_PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
+_FILES = (*TLS_FILES, "capath")
+DESTINATIONS = (DestinationRule(kind="queue"), DestinationRule(kind="exchange"))
+"""Delays end in queues and exchanges of this library."""
 _OPTIONS = (
     "prefix",
-    "previous",
     "lease",
     "max_body",
     "timeout",
     "management",
-    "cafile",
-    "capath",
-    "certfile",
-    "keyfile",
+    *_FILES,
     "verify",
 )
-_FILES = ("cafile", "capath", "certfile", "keyfile")
 
 
 class RabbitMQAddress(Hiding, frozen=True, kw_only=True):
@@ -39,14 +36,12 @@ class RabbitMQAddress(Hiding, frozen=True, kw_only=True):
     * `lease`: for how many seconds a receiver may be silent (the heartbeat) until others get its deliveries.
     * `timeout`: for how many seconds to wait for an answer.
     * `max_body`: in bytes.
-    * `previous`: whether objects of the previous version are served.
     * `management`: the URL of the management HTTP API, empty if there is none.
     """
 
     url: str
     place: str
     prefix: str = ""
-    previous: bool = True
     lease: float = 30.0
     max_body: int = DEFAULT_MAX_BODY
     timeout: float = 30.0
@@ -54,13 +49,13 @@ class RabbitMQAddress(Hiding, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> Traits:
-        """What queues at this address are like."""
         return Traits(
             lease=None,
             max_body=self.max_body,
             longest_delay=LONGEST_DELAY_SECONDS,
             fan_out=FanOut.BROKER,
             late_subscribers=True,
+            destinations=DESTINATIONS,
         )
 
 
@@ -68,8 +63,8 @@ def read_address(url: str) -> RabbitMQAddress:
     """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
     parts, port = split_url(url, "RabbitMQ", _EXAMPLE)
     options = read_options(parts.query, "RabbitMQ", _OPTIONS)
-    if parts.scheme != "amqps" and (extra := sorted(options.keys() & {*_FILES, "verify"})):
-        raise SetupError(f"options for TLS in an amqp:// URL: {', '.join(extra)}. Remove them, or use amqps://")
+    if parts.scheme != "amqps":
+        check_tls(options, "amqp", "amqps", "capath")
     lease = read_seconds(options, "lease", 30.0)
     driver = {name: options[name] for name in _FILES if name in options}
     driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT_SECONDS))), "name": "onceonly"}
@@ -78,19 +73,12 @@ def read_address(url: str) -> RabbitMQAddress:
     return RabbitMQAddress(
         url=parts._replace(query=urlencode(driver), fragment="").geturl(),
         place=f"{parts.scheme}://{parts.hostname}{f':{port}' if port else ''}{quote(parts.path)}",
-        prefix=_prefix(options.get("prefix", "")),
-        previous=read_truth(options, "previous", default=True),
+        prefix=read_prefix(options, *DOTTED_PREFIX),
         lease=lease,
         max_body=read_number(options, "max_body", DEFAULT_MAX_BODY, most=GREATEST_MAX_BODY, unit="bytes"),
         timeout=read_seconds(options, "timeout", 30.0),
         management=_management(options.get("management", "")),
     )
-
-
-def _prefix(prefix: str) -> str:
-    if prefix and not _PREFIX.fullmatch(prefix):
-        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
-    return prefix
 
 
 def _management(url: str) -> str:

@@ -16,10 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
-from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, is_open, shielded, translated
-from onceonly.adapters.rabbitmq.publishing import PUBLISH
-from onceonly.adapters.rabbitmq.watching import watch
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage
+from onceonly.adapters.rabbitmq.link import Channel, RabbitMQLink, consume, is_blocked, is_open, shielded, translated, watch
+from onceonly.adapters.rabbitmq.publisher import PUBLISH
 from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
 
 LINGER_SECONDS = 0.1  # that a consumer outlives its last receiver
@@ -43,12 +42,12 @@ class RabbitMQReceipt(Struct, frozen=True):
     tag: int
 
 
-class Inbox:
+class RabbitMQInbox:
     """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
 
     def __init__(
         self,
-        link: Link,
+        link: RabbitMQLink,
         queue: str,
         give_back: Callable[[list[ConsumedMessage]], Awaitable[None]],
         *,
@@ -108,21 +107,21 @@ class Inbox:
                 self._resting = asyncio.create_task(self._rest())
 
     def put_back(self, messages: Iterable[ConsumedMessage]) -> None:
-        """Let deliveries that were taken wait here again."""
+        """Put deliveries that were taken back among those that wait here."""
         for message in messages:
             if self._held.get(message.delivery_tag) is message:
                 del self._held[message.delivery_tag]
                 self._waiting.appendleft(message)
 
     def current(self, receipts: Iterable[object]) -> list[RabbitMQReceipt]:
-        """Give those of deliveries that are still held: those of an earlier channel come again on their own."""
+        """Return those of deliveries that are still held: those of an earlier channel come again on their own."""
         if not is_open(self._channel):
             return []
         known = [each for each in receipts if isinstance(each, RabbitMQReceipt) and each.channel == self._serial]
         return [each for each in known if each.tag in self._held]
 
     def receipt(self, message: ConsumedMessage) -> RabbitMQReceipt:
-        """Give the receipt of a delivery that was just taken."""
+        """Return the receipt of a delivery that was just taken."""
         return RabbitMQReceipt(self._serial, message.delivery_tag)
 
     def held(self, receipt: object) -> ConsumedMessage | None:
@@ -172,7 +171,7 @@ class Inbox:
             raise
 
     async def reject(self, receipts: Iterable[RabbitMQReceipt]) -> None:
-        """Have the broker put these back itself. They come again marked, to this process as if they were not."""
+        """Requeue deliveries at the broker. They come again marked; this process ignores the mark."""
         async with self._settling:
             channel, mine = self._channel, self.current(receipts)
             for each in mine:
@@ -189,14 +188,13 @@ class Inbox:
             raise
 
     def counts(self) -> tuple[int, int, int]:
-        """Give how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
+        """Return how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
         if not is_open(self._channel):
             return 0, 0, 0
         consumers = {message.consumer_tag for message in (*self._held.values(), *self._waiting)}
         return len(self._held), len(self._waiting), len(consumers | ({self._consumer} if self._consumer else set()))
 
     async def close(self) -> None:
-        """Stop consuming, and release what waits here."""
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.wait([self._resting])
@@ -217,7 +215,7 @@ class Inbox:
         return taken, bool(early)
 
     async def _let_come(self, limit: int) -> None:
-        """Let the loop read what the server has sent already; this waits for nothing that is not there."""
+        """Yield until the loop has read what the server has already sent."""
         quiet, seen = 0, len(self._waiting)
         while quiet < TURNS and seen < limit:
             await asyncio.sleep(0)
@@ -294,7 +292,7 @@ class Inbox:
             self._rung.set()
 
     def _remember(self, *copies: str) -> None:
-        """Keep in mind what was lost with its channel while this process lived on, or may have been."""
+        """Remember what was lost with its channel while this process lived on, or may have been."""
         self._lost |= dict.fromkeys(filter(None, copies))
         for forgotten in list(self._lost)[:-REMEMBERED]:
             del self._lost[forgotten]
@@ -355,7 +353,7 @@ class Inbox:
 
 
 def _copy_of(message: ConsumedMessage) -> str:
-    """Name this very copy: by its publish, else by its message id, which earlier versions made for each copy."""
+    """Name this very copy: by its publish, else by its message id."""
     properties = message.properties
     name = (properties.headers or {}).get(PUBLISH)
     return name if isinstance(name, str) else properties.message_id or ""

@@ -28,14 +28,14 @@ from aiormq.exceptions import (
 from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.address import RabbitMQAddress
-from onceonly.adapters.rabbitmq.decoding import delivered
-from onceonly.adapters.rabbitmq.publishing import Confirmation, PublishOutcome, PublishRequest, match_returns, publish_all
-from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
+from onceonly.adapters.rabbitmq.frame_reader import ReadingStreams, Taker
+from onceonly.adapters.rabbitmq.frames import delivered
+from onceonly.adapters.rabbitmq.publisher import Confirmation, PublishOutcome, PublishRequest, match_returns, publish_all
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.ports.environment import RandomSource
-from onceonly.systems.silent import SilentDestinations
+from onceonly.queues.destinations import SilentDestinations
+from onceonly.queues.reconnection import Reconnection
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
 ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is given
@@ -68,31 +68,22 @@ if logging.getLogger("aiormq").level == logging.NOTSET:
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
-class Link:
-    """One connection to a server, shared by what a process has there. It is made when it is needed, again and again.
+class RabbitMQLink:
+    """One connection to a server, shared by what a process has there; see `Reconnection`."""
 
-    Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
-    """
-
-    def __init__(self, address: RabbitMQAddress, chance: RandomSource) -> None:
+    def __init__(self, address: RabbitMQAddress, random: RandomSource) -> None:
         self.address = address
-        self._chance = chance
-        self._connection: _Connection | None = None
-        self._connecting = asyncio.Lock()
-        self.looking = asyncio.Lock()
-        """Held while this process looks into the queues of the previous version (`previous`)."""
+        self._reconnection = Reconnection(self._connect, _disconnect, random)
         self._number = 0  # of the channel that was opened last
-        self._failures = 0
-        self._not_before = 0.0
-        self._last: OnceOnlyError | None = None
-        self._closed = False
+        self._watched: _Connection | None = None
         self._watching: asyncio.TimerHandle | None = None
         self.silent = SilentDestinations()
 
     @property
     def frame(self) -> int:
         """How many bytes a frame may have, as far as is known."""
-        tune = self._connection.connection_tune if self._connection is not None else None
+        known = self._reconnection.current
+        tune = known.connection_tune if known is not None else None
         return (tune.frame_max if tune is not None else 0) or FRAME
 
     async def channel(self, *, confirms: bool) -> Channel:
@@ -109,8 +100,8 @@ class Link:
                 )
                 channel = await shielded(opening)
         except CommitFailed:
-            if connection is self._connection and connection.answered == known and _is_ready(connection):
-                await shielded(self.drop())  # nothing is answered on it, though heartbeats may arrive
+            if connection is self._reconnection.current and connection.answered == known and _is_ready(connection):
+                await shielded(self._reconnection.drop())  # nothing is answered on it, though heartbeats may arrive
             raise
         assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
         if confirms:
@@ -118,7 +109,7 @@ class Link:
         return channel
 
     def _free_number(self, connection: "_Connection") -> int:
-        """Give a number for a channel, by turns. The driver's own choice is the number of the channel that was closed last.
+        """Return a number for a channel, by turns. The driver's own choice is the number of the channel that was closed last.
 
         The driver may then send the request to open before the confirmation of that close, and the server ends the connection.
         """
@@ -130,8 +121,8 @@ class Link:
         return self._number
 
     @asynccontextmanager
-    async def errand(self, *, confirms: bool = False) -> AsyncIterator[Channel]:
-        """Give a channel for a few calls any of which may close it."""
+    async def temporary_channel(self, *, confirms: bool = False) -> AsyncIterator[Channel]:
+        """Return a channel for a few calls any of which may close it."""
         channel = await self.channel(confirms=confirms)
         try:
             yield channel
@@ -142,8 +133,8 @@ class Link:
 
     async def ready(self, seconds: float) -> bool:
         """Return whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
-        known = self._connection
-        if known is not None and known.is_opened and not self._closed and _is_ready(known):
+        known = self._reconnection.current
+        if known is not None and known.is_opened and not self._reconnection.is_closed and _is_ready(known):
             return True
         connection = await self._connected()
         with suppress(TimeoutError):
@@ -153,27 +144,15 @@ class Link:
         return False
 
     async def close(self) -> None:
-        """Close the connection for good."""
-        self._closed = True
-        await self.drop()
-
-    async def drop(self) -> None:
-        """Close the connection; the next call makes a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            closing = asyncio.ensure_future(connection.close())
-            closing.add_done_callback(_retrieve)
-            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
-            connection.hang_up()  # harmless when it is closed
-            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        await self._reconnection.close()
 
     async def abandon(self, channel: Channel) -> None:
         """Make sure that the server gives to others what it holds for a channel that has failed.
 
         The driver may call a channel closed that the server still knows; only the end of its connection is certain.
         """
-        if self._connection is not None and channel.connection is self._connection:
-            await self.drop()
+        if self._reconnection.current is not None and channel.connection is self._reconnection.current:
+            await self._reconnection.drop()
 
     async def works(self, channel: Channel) -> bool:
         """Return whether the server answers on the channel's connection. Ends one on which it does not.
@@ -181,35 +160,18 @@ class Link:
         Heartbeats may still arrive on that. While the server answers other requests, silence is about one queue.
         """
         try:
-            async with asyncio.timeout(min(self.address.timeout, PROBE_SECONDS)), self.errand():
-                return channel.connection is self._connection
+            async with asyncio.timeout(min(self.address.timeout, PROBE_SECONDS)), self.temporary_channel():
+                return channel.connection is self._reconnection.current
         except (TimeoutError, OnceOnlyError):
             await shielded(self.abandon(channel))
             return False
 
     async def _connected(self) -> "_Connection":
-        async with self._connecting:
-            if self._closed:
-                raise CommitFailed("the connection was closed by this process")
-            if self._connection is not None and self._connection.is_opened:
-                return self._connection
-            now = asyncio.get_running_loop().time()
-            if self._last is not None and now < self._not_before:
-                raise type(self._last)(str(self._last))
-            await self.drop()
-            try:
-                made = await self._connect()
-            except OnceOnlyError as error:
-                self._failures, self._last = self._failures + 1, error
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
-                self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
-                raise
-            self._failures, self._last, self._connection = 0, None, made
-            self._watch(made, made.received, 0)
-            if self._closed:  # meanwhile, and whoever closed could not know of this one
-                await self.drop()
-                raise CommitFailed("the connection was closed by this process")
-            return made
+        connection = await self._reconnection.get()
+        if connection is not self._watched:
+            self._watched = connection
+            self._watch(connection, connection.received, 0)
+        return connection
 
     def _watch(self, connection: "_Connection", received: int, quiet: int) -> None:
         """Hang up on a server that has sent nothing for a heartbeat's time. It sends two in that; the driver waits for six.
@@ -220,7 +182,7 @@ class Link:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        if not heartbeat or connection is not self._connection:
+        if not heartbeat or connection is not self._reconnection.current:
             return
         now = connection.received
         quiet = quiet + 1 if now == received else 0
@@ -251,8 +213,11 @@ class _Connection(aiormq.Connection):
         super().__init__(url, transport_factory=self.streams)
 
     @property
+    def is_open(self) -> bool:
+        return self.is_opened
+
+    @property
     def received(self) -> int:
-        """How often the server has sent something."""
         return 0 if self.streams.reader is None else self.streams.reader.received
 
     def hang_up(self) -> None:
@@ -269,6 +234,14 @@ class _Connection(aiormq.Connection):
             if isinstance(heard.last, spec.Connection.Close):
                 raise exception_by_code(heard.last) from error
             raise
+
+
+async def _disconnect(connection: _Connection) -> None:
+    closing = asyncio.ensure_future(connection.close())
+    closing.add_done_callback(_retrieve)
+    await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+    connection.hang_up()  # harmless when it is closed
+    await asyncio.wait([closing], timeout=CLOSE_SECONDS)
 
 
 class _Heard:
@@ -297,33 +270,33 @@ async def translated(what: str, *, definite: bool = False, within: float = ANSWE
     except OnceOnlyError:
         raise
     except tuple(_REMEDIES) as error:
-        if _PASSING.search(_words(error)):
-            raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
+        if _PASSING.search(_text_of(error)):
+            raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_text_of(error)}") from error
         remedy = _REMEDIES[type(error)]
-        reason = remedy if remedy is _REFUSED else f"{_words(error).rstrip('.')}. {remedy}"
-        kind = QueueMissing if _NO_QUEUE.search(_words(error)) else SetupError
+        reason = remedy if remedy is _REFUSED else f"{_text_of(error).rstrip('.')}. {remedy}"
+        kind = QueueMissing if _NO_QUEUE.search(_text_of(error)) else SetupError
         raise kind(f"cannot {what}: {reason}") from error
     except TimeoutError as error:
         waited = str(error) or f"no answer within {within:g} s"
         raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {waited}") from error
     except _BROKEN as error:
-        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
+        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_text_of(error)}") from error
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
-        said = "" if isinstance(error, asyncio.CancelledError) or type(error) is Exception else f" ({type(error).__name__})"
-        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: the connection was lost{said}") from error
+        name = "" if isinstance(error, asyncio.CancelledError) or type(error) is Exception else f" ({type(error).__name__})"
+        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: the connection was lost{name}") from error
 
 
 async def shielded(call: Awaitable[_Result]) -> _Result:
-    """Let a call end even when its caller is cancelled: a call cut off half-way would close its channel."""
+    """Finish a call even when its caller is cancelled: a call cut off half-way would close its channel."""
     task = asyncio.ensure_future(call)
     task.add_done_callback(_retrieve)
     return await asyncio.shield(task)
 
 
 async def consume(channel: Channel, queue: str, taker: Taker) -> str:
-    """Have the deliveries of a queue brought; gives the consumer's tag. A channel has one taker, for all its consumers."""
+    """Start a consumer of a queue, and return its tag. A channel has one taker, for all its consumers."""
 
     async def take(message: Brought) -> None:  # what could not be kept back from the driver
         taker(delivered(message))
@@ -337,7 +310,7 @@ async def consume(channel: Channel, queue: str, taker: Taker) -> str:
 
 async def publish(
     channel: Channel,
-    parcels: Sequence[PublishRequest],
+    requests: Sequence[PublishRequest],
     timeout: float,  # noqa: ASYNC109 - it ends in outcomes, not in an error
     silent: SilentDestinations | None = None,
 ) -> list[PublishOutcome]:
@@ -348,25 +321,25 @@ async def publish(
     answers: list[Confirmation] = []
     silent = SilentDestinations() if silent is None else silent
     try:
-        await publish_all(channel, _stream(channel), parcels, answers, patience=timeout, silent=silent)
+        await publish_all(channel, _stream(channel), requests, answers, patience=timeout, silent=silent)
     except _BROKEN:
         pass  # what was not answered is SILENT
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
     _connection(channel).answered += sum(answer.outcome is not PublishOutcome.SILENT for answer in answers)
-    return [answer.outcome for answer in answers] or [PublishOutcome.SILENT] * len(parcels)
+    return [answer.outcome for answer in answers] or [PublishOutcome.SILENT] * len(requests)
 
 
 def answered(channel: Channel) -> int:
-    """Give for how many messages the server has answered that were published on the channel's connection."""
+    """Return for how many messages the server has answered that were published on the channel's connection."""
     return _connection(channel).answered
 
 
-async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
+async def attempt(link: RabbitMQLink, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
     """Make one call on a channel of its own; gives None when what it names does not exist."""
     try:
-        async with link.errand() as channel, translated(what, definite=True, within=link.address.timeout):
+        async with link.temporary_channel() as channel, translated(what, definite=True, within=link.address.timeout):
             return await shielded(call(channel))
     except SetupError as error:
         if isinstance(error.__cause__, ChannelNotFoundEntity):
@@ -382,6 +355,39 @@ def is_open(channel: Channel | None) -> bool:
 def is_blocked(channel: Channel) -> bool:
     """Return whether the server, running full, has said that it no longer reads from the channel's connection."""
     return not _is_ready(_connection(channel))
+
+
+async def watch(link: RabbitMQLink, channel: Channel, ask: Callable[[Channel], Awaitable[object]]) -> None:
+    """Abandon a channel when the server no longer answers on its connection. Ends when the channel is closed.
+
+    Calls `ask` after every `timeout=` seconds without a confirm, and allows the same time for its answer. A connection may no
+    longer carry what is sent on it, although the server's heartbeats arrive: when a part of a frame is lost on its way, the
+    reader takes all that follows for the rest of that frame. Publishes are confirmed and calls are answered within a limit;
+    acknowledgements and deliveries have no answer.
+    """
+    timeout, closing = link.address.timeout, channel.closing
+    while is_open(channel):
+        known = answered(channel)
+        await asyncio.wait([closing], timeout=timeout)
+        if answered(channel) == known and not await _is_answered(channel, ask, timeout) and is_open(channel):
+            await shielded(link.abandon(channel))
+
+
+async def _is_answered(channel: Channel, ask: Callable[[Channel], Awaitable[object]], seconds: float) -> bool:
+    """Return whether a call is answered in time. Not counted is time with confirms, or while the server blocks the connection.
+
+    A server that blocks a connection does not read from it. Looks are counted, not seconds: a loop that was blocked has not
+    read what came. The call is not cancelled, which would close its channel: it ends with the connection.
+    """
+    asking, quiet = asyncio.ensure_future(ask(channel)), 0
+    asking.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved: the channel was closed
+    while quiet < LOOKS and is_open(channel):
+        known = answered(channel)
+        await asyncio.wait([asking], timeout=seconds / LOOKS)
+        if asking.done():
+            return not asking.cancelled() and asking.exception() is None
+        quiet = 0 if is_blocked(channel) or answered(channel) != known else quiet + 1
+    return False
 
 
 def _connection(channel: Channel) -> _Connection:
@@ -420,7 +426,7 @@ def _retrieve(task: "asyncio.Future[_Result]") -> None:
         task.exception()
 
 
-def _words(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Return what the driver said; its texts name hosts and queues, never credentials."""
-    said = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
-    return said or type(error).__name__
+    text = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
+    return text or type(error).__name__

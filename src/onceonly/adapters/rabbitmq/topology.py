@@ -26,22 +26,21 @@ What happens to an event without a subscriber is in `unsubscribed`:
                        v
                   unsubscribed (exchange) --> unsubscribed:till (queue of the publisher)
 
-All these names but the endpoint's begin with `onceonly:`. The previous version used other names, and one set of levels for
-all endpoints. Its exchanges and these are bound to each other both ways, so processes of both versions reach each other.
-RabbitMQ puts one message into one queue once, however many ways lead there (decision 0026).
+All these names but the endpoint's begin with `onceonly:`. RabbitMQ puts one message into one queue once, however many ways lead
+there (decision 0026).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from onceonly.adapters.rabbitmq.link import MANY_ANSWERS_SECONDS, Channel, Link, attempt, shielded, translated
-from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS, TopologyNames, any_event_of, command, event
+from onceonly.adapters.rabbitmq.link import MANY_ANSWERS_SECONDS, Channel, RabbitMQLink, attempt, shielded, translated
+from onceonly.adapters.rabbitmq.names import LEVELS, TICK_MS, RabbitMQNames, any_event_of, command, event
 from onceonly.ports.transport import Topology
 
 __all__ = [
     "LEVELS",
     "TICK_MS",
-    "TopologyNames",
+    "RabbitMQNames",
     "command",
     "count",
     "count_delayed",
@@ -51,7 +50,6 @@ __all__ = [
     "declare_shared",
     "declare_unsubscribed",
     "event",
-    "exists",
     "remove",
 ]
 
@@ -62,43 +60,40 @@ _LIMITED: dict[str, Any] = {"x-max-length": 100_000, "x-max-length-bytes": 64 * 
 _AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": NEVER}
 
 
-async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
+async def declare(link: RabbitMQLink, names: RabbitMQNames, topologies: Sequence[Topology]) -> None:
     """Create what is missing, and unbind what is gone. Harmless when several processes do it at once.
 
     Raises SetupError, CommitFailed.
     """
     await declare_shared(link, names)
-    async with link.errand() as channel:
+    async with link.temporary_channel() as channel:
         for topology in topologies:
             await _declare_endpoint(channel, names, topology)
 
 
-async def declare_shared(link: Link, names: TopologyNames) -> None:
+async def declare_shared(link: RabbitMQLink, names: RabbitMQNames) -> None:
     """Create what all endpoints share: the exchange of what is due, and that of the census."""
-    async with link.errand() as channel, translated("declare the shared exchanges", definite=True):
-        await _declare_exchange(channel, names.due, "topic", names.previous.due if names.serves_previous else "", key="#")
-        await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
-        await shielded(channel.queue_bind(names.unheard, names.due, "#.event"))
+    async with link.temporary_channel() as channel, translated("declare the shared exchanges", definite=True):
+        await shielded(channel.exchange_declare(names.due, exchange_type="topic", durable=True))
+        await shielded(channel.queue_declare(names.discarded, durable=True, arguments={"x-message-ttl": 0}))
+        await shielded(channel.queue_bind(names.discarded, names.due, "#.event"))
         await shielded(channel.exchange_declare(names.unsubscribed, exchange_type="topic", durable=True))
         instead = {"alternate-exchange": names.unsubscribed}
         await shielded(channel.exchange_declare(names.subscribed, exchange_type="topic", durable=True, arguments=instead))
         await shielded(channel.exchange_bind(names.subscribed, names.due, "#.event"))
         await shielded(channel.exchange_declare(names.census, exchange_type="topic", durable=True))
-        if names.serves_previous:  # one way: a direct exchange has no binding for all keys, so receivers listen at both
-            await shielded(channel.exchange_declare(names.previous.census, exchange_type="direct", durable=True))
-            await shielded(channel.exchange_bind(names.previous.census, names.census, "#"))
 
 
-async def declare_event(channel: Channel, names: TopologyNames, kind: str, *, delayed: bool) -> None:
+async def declare_event(channel: Channel, names: RabbitMQNames, kind: str, *, delayed: bool) -> None:
     """Create the exchange of an event type: the first publisher may be earlier than all subscribers."""
     exchange = names.exchange(kind)
     async with translated(f"declare exchange {exchange!r}", definite=True):
-        await _declare_exchange(channel, exchange, "fanout", names.previous.exchange(kind) if names.serves_previous else "")
+        await shielded(channel.exchange_declare(exchange, exchange_type="fanout", durable=True))
         if delayed:
             await shielded(channel.exchange_bind(exchange, names.due, f"#.{event(kind)}"))
 
 
-async def declare_unsubscribed(channel: Channel, names: TopologyNames, publisher: str) -> None:
+async def declare_unsubscribed(channel: Channel, names: RabbitMQNames, publisher: str) -> None:
     """Create the queue of an endpoint's delayed events without subscribers. It drops the oldest when nothing empties it."""
     queue = names.unsubscribed_of(publisher)
     async with translated(f"declare queue {queue!r}", definite=True):
@@ -106,9 +101,9 @@ async def declare_unsubscribed(channel: Channel, names: TopologyNames, publisher
         await shielded(channel.queue_bind(queue, names.unsubscribed, any_event_of(publisher)))
 
 
-async def declare_levels(link: Link, names: TopologyNames, words: str, *, again: bool = False) -> None:
+async def declare_levels(link: RabbitMQLink, names: RabbitMQNames, destination: str, *, again: bool = False) -> None:
     """Create the levels of delay of one destination, from the lowest up, unless the highest is there. `again`: in any case."""
-    highest = names.level(words, names.levels - 1)
+    highest = names.level(destination, names.levels - 1)
 
     async def look(channel: Channel) -> Any:
         await channel.queue_declare(highest, passive=True)
@@ -116,53 +111,45 @@ async def declare_levels(link: Link, names: TopologyNames, words: str, *, again:
 
     if not again and await attempt(link, f"check exchange {highest!r}", look) is not None:
         return
-    async with link.errand() as channel, translated("declare the delay queues", definite=True, within=MANY_ANSWERS_SECONDS):
+    async with (
+        link.temporary_channel() as channel,
+        translated("declare the delay queues", definite=True, within=MANY_ANSWERS_SECONDS),
+    ):
         for number in range(names.levels):
-            await _declare_level(channel, names, words, number)
+            await _declare_level(channel, names, destination, number)
 
 
-async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
-    """Delete everything behind a prefix: these queues with their messages, their events, all delays; of both versions."""
+async def remove(link: RabbitMQLink, names: RabbitMQNames, topologies: Sequence[Topology]) -> None:
+    """Delete everything behind a prefix: these queues with their messages, their events, all delays."""
     endpoints = [topology.endpoint for topology in topologies]
     kinds = sorted({kind for topology in topologies for kind in topology.events})
-    words = [*map(command, endpoints), *map(event, kinds)]
-    previous = names.previous
-    numbers = range(names.levels)
-    levels = [names.level(each, number) for each in words for number in numbers] + [
-        previous.level(number) for number in numbers
-    ]
-    missing = [*map(names.missing, endpoints), *map(previous.missing, endpoints)]
-    inboxes = [*map(names.inbox, endpoints), *map(previous.inbox, endpoints)]
-    events = [*map(names.exchange, kinds), *map(previous.exchange, kinds)]
-    shared = [names.due, names.subscribed, names.unsubscribed, names.census, previous.due, previous.census]
+    destinations = [*map(command, endpoints), *map(event, kinds)]
+    levels = [names.level(each, number) for each in destinations for number in range(names.levels)]
+    missing = [*map(names.missing, endpoints)]
+    inboxes, events = map(names.inbox, endpoints), map(names.exchange, kinds)
+    shared = (names.due, names.subscribed, names.unsubscribed, names.census)
     unsubscribed = map(names.unsubscribed_of, endpoints)
-    async with link.errand() as channel, translated("delete queues and exchanges", within=MANY_ANSWERS_SECONDS):
-        for queue in (*map(names.queue, endpoints), *missing, *levels, *unsubscribed, names.unheard, previous.unheard):
+    async with link.temporary_channel() as channel, translated("delete queues and exchanges", within=MANY_ANSWERS_SECONDS):
+        for queue in (*map(names.queue, endpoints), *missing, *levels, *unsubscribed, names.discarded):
             await shielded(channel.queue_delete(queue))
         for exchange in (*events, *inboxes, *missing, *levels, *shared):
             await shielded(channel.exchange_delete(exchange))
 
 
-async def count(link: Link, queue: str) -> tuple[int, int] | None:
+async def count(link: RabbitMQLink, queue: str) -> tuple[int, int] | None:
     """Count the messages that wait in a queue and its consumers; None if the queue does not exist."""
     found = await attempt(link, f"check queue {queue!r}", lambda channel: channel.queue_declare(queue, passive=True))
     return None if found is None else (found.message_count or 0, found.consumer_count or 0)
 
 
-async def exists(link: Link, exchange: str) -> bool:
-    """Report whether there is an exchange of this name."""
-    look = await attempt(link, f"check exchange {exchange!r}", lambda channel: channel.exchange_declare(exchange, passive=True))
-    return look is not None
-
-
-async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) -> int:
+async def count_delayed(link: RabbitMQLink, names: RabbitMQNames, destinations: Sequence[str]) -> int:
     """Count what the levels of these destinations keep."""
     total = 0
-    for each in words:
+    for each in destinations:
         if await count(link, names.level(each, names.levels - 1)) is None:
             continue  # nothing to it was ever delayed
         async with (
-            link.errand() as channel,
+            link.temporary_channel() as channel,
             translated("check the delay queues", definite=True, within=MANY_ANSWERS_SECONDS),
         ):
             for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
@@ -171,17 +158,7 @@ async def count_delayed(link: Link, names: TopologyNames, words: Sequence[str]) 
     return total
 
 
-async def _declare_exchange(channel: Channel, name: str, kind: str, previous: str, *, key: str = "") -> None:
-    """Create an exchange. Bind it and that of the previous version to each other, which is created first if it is missing."""
-    if previous:
-        await shielded(channel.exchange_declare(previous, exchange_type=kind, durable=True))
-    await shielded(channel.exchange_declare(name, exchange_type=kind, durable=True))
-    if previous:
-        await shielded(channel.exchange_bind(previous, name, key))
-        await shielded(channel.exchange_bind(name, previous, key))
-
-
-async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: Topology) -> None:
+async def _declare_endpoint(channel: Channel, names: RabbitMQNames, topology: Topology) -> None:
     queue = names.queue(topology.endpoint)
     async with translated(f"declare queue {queue!r}", definite=True):
         await shielded(channel.queue_declare(queue, durable=True, arguments=_QUORUM | {"x-delivery-limit": NEVER}))
@@ -197,15 +174,9 @@ async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: To
             await shielded(channel.queue_unbind(queue, names.exchange(kind)))
             await shielded(channel.exchange_unbind(inbox, names.due, f"#.{event(kind)}"))
             await shielded(channel.exchange_unbind(inbox, names.subscribed, f"#.{event(kind)}"))
-            await shielded(channel.queue_unbind(queue, names.previous.exchange(kind)))
-    if names.serves_previous:
-        async with translated(f"delete exchange {names.previous.inbox(topology.endpoint)!r}", definite=True):
-            # The exchanges of what is due are bound to each other, so the new inbox gets all that this one did. When the
-            # queue is missing, each inbox would keep a copy. What waits in its queue for the missing still goes to the queue.
-            await shielded(channel.exchange_delete(names.previous.inbox(topology.endpoint)))
 
 
-async def _declare_inbox(channel: Channel, names: TopologyNames, endpoint: str) -> str:
+async def _declare_inbox(channel: Channel, names: RabbitMQNames, endpoint: str) -> str:
     """Create what keeps delayed messages that are due while the endpoint's queue is missing; returns its exchange."""
     queue, inbox, missing = names.queue(endpoint), names.inbox(endpoint), names.missing(endpoint)
     back = {"x-message-ttl": BACK * names.tick, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
@@ -220,16 +191,16 @@ async def _declare_inbox(channel: Channel, names: TopologyNames, endpoint: str) 
     return inbox
 
 
-async def _declare_level(channel: Channel, names: TopologyNames, words: str, number: int) -> None:
-    here, below = names.level(words, number), names.level(words, number - 1)
+async def _declare_level(channel: Channel, names: RabbitMQNames, destination: str, number: int) -> None:
+    here, below = names.level(destination, number), names.level(destination, number - 1)
     before = "*." * (names.levels - 1 - number)
-    await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, words, number)))
+    await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, destination, number)))
     await shielded(channel.exchange_declare(here, exchange_type="topic", durable=True))
     await shielded(channel.queue_bind(here, here, f"{before}1.#"))
     await shielded(channel.exchange_bind(below, here, f"{before}0.#"))
 
 
-def _level_arguments(names: TopologyNames, words: str, number: int) -> dict[str, Any]:
+def _level_arguments(names: RabbitMQNames, destination: str, number: int) -> dict[str, Any]:
     """Dead-letter at least once: by default a message vanishes when its next place is not there at the moment."""
-    here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(words, number - 1)}
+    here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(destination, number - 1)}
     return _QUORUM | _AT_LEAST_ONCE | here

@@ -14,31 +14,35 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onceonly.adapters.rabbitmq import management, topology
-from onceonly.adapters.rabbitmq.census import InboxCensus
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage
-from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, RabbitMQReceipt
+from onceonly.adapters.rabbitmq.address import read_address
+from onceonly.adapters.rabbitmq.exchanges import ForeignExchanges
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage
+from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, RabbitMQInbox, RabbitMQReceipt
 from onceonly.adapters.rabbitmq.link import (
     CLOSE_SECONDS,
     Channel,
-    Link,
     Properties,
+    RabbitMQLink,
     answered,
     is_blocked,
     is_open,
     publish,
     shielded,
 )
-from onceonly.adapters.rabbitmq.publishing import OwnProperties, PublishOutcome, PublishRequest
-from onceonly.adapters.rabbitmq.topology import TopologyNames
-from onceonly.adapters.rabbitmq.unsubscribed import UnsubscribedQueue
+from onceonly.adapters.rabbitmq.publisher import OwnProperties, PublishOutcome, PublishRequest
+from onceonly.adapters.rabbitmq.queue_depth import QueueDepth
+from onceonly.adapters.rabbitmq.topology import RabbitMQNames
+from onceonly.adapters.rabbitmq.unsubscribed_queue import UnsubscribedQueue
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
+from onceonly.model.destination import LONGEST_SHORT, Exchange, Queue, is_destination, read_destination
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
-from onceonly.ports.environment import Clock
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Depth, Topology
-from onceonly.systems.unsubscribed import UnsubscribedEvents
+from onceonly.queues.destinations import UnsubscribedEvents, report_unsent
+from onceonly.queues.messages import queue_missing
 
 __all__ = ["RabbitMQTransport"]
 
@@ -47,6 +51,7 @@ _ANSWERS = {
     PublishOutcome.CONFIRMED: Answer.TAKEN,
     PublishOutcome.RETURNED: Answer.REFUSED,
     PublishOutcome.UNKNOWN: Answer.UNKNOWN,
+    PublishOutcome.MISSING: Answer.REFUSED,
 }
 
 
@@ -59,11 +64,11 @@ class RabbitMQTransport:
 
     def __init__(
         self,
-        link: Link,
+        link: RabbitMQLink,
         endpoint: str,
         *,
         clock: Clock,
-        names: TopologyNames | None = None,
+        names: RabbitMQNames | None = None,
         linger: float = LINGER_AT_WORK_SECONDS,
     ) -> None:
         """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
@@ -72,15 +77,21 @@ class RabbitMQTransport:
         self._link = link
         self._endpoint = endpoint
         self._clock = clock
-        self._names = names or TopologyNames(link.address.prefix, serves_previous=link.address.previous)
+        self._names = names or RabbitMQNames(link.address.prefix)
         self._queue = self._names.queue(endpoint)
         self._publisher: Channel | None = None
         self._opening = asyncio.Lock()
         self._known: set[str] = set()
-        self._doubted: set[str] = set()
-        self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
+        self._suspected: set[str] = set()
+        self._inbox = RabbitMQInbox(link, self._queue, self._give_back, linger=linger)
+        self._exchanges = ForeignExchanges(link, endpoint, self._publish_on)
         self._late = UnsubscribedQueue(link, self._names, endpoint, self._publish)
-        self._census = InboxCensus(link, self._names, endpoint, self._inbox)
+        self._queue_depth = QueueDepth(link, self._names, endpoint, self._inbox)
+
+    @staticmethod
+    async def connect(url: str, random: RandomSource) -> RabbitMQLink:
+        """Make the connection that all queues of a URL share; see `QueueClass`."""
+        return RabbitMQLink(read_address(url), random)
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
@@ -91,7 +102,7 @@ class RabbitMQTransport:
         end = clock() + wait
         if not await self._link.ready(wait):
             return ()
-        await self._census.attend()
+        await self._queue_depth.answer_requests()
         while True:
             taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
             if not early:
@@ -102,19 +113,19 @@ class RabbitMQTransport:
         """Publish all, then wait for all confirms; see the port. Raises CommitFailed when the server is away.
 
         CommitFailed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
-        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and
-        what its way takes, never early.
+        `max_body`, headers that AMQP cannot carry, a queue or an exchange of another program that does not exist. UNKNOWN: no
+        confirm came. A delayed message is late by up to a second and what its way takes, never early.
         """
         if not sends:
             return ()
         now = self._clock.now()
         if any(not send.to or send.due > now for send in sends):
             await self._channel()  # what is known of the server is forgotten with it
-        parcels = [await self._parcel(send, now) for send in sends]
-        outcomes = iter(await self._publish([parcel for parcel in parcels if parcel]))
+        requests = [await self._publish_request(send, now) for send in sends]
+        outcomes = iter(await self._publish_all([request for request in requests if request]))
         return tuple(
-            self._answer(send, parcel, next(outcomes)) if parcel else Answer.REFUSED
-            for send, parcel in zip(sends, parcels, strict=True)
+            self._answer(send, request, next(outcomes)) if request else Answer.REFUSED
+            for send, request in zip(sends, requests, strict=True)
         )
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -122,7 +133,7 @@ class RabbitMQTransport:
         await self._inbox.settle(self._inbox.current(delivery.receipt for delivery in deliveries))
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back as copies; those of an earlier connection are ignored, they come again."""
+        """Release deliveries as copies; those of an earlier connection are ignored, they come again."""
         held = [(message, delivery.headers, 0) for delivery in deliveries if (message := self._inbox.held(delivery.receipt))]
         await shielded(self._copy(held))
 
@@ -142,10 +153,8 @@ class RabbitMQTransport:
         than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
-            raise QueueMissing(
-                f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
-            )
-        return await self._census.take(endpoint, events)
+            raise queue_missing(f"queue {endpoint!r}")
+        return await self._queue_depth.measure(endpoint, events)
 
     async def subscriptions(self, endpoint: str) -> frozenset[str] | None:
         """Return the types that an endpoint is subscribed to; see the protocol.
@@ -170,7 +179,8 @@ class RabbitMQTransport:
     async def close(self) -> None:
         """Stop receiving, and release what was brought and not taken."""
         await self._inbox.close()
-        await self._census.close()
+        await self._queue_depth.close()
+        await self._exchanges.close()
         if self._publisher is not None and is_open(self._publisher):
             with suppress(Exception):  # nothing is in flight, and the connection goes as well
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -191,13 +201,13 @@ class RabbitMQTransport:
 
     async def _put_off(self, messages: list[ConsumedMessage]) -> None:
         """Send what came too early round again."""
-        now, words = self._clock.now(), topology.command(self._endpoint)
+        now, destination = self._clock.now(), topology.command(self._endpoint)
         try:
-            await self._levels(words)
+            await self._levels(destination)
             await self._exchange([(message, self._again(message, now)) for message in messages])
         except (RetryableError, SetupError):
-            self._known.discard(words)  # a level may have been deleted
-            self._doubted.add(words)
+            self._known.discard(destination)  # a level may have been deleted
+            self._suspected.add(destination)
             self._inbox.put_back(messages)
             raise
 
@@ -212,12 +222,12 @@ class RabbitMQTransport:
         copies: list[tuple[ConsumedMessage, PublishRequest | None]] = []
         for message, headers, due in contents:
             known = self._carried(message, headers, due)
-            parcel = PublishRequest(routing_key=self._queue, properties=known, body=message.body) if known else None
-            copies.append((message, parcel))
+            request = PublishRequest(routing_key=self._queue, properties=known, body=message.body) if known else None
+            copies.append((message, request))
         await self._exchange(copies)
 
     def _carried(self, message: ConsumedMessage, headers: Headers, due: int) -> OwnProperties | Properties | None:
-        """Give the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None where neither."""
+        """Return the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None for neither."""
         return self._written(headers, due) or as_it_came(message, self._link.frame)
 
     def _written(self, headers: Headers, due: int) -> OwnProperties | None:
@@ -229,8 +239,8 @@ class RabbitMQTransport:
 
         Raises OutcomeUnknown, CommitFailed when some was not taken.
         """
-        outcomes = iter(await self._publish([parcel for _, parcel in copies if parcel]))
-        answers = [(self._inbox.receipt(message), next(outcomes) if parcel else None) for message, parcel in copies]
+        outcomes = iter(await self._publish([request for _, request in copies if request]))
+        answers = [(self._inbox.receipt(message), next(outcomes) if request else None) for message, request in copies]
         # Crash here: 1 copy taken, 2 original not acked, 3 both come, the original as a suspect, 4 one claim: handled once.
         await self._inbox.settle([receipt for receipt, outcome in answers if outcome is PublishOutcome.CONFIRMED])
         await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
@@ -240,18 +250,46 @@ class RabbitMQTransport:
         if PublishOutcome.UNKNOWN in found:
             raise OutcomeUnknown(f"cannot requeue messages: the broker did not confirm every copy to queue {self._queue!r}")
 
-    async def _publish(self, parcels: Sequence[PublishRequest]) -> list[PublishOutcome]:
-        if not parcels:
+    async def _publish(self, requests: Sequence[PublishRequest]) -> list[PublishOutcome]:
+        if not requests:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now arrives at an unknown time
             raise CommitFailed(f"{self._link.address.place} does not accept messages: it is low on memory or disk space")
-        channel = await self._channel()
+        return await self._publish_on(await self._channel(), requests)
+
+    async def _publish_all(self, requests: Sequence[PublishRequest]) -> list[PublishOutcome]:
+        """Publish, and what goes to exchanges of other programs at the same time, each of these apart."""
+        groups: dict[str, list[int]] = {}
+        for number, request in enumerate(requests):
+            groups.setdefault(request.exchange if request.foreign else "", []).append(number)
+        if groups.keys() <= {""}:
+            return await self._publish(requests)
+        if not await self._link.ready(self._link.address.timeout):
+            raise CommitFailed(f"{self._link.address.place} does not accept messages: it is low on memory or disk space")
+        calls = [
+            (self._exchanges.publish if exchange else self._publish)([requests[number] for number in numbers])
+            for exchange, numbers in groups.items()
+        ]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        outcomes = [PublishOutcome.UNKNOWN] * len(requests)
+        errors = [each for each in done if isinstance(each, BaseException)]
+        if errors and (len(errors) == len(done) or not all(isinstance(each, OnceOnlyError) for each in errors)):
+            raise errors[0]
+        for exchange, numbers, found in zip(groups, groups.values(), done, strict=True):
+            if isinstance(found, BaseException):
+                report_unsent(self._endpoint, exchange or self._link.address.place, found)  # type: ignore[arg-type]
+                continue
+            for number, outcome in zip(numbers, found, strict=True):
+                outcomes[number] = outcome
+        return outcomes
+
+    async def _publish_on(self, channel: Channel, requests: Sequence[PublishRequest]) -> list[PublishOutcome]:
         known = answered(channel)
-        outcomes = await publish(channel, parcels, self._link.address.timeout, self._link.silent)
-        unanswered = [each.destination for each, outcome in zip(parcels, outcomes, strict=True) if outcome is _SILENT]
+        outcomes = await publish(channel, requests, self._link.address.timeout, self._link.silent)
+        unanswered = [each.destination for each, outcome in zip(requests, outcomes, strict=True) if outcome is _SILENT]
         # While the server answers for some messages, its silence about others is about their queues.
-        doubted = unanswered and is_open(channel) and not is_blocked(channel)
-        if doubted and (answered(channel) != known or await self._link.works(channel)):
+        is_suspected = unanswered and is_open(channel) and not is_blocked(channel)
+        if is_suspected and (answered(channel) != known or await self._link.works(channel)):
             self._link.silent.add(unanswered)
         return [PublishOutcome.UNKNOWN if outcome is _SILENT else outcome for outcome in outcomes]
 
@@ -264,22 +302,25 @@ class RabbitMQTransport:
                 self._publisher = await self._link.channel(confirms=True)
             return self._publisher
 
-    async def _parcel(self, send: Send, now: int) -> PublishRequest | None:
+    async def _publish_request(self, send: Send, now: int) -> PublishRequest | None:
         """Address a message; None when it can never be taken."""
         if len(send.message.body) > self.traits.max_body:
             return None
         waits = send.due > now
         due = send.due if waits else 0
         headers, body = encode(send)
-        known = properties(headers, due=due, frame=self._link.frame)
+        formatted = send.message if send.formatted else None
+        known = properties(headers, due=due, frame=self._link.frame, formatted=formatted)
         if known is None and send.history:  # its own headers nearly fill a frame
             headers, _ = encode(send, tracebacks=False)
             known = properties(headers, due=due, frame=self._link.frame)
         if known is None or not await self._is_routable(send, waits=waits):
             return None
+        if is_destination(send.to):
+            return None if waits else _to_destination(send.to, known, body)
         if waits:
             publisher = "" if send.to else self._endpoint
-            exchange, key = self._names.route(_words(send), send.due - now, publisher=publisher)
+            exchange, key = self._names.route(_destination(send), send.due - now, publisher=publisher)
         elif send.to:
             exchange, key = "", self._names.queue(send.to)
         else:
@@ -288,9 +329,9 @@ class RabbitMQTransport:
 
     async def _is_routable(self, send: Send, *, waits: bool) -> bool:
         """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
-        if send.to and not waits:
+        if send.to and (not waits or is_destination(send.to)):
             return True
-        place = _words(send) if waits else self._names.exchange(send.message.type)
+        place = _destination(send) if waits else self._names.exchange(send.message.type)
         if place in self._known:
             return True
         if send.to:
@@ -308,7 +349,7 @@ class RabbitMQTransport:
         if delayed:
             await self._shared()
             await self._late.declare()
-        async with self._link.errand() as channel:
+        async with self._link.temporary_channel() as channel:
             await topology.declare_event(channel, self._names, kind, delayed=delayed)
 
     async def _shared(self) -> None:
@@ -316,19 +357,22 @@ class RabbitMQTransport:
             await topology.declare_shared(self._link, self._names)
             self._known.add(self._names.due)
 
-    async def _levels(self, words: str) -> None:
+    async def _levels(self, destination: str) -> None:
         """Create the levels of delay of one destination, once for each connection, and after one was found missing."""
-        if words in self._known:
+        if destination in self._known:
             return
         await self._shared()
-        await topology.declare_levels(self._link, self._names, words, again=words in self._doubted)
-        self._doubted.discard(words)
-        self._known.add(words)
+        await topology.declare_levels(self._link, self._names, destination, again=destination in self._suspected)
+        self._suspected.discard(destination)
+        self._known.add(destination)
 
-    def _answer(self, send: Send, parcel: PublishRequest, outcome: PublishOutcome) -> Answer:
-        if outcome is PublishOutcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
-            self._known.discard(_words(send))  # a level was deleted: create it again, and send again
-            self._doubted.add(_words(send))
+    def _answer(self, send: Send, request: PublishRequest, outcome: PublishOutcome) -> Answer:
+        if outcome is PublishOutcome.RETURNED and request.foreign:
+            self.unsubscribed.add(send.message.type)  # nothing is bound to the exchange for this key
+            return Answer.TAKEN
+        if outcome is PublishOutcome.RETURNED and request.exchange.startswith(self._names.levels_begin):
+            self._known.discard(_destination(send))  # a level was deleted: create it again, and send again
+            self._suspected.add(_destination(send))
             return Answer.UNKNOWN
         if outcome is PublishOutcome.RETURNED and not send.to:
             self.unsubscribed.add(send.message.type)
@@ -336,5 +380,15 @@ class RabbitMQTransport:
         return _ANSWERS[outcome]
 
 
-def _words(send: Send) -> str:
+def _to_destination(to: str, known: OwnProperties, body: bytes) -> PublishRequest | None:
+    """Address a message to a queue or an exchange of another program; None for another kind."""
+    found = read_destination(to)
+    if isinstance(found, Exchange):
+        return PublishRequest(exchange=found.name, routing_key=found.routing_key, properties=known, body=body, foreign=True)
+    if isinstance(found, Queue) and len(found.name.encode()) <= LONGEST_SHORT:
+        return PublishRequest(routing_key=found.name, properties=known, body=body)
+    return None
+
+
+def _destination(send: Send) -> str:
     return topology.command(send.to) if send.to else topology.event(send.message.type)

@@ -1,10 +1,10 @@
-"""Messages in AMQP's words: headers are a table of typed values there, and some have properties of their own.
+"""Messages as AMQP carries them: headers are a table of typed values there, and some have properties of their own.
 
 What this library publishes bears its name as `app_id`, and arrives exactly as it was sent. For other programs it also has the
-properties `message_id`, `type`, `timestamp` and `correlation_id`, made from its attributes. They are not read here. In a
-foreign message the properties are shown as headers: `message_id` as `message-id`, and so on, for
-`identity=Header("message-id")`; `type` as the CloudEvents type, unless the message has one. `message_id` is not
-the identity by default: most clients make up a new one each time.
+properties `message_id`, `type`, `timestamp` and `correlation_id`, made from its attributes; a header `correlation-id` replaces
+the last one. They are not read here. In a foreign message the properties are shown as headers: `message_id` as `message-id`,
+and so on, for `identity=IdentityHeader("message-id")`; `type` as the CloudEvents type, unless the message has one. `message_id`
+is not the identity by default: most clients make up a new one each time.
 """
 
 import json
@@ -17,11 +17,11 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from onceonly.adapters.rabbitmq.decoding import ConsumedMessage, MessageProperties
+from onceonly.adapters.rabbitmq.frames import ConsumedMessage, MessageProperties
 from onceonly.adapters.rabbitmq.link import FRAME
-from onceonly.adapters.rabbitmq.publishing import PUBLISH, OwnProperties, RawProperties, ShownProperties
+from onceonly.adapters.rabbitmq.publisher import PUBLISH, OwnProperties, RawProperties, ShownProperties
 from onceonly.formats.cloudevents import NAMING, PREFIX, RAW_PROPERTIES, UNREADABLE, attribute_of
-from onceonly.model.message import Headers
+from onceonly.model.message import Headers, Message
 from onceonly.model.wording import an
 
 OURS = "onceonly"
@@ -32,11 +32,12 @@ _AROUND_RAW = 20  # the same of a copy whose properties are as they came
 _LONGEST_NAME = 255  # bytes, as of a content type
 _SURELY_SHORT = _LONGEST_NAME // 4  # characters: UTF-8 takes 4 bytes for one at most
 _CONTENT_TYPE = "content-type"
+_CORRELATION = "correlation-id"
 _BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE, PUBLISH)
 _ROUTES = frozenset(
     {"CC", "BCC"}
 )  # the server sends a copy to every queue that they name, and closes a channel for a wrong type
-_NOT_SENT = _ROUTES | {PUBLISH}  # a dead letter of an earlier version may have the name of an earlier publish
+_NOT_SENT = _ROUTES | {PUBLISH}  # each publish has a name of its own
 _USER_ID = 1 << 4  # flag of a property that the server compares with the name of whoever publishes
 _BROKERS_OWN = ""
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
@@ -45,8 +46,11 @@ _KINDS = {bool: "boolean", float: "float", Decimal: "decimal", datetime: "timest
 _SHOWN = ("message_id", "correlation_id", "reply_to", "content_encoding", "user_id", "app_id", "expiration", "timestamp")
 
 
-def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProperties | None:
-    """Give the properties of a persistent message with these headers, or None when a frame of this size cannot carry them."""
+def properties(headers: Headers, *, due: int = 0, frame: int = FRAME, formatted: Message | None = None) -> OwnProperties | None:
+    """Return the properties of a persistent message with these headers, or None when a frame of this size cannot carry them.
+
+    `formatted` is the message if another format than CloudEvents has written the headers.
+    """
     size = _size(headers)
     if size > frame - _AROUND:
         return None
@@ -63,22 +67,25 @@ def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProp
             table[name] = value
     if size > frame - _AROUND_NAMED:
         return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
-    id_ = _short(table.get(_ID))
-    shown = ShownProperties(
-        id_, _short(table.get(_TYPE)), _short(table.get(_CONVERSATION)) or id_, _timestamp(table.get(_SENT_AT))
+    id_, type_, conversation, sent_at = (
+        [table.get(name) for name in (_ID, _TYPE, _CONVERSATION, _SENT_AT)]
+        if formatted is None
+        else [formatted.id, formatted.type, formatted.extension("conversationid"), formatted.time]
     )
+    correlation = _short(table.get(_CORRELATION)) or _short(conversation) or _short(id_)
+    shown = ShownProperties(_short(id_), _short(type_), correlation, _timestamp(sent_at))
     return OwnProperties(app_id=OURS, content_type=content_type, headers=table, shown=shown)
 
 
 def as_it_came(message: ConsumedMessage, frame: int = FRAME) -> RawProperties | None:
-    """Give the properties of a copy that is exact, or None when the server may refuse it, or route it elsewhere as well."""
+    """Return the properties of a copy that is exact, or None when the server may refuse it, or route it elsewhere as well."""
     raw = message.raw
     is_safe = not int.from_bytes(raw[:2]) & _USER_ID and not any(bytes((len(n),)) + n.encode() in raw for n in _ROUTES)
     return RawProperties(raw) if is_safe and len(raw) <= frame - _AROUND_RAW else None
 
 
 def headers_of(message: ConsumedMessage) -> Headers:
-    """Give the headers of a message that arrived, as text. Never raises: what cannot be read is unreadable, with its bytes."""
+    """Return the headers of a message that arrived, as text. Never raises: what cannot be read is unreadable, with bytes."""
     if message.problem:
         return _unreadable(message, f"the AMQP properties cannot be decoded: {message.problem}. Correct the sender")
     try:
@@ -109,7 +116,7 @@ def _headers(message: ConsumedMessage) -> Headers:
 
 
 def _unreadable(message: ConsumedMessage, why: str) -> Headers:
-    """Say why a message cannot be read, with its properties as they came."""
+    """Return headers that state why a message cannot be read, with its properties as they came."""
     return (UNREADABLE, why), (RAW_PROPERTIES, b64encode(message.raw).decode())
 
 
@@ -119,7 +126,7 @@ def type_of(headers: Headers) -> str:
 
 
 def due_of(message: ConsumedMessage) -> int:
-    """Give the instant before which a message is not delivered, 0 when there is none."""
+    """Return the instant before which a message is not delivered, 0 when there is none."""
     known = message.properties
     due = (known.headers or {}).get(DUE, 0) if known.app_id == OURS else 0
     return due if isinstance(due, int) else 0
@@ -139,7 +146,7 @@ def _meaning(name: str) -> str | None:
 
 
 def _attribute_text(attribute: str, value: object) -> str:
-    """Give the text of an attribute that is not a text. Raises ValueError for what names no message for certain."""
+    """Return the text of an attribute that is not a text. Raises ValueError for what names no message for certain."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if isinstance(value, dict | list) or (attribute in NAMING and not is_number):
         wanted = "text or an integer" if attribute in NAMING else "one value"
@@ -153,7 +160,7 @@ def _attribute_text(attribute: str, value: object) -> str:
 
 
 def text(value: object) -> str:
-    """Give a header's value as text, whatever AMQP type it has."""
+    """Return a header's value as text, whatever AMQP type it has."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,10 +1,10 @@
-"""Redis: where it is, a client that sends nothing twice, and what its errors mean.
+"""Redis: where it is, a client that sends nothing twice, what its errors mean, and whether a server forgets what it stores.
 
 The driver is redis-py. By default it sends a command again when a connection breaks; here it never does.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from typing import Any
@@ -67,7 +67,6 @@ def new_client(address: RedisAddress, *, connections: int = CONNECTIONS) -> "Red
 
 
 async def close_client(client: "Redis") -> None:
-    """Close a client and its connections."""
     pool = client.connection_pool
     await client.aclose()
     await pool.aclose()
@@ -101,7 +100,6 @@ class LuaScript:
     """A Lua script on the server, called by its hash and sent whole where the server does not know it."""
 
     def __init__(self, client: "Redis", text: str) -> None:
-        """Keep the text; sends nothing."""
         self._client = client
         self._text = text
         self._hash = script_hash(text)
@@ -135,3 +133,34 @@ def refused_setup(error: Exception, address: RedisAddress) -> OnceOnlyError:
             f"{address.place} has no database {address.database}: use another number, or raise `databases` in its configuration"
         )
     return CommitFailed(f"Redis at {address.place}: {error}")
+
+
+def persistence(about: Mapping[str, Any], appendfsync: str | None, *, loss: str) -> tuple[str, ...]:
+    """Return warnings about a crash of the server. `loss` is what follows from it, to complete a sentence."""
+    if not about.get("aof_enabled"):
+        missing = "`appendonly no`: a crash loses acknowledged writes since the last snapshot"
+        return (f"Redis has {missing}, {loss}. Set `appendonly yes` and `appendfsync always`",)
+    if appendfsync is None:
+        return ("CONFIG is forbidden, so persistence cannot be checked: make sure that `appendfsync always` is set",)
+    if appendfsync == "always":
+        return ()
+    late = f"`appendfsync {appendfsync}`: a crash loses the last acknowledged writes"
+    return (f"Redis has {late}, {loss}. Set `appendfsync always`",)
+
+
+def failover(about: Mapping[str, Any], *, loss: str) -> tuple[str, ...]:
+    return (f"Redis replicates asynchronously: a failover loses writes, {loss}",) if about.get("connected_slaves") else ()
+
+
+def refuse_server(about: Mapping[str, Any], place: str, *, oldest: int, evicted: str) -> None:
+    """Raise SetupError for a server that evicts (`evicted` is the consequence), is not a primary, or is too old."""
+    policy = about.get("maxmemory_policy")
+    if policy != "noeviction":
+        raise SetupError(
+            f"Redis at {place} has `maxmemory-policy {policy}`: it evicts {evicted}. Set `maxmemory-policy noeviction`"
+        )
+    if about.get("role") != "master":
+        raise SetupError(f"{place} is a replica (its role is `{about.get('role')}`), so reads are stale: use the primary")
+    version = re.match(r"[0-9]{1,4}", str(about.get("redis_version", "0")))
+    if version is None or int(version[0]) < oldest:
+        raise SetupError(f"{place} is Redis {about.get('redis_version')}: version {oldest} or later is needed")

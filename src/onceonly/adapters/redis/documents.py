@@ -17,17 +17,25 @@ from uuid import uuid4
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from onceonly.adapters.redis import durability
 from onceonly.adapters.redis.address import RedisAddress, read_address
-from onceonly.adapters.redis.client import LuaScript, connect, open_client, refused_setup, translated
+from onceonly.adapters.redis.client import (
+    LuaScript,
+    connect,
+    failover,
+    open_client,
+    persistence,
+    refuse_server,
+    refused_setup,
+    translated,
+)
 from onceonly.documents.bulk import split, write_requests
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
+from onceonly.formats.undecodable import report_unreadable
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.environment import Clock
-from onceonly.systems.foreign import report_unreadable
 
 __all__ = ["RedisDocuments", "create", "open_documents"]
 
@@ -104,7 +112,6 @@ class RedisDocuments:
     limits = DOCUMENT_LIMITS["Redis"]
 
     def __init__(self, client: Redis, address: RedisAddress, *, clock: Clock) -> None:
-        """Use this client; sends nothing."""
         self._client = client
         self._address = address
         self._clock = clock
@@ -113,7 +120,6 @@ class RedisDocuments:
         self._saving, self._loading = LuaScript(client, _SAVE), LuaScript(client, _LOAD)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises CommitFailed."""
         loaded: dict[str, Document] = {}
         wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         try:
@@ -130,7 +136,6 @@ class RedisDocuments:
         return loaded
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         if not changes:
             return ()
@@ -148,7 +153,7 @@ class RedisDocuments:
             while len(listed) < limit:
                 found = await self._client.zrangebylex(self._index, low, high, start=0, num=limit)
                 members = [member for member in found if isinstance(member, bytes)]
-                listed += await self._there(members)
+                listed += await self._existing(members)
                 if len(members) < limit:
                     break
                 low = b"(" + members[-1]
@@ -161,7 +166,7 @@ class RedisDocuments:
         try:
             about = await self._client.info()
             _refuse(about, self._address)
-            return (*await self._durability(about), *_failover(about))
+            return (*await self._durability(about), *failover(about, loss=_TWICE))
         except _LOST as error:
             raise refused_setup(error, self._address) from error
 
@@ -178,7 +183,7 @@ class RedisDocuments:
             raise translated(error) from error
         return [version if each else None for version, each in zip(versions, done, strict=True)]
 
-    async def _there(self, members: Sequence[bytes]) -> list[str]:
+    async def _existing(self, members: Sequence[bytes]) -> list[str]:
         """Leave out what Redis has dropped since, and the next save has not yet taken from the list."""
         async with self._client.pipeline(transaction=False) as pipe:
             for member in members:
@@ -191,7 +196,7 @@ class RedisDocuments:
         if about.get("aof_enabled"):
             with suppress(ResponseError):
                 fsync = (await self._client.config_get("appendfsync")).get("appendfsync")
-        return durability.persistence(about, fsync, loss=_TWICE)
+        return persistence(about, fsync, loss=_TWICE)
 
     def _key(self, key: str) -> bytes:
         return self._prefix + key.encode()
@@ -215,12 +220,8 @@ async def create(url: str) -> None:
 
 def _refuse(about: Mapping[str, Any], address: RedisAddress) -> None:
     evicted = "claims when memory is full, and messages would be handled twice"
-    durability.refuse(about, address.place, oldest=OLDEST, evicted=evicted)
+    refuse_server(about, address.place, oldest=OLDEST, evicted=evicted)
     if about.get("cluster_enabled"):
         raise SetupError(
             f"{address.place} is part of a Redis cluster, where a script cannot access all keys: use a single server"
         )
-
-
-def _failover(about: Mapping[str, Any]) -> tuple[str, ...]:
-    return durability.failover(about, loss=_TWICE)

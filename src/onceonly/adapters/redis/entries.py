@@ -11,6 +11,7 @@ import msgspec
 
 from onceonly.formats.cloudevents import UNREADABLE
 from onceonly.model.message import Headers
+from onceonly.queues.messages import decode_pairs
 
 DATA = "data"
 """The field with the body. Where an entry has several, the last one; the others are headers."""
@@ -21,7 +22,6 @@ MOST_FIELDS = 1000
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[str]).decode
-_decode_pairs = msgspec.json.Decoder(tuple[tuple[str, str], ...]).decode
 
 
 def to_entry(headers: Headers) -> bytes | None:
@@ -39,7 +39,6 @@ def to_entry(headers: Headers) -> bytes | None:
 
 
 def from_entry(packed: bytes) -> list[str]:
-    """Return the values that a script packed as text."""
     try:
         return _unpack(packed)
     except UnicodeDecodeError:
@@ -57,10 +56,9 @@ def headers_of(fields: Sequence[str]) -> Headers:
             headers.append((name, value))
             continue
         try:
-            headers += _decode_pairs(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            why = f"the field `{MORE}` is not a list of pairs of strings in JSON: {error}. Correct the sender"
-            return ((UNREADABLE, why), *pairs)
+            headers += decode_pairs(value, f"the field `{MORE}`")
+        except ValueError as error:
+            return ((UNREADABLE, f"{error}. Correct the sender"), *pairs)
     return tuple(headers)
 
 

@@ -20,7 +20,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from onceonly.adapters.redis.address import RedisAddress
+from onceonly.adapters.redis.address import QueueKeys, RedisAddress
 from onceonly.adapters.redis.client import LuaScript, close_client, new_client, translated
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.model.errors import CommitFailed, OnceOnlyError, QueueMissing, SetupError
@@ -45,7 +45,7 @@ Argument = str | bytes | int
 Command = tuple[Argument, ...]
 
 
-class Link:
+class RedisLink:
     """Clients of one server: one for calls, and one for calls that wait for messages."""
 
     def __init__(self, address: RedisAddress) -> None:
@@ -112,9 +112,9 @@ class Link:
             pool = self._client.connection_pool
             await pool.release(await pool.get_connection())  # type: ignore[no-untyped-call]
         except LOST as error:
-            raise self.said(error, what="connect", definite=True) from error
+            raise self.translate(error, what="connect", definite=True) from error
 
-    def said(self, error: Exception, *, what: str, definite: bool = False) -> OnceOnlyError:
+    def translate(self, error: Exception, *, what: str, definite: bool = False) -> OnceOnlyError:
         """Translate an error of the driver. `definite` means that nothing can have happened that matters."""
         if isinstance(error, OnceOnlyError):
             return error
@@ -125,7 +125,6 @@ class Link:
         return type(translated(error, reads=definite))(text)
 
     async def close(self) -> None:
-        """Close all connections."""
         for client in (self._client, self._waiting):
             await _close(client)
 
@@ -139,6 +138,39 @@ class Link:
         self._client, self._waiting = new_client(self._node), new_client(self._node, connections=MOST_WAITING)
         for client in old:
             await _close(client)
+
+
+class Waiter:
+    """Waits until something is in a queue: one blocked connection for all receivers of a transport. It may return early.
+
+    XREAD does not take what it sees. So nothing is lost or held when a receiver is cancelled while it waits.
+    """
+
+    def __init__(self, link: RedisLink, keys: QueueKeys, longest: float) -> None:
+        self._link = link
+        self._keys = keys
+        self._longest = max(1, int(min(longest, link.address.timeout / 2) * 1000))
+        self._reading: asyncio.Task[None] | None = None
+
+    async def wait(self, position: bytes, woken: bytes, seconds: float) -> None:
+        """Wait for an entry of the stream after `position`, or one of the wake stream after `woken` unless that is empty.
+
+        Receivers share the connection of the first. It looks at earlier positions, or at the same. Does not raise errors of the
+        driver: the next call to the server does.
+        """
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._read(position, woken))
+        await asyncio.wait([self._reading], timeout=seconds)
+
+    async def close(self) -> None:
+        if self._reading is not None and not self._reading.done():
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def _read(self, position: bytes, woken: bytes) -> None:
+        with suppress(*LOST):
+            positions = {self._keys.stream: position, self._keys.wake: woken}
+            await self._link.wait({key: behind for key, behind in positions.items() if behind}, self._longest)
 
 
 async def _close(client: Redis) -> None:

@@ -17,6 +17,8 @@ RELEASED = b"released"
 """The consumer that owns entries that were released. No process has this name."""
 MOST_POPPED = 1000
 """Ids in the list of released entries that name none, and are passed over by one script."""
+OTHERS = ":"
+"""What the key of a stream of another program begins with in an argument. No name of an endpoint does."""
 MOST_NAMED = 10
 """Names that a script returns for the log."""
 NO_MESSAGE = "a member of the sorted set of delayed messages is not a message; it is the body. Correct its sender"
@@ -54,7 +56,7 @@ end
 SEND = (
     _NOW
     + f"""
-local DATA, MOST_NAMED = '{DATA}', {MOST_NAMED}
+local DATA, MOST_NAMED, OTHERS = '{DATA}', {MOST_NAMED}, '{OTHERS}'
 """
     + """
 local start, now, subscribers, answers, odd = ARGV[1], now_at(ARGV[2]), {}, {}, {}
@@ -93,7 +95,12 @@ local function fields_of(packed, body)
   return unpack(fields)
 end
 local function send(to, kind, due, id, packed, body)
-  local later, targets = due ~= '' and tonumber(due) > now, targets_of(to, kind)
+  local later = due ~= '' and tonumber(due) > now
+  if string.sub(to, 1, #OTHERS) == OTHERS then  -- a stream of another program
+    if later then return -1 end
+    return redis.call('XADD', string.sub(to, #OTHERS + 1), 'NOMKSTREAM', '*', fields_of(packed, body)) and 1 or -1
+  end
+  local targets = targets_of(to, kind)
   if to ~= '' and not later then
     return redis.call('XADD', start .. 'stream:' .. to, 'NOMKSTREAM', '*', fields_of(packed, body)) and 1 or -1
   end
@@ -115,9 +122,10 @@ return {answers, odd}
 )
 """Sends messages, each to its endpoint or to the subscribers of its type. KEYS: any key of the prefix.
 
-ARGV: start of all keys, now, then for each message: endpoint or empty, type, due or empty, an id of this sending of `ID_BYTES`
-where there is a due, packed fields and values, body. Returns a list, for each how many queues have it, -1 if its endpoint was
-not declared, or an error; and a list of subscribers whose names are not those of endpoints.
+ARGV: start of all keys, now, then for each message: endpoint, or empty, or `OTHERS` and a key; type, due or empty, an id of
+this sending of `ID_BYTES` where there is a due, packed fields and values, body. Returns a list, for each how many queues have
+it, -1 if its endpoint was not declared or its stream does not exist, or an error; and a list of subscribers whose names are not
+those of endpoints.
 """
 
 TAKE = (

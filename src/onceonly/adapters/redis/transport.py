@@ -20,24 +20,24 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from onceonly.adapters.redis import durability, scripts
-from onceonly.adapters.redis.address import MOST_SENT
-from onceonly.adapters.redis.client import script_hash
+from onceonly.adapters.redis import scripts
+from onceonly.adapters.redis.address import GROUP, MOST_SENT, Keys, read_address
+from onceonly.adapters.redis.client import failover, persistence, refuse_server, script_hash
 from onceonly.adapters.redis.entries import from_entry, headers_of, to_entry
-from onceonly.adapters.redis.keys import GROUP, Keys
-from onceonly.adapters.redis.link import LOST, Argument, Command, Link, is_missing_script
-from onceonly.adapters.redis.waiting import Waiter
+from onceonly.adapters.redis.link import LOST, Argument, Command, RedisLink, Waiter, is_missing_script
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.endpoint_name import NAME_RULE, is_endpoint_name
-from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, QueueMissing
+from onceonly.formats.undecodable import report_unreadable
+from onceonly.model.destination import Stream, read_destination
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
+from onceonly.model.limits import NAME_RULE, is_endpoint_name
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
-from onceonly.ports.environment import Clock
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import BrokerReport, Depth, Topology
-from onceonly.systems.foreign import report_unreadable
-from onceonly.systems.silent import report_unsent
-from onceonly.systems.unsubscribed import UnsubscribedEvents
+from onceonly.queues.deliveries import BackgroundCalls
+from onceonly.queues.destinations import UnsubscribedEvents, report_unsent
+from onceonly.queues.messages import queue_missing
 
 __all__ = ["RedisReceipt", "RedisTransport"]
 
@@ -72,7 +72,7 @@ class RedisReceipt(Struct, frozen=True, order=True):
     count: int
 
 
-class _Look(NamedTuple):
+class _Taken(NamedTuple):
     """What a look at the queue found. Where it found no deliveries, how to wait for some."""
 
     deliveries: tuple[Delivery, ...]
@@ -84,28 +84,33 @@ class _Look(NamedTuple):
 class RedisTransport:
     """One endpoint's queue on a Redis server. Any number of processes may share it.
 
-    Leases and delays follow the server's clock: those of the processes may differ. A test that gives a `clock` decides when
-    delayed messages are due.
+    Leases and delays follow the server's clock: those of the processes may differ. Without `server_time`, as in tests, `clock`
+    decides when delayed messages are due.
     """
 
-    def __init__(self, link: Link, endpoint: str, *, clock: Clock | None = None) -> None:
-        """Use these connections; sends nothing."""
+    def __init__(self, link: RedisLink, endpoint: str, *, clock: Clock | None = None, server_time: bool = True) -> None:
         address = link.address
         self.traits = address.traits
         self.unsubscribed = UnsubscribedEvents(endpoint)
         self._link = link
         self._endpoint = endpoint
-        self._clock = clock
-        self._all = Keys(address.prefix)
-        self._keys = self._all.queue(endpoint)
+        self._clock = None if server_time else clock
+        self._all_keys = Keys(address.prefix)
+        self._keys = self._all_keys.queue(endpoint)
         self._consumer = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}".encode()
         self._interval = min(LONGEST_PAUSE_SECONDS, address.lease / LEASE_PARTS)
+        self._background = BackgroundCalls()
         self._waiter = Waiter(link, self._keys, self._interval)
         self._lapse_at = 0.0
         self._cursor = _FROM_THE_START
         self._released_first = False
         self._has_received = False
         self._stranded_at = 0.0
+
+    @staticmethod
+    async def connect(url: str, _random: RandomSource) -> RedisLink:
+        """Make the connection that all queues of a URL share; see `QueueClass`."""
+        return RedisLink(read_address(url))
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. A cancelled call releases what it has just taken.
@@ -115,7 +120,7 @@ class RedisTransport:
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         while True:
-            look = await self._take_or_undo(limit)
+            look = await self._background.take(self._take(limit), lambda found: self.release(found.deliveries))
             left = end - clock()
             if look.deliveries or left <= 0:
                 return look.deliveries
@@ -139,13 +144,12 @@ class RedisTransport:
             await self._call("acknowledge messages", scripts.ACK, [self._keys.stream], [GROUP, self._consumer, *held])
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back; one that another receiver holds by now is ignored."""
+        """Release deliveries; one that another receiver holds by now is ignored."""
         keys = [self._keys.stream, self._keys.released, self._keys.wake]
         for held in self._held(deliveries):
             self._report(await self._call("release messages", scripts.RELEASE, keys, [GROUP, self._consumer, *held]))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Renew leases; see the port."""
         for held in self._held(deliveries):
             arguments = [GROUP, self._consumer, self._lease(), *held]
             await self._call("renew leases", scripts.EXTEND, [self._keys.stream], arguments)
@@ -155,13 +159,13 @@ class RedisTransport:
 
         Raises SetupError for a server that evicts or is a replica.
         """
-        await self._about()
+        await self._server_info()
         for topology in topologies:
-            keys = self._all.queue(topology.endpoint)
+            keys = self._all_keys.queue(topology.endpoint)
             idle = FORGET_CONSUMERS_SECONDS * 1000
             events = topology.events
             changes: list[bytes | str | int] = [
-                self._all.start,
+                self._all_keys.start,
                 GROUP,
                 topology.endpoint,
                 idle,
@@ -173,27 +177,24 @@ class RedisTransport:
             await self._call(what, scripts.DECLARE, [keys.stream, keys.subscriptions], changes)
 
     async def depth(self, endpoint: str, events: Sequence[str] = ()) -> Depth:
-        """Count a queue; see the port."""
-        keys = self._all.queue(endpoint)
+        keys = self._all_keys.queue(endpoint)
         arguments = (GROUP, self._lease(), self._now())
         counted = await self._call("count messages", scripts.DEPTH, [keys.stream, keys.delayed], arguments, definite=True)
         if counted == -1:
-            raise QueueMissing(
-                f"queue {endpoint!r} does not exist: run `onceonly topology create module:endpoint`, or start its endpoint"
-            )
+            raise queue_missing(f"queue {endpoint!r}")
         return Depth(waiting=counted[0], held=counted[1], delayed=counted[2])
 
     async def check(self) -> BrokerReport:
         """Read how the server stores what it has acknowledged; see the protocol."""
-        about = await self._about()
+        about = await self._server_info()
         try:
             fsync = await self._link.setting("appendfsync")
         except LOST as error:
-            raise self._link.said(error, what="check the server", definite=True) from error
-        warnings = durability.persistence(about, fsync, loss=_LOSS)
+            raise self._link.translate(error, what="check the server", definite=True) from error
+        warnings = persistence(about, fsync, loss=_LOSS)
         replicas = self._link.address.replicas
         if not replicas:
-            warnings += durability.failover(about, loss=_LOSS)
+            warnings += failover(about, loss=_LOSS)
         known = {
             "appendonly": "yes" if about.get("aof_enabled") else "no",
             "appendfsync": fsync or "unknown",
@@ -204,14 +205,13 @@ class RedisTransport:
         return BrokerReport(settings=tuple(known.items()), warnings=warnings, again_after=CHECK_SECONDS)
 
     async def subscriptions(self, endpoint: str) -> frozenset[str]:
-        """Return the types that an endpoint is subscribed to."""
-        key = self._all.queue(endpoint).subscriptions
+        key = self._all_keys.queue(endpoint).subscriptions
         try:
             (found,) = await self._link.pipeline([("SMEMBERS", key)])
         except LOST as error:
-            raise self._link.said(error, what="list subscriptions", definite=True) from error
+            raise self._link.translate(error, what="list subscriptions", definite=True) from error
         if isinstance(found, Exception):
-            raise self._link.said(found, what="list subscriptions", definite=True) from found
+            raise self._link.translate(found, what="list subscriptions", definite=True) from found
         return frozenset(kind for each in found if (kind := self._type_of(each)) is not None)
 
     def _type_of(self, stored: bytes) -> str | None:
@@ -225,9 +225,9 @@ class RedisTransport:
         """Delete these queues with all that is in them, and the subscriptions to their events: for demos and tests."""
         commands: list[Command] = []
         for topology in topologies:
-            queue = self._all.queue(topology.endpoint)
+            queue = self._all_keys.queue(topology.endpoint)
             kinds = {*topology.events, *await self.subscriptions(topology.endpoint)}
-            commands += [("SREM", self._all.subscribers(kind), topology.endpoint) for kind in kinds]
+            commands += [("SREM", self._all_keys.subscribers(kind), topology.endpoint) for kind in kinds]
             commands.append(("UNLINK", queue.stream, queue.delayed, queue.released, queue.wake, queue.subscriptions))
         if commands:
             await self._link.pipeline(commands)
@@ -235,22 +235,14 @@ class RedisTransport:
     async def close(self) -> None:
         """Stop waiting, and delete the consumer of this transport if it holds nothing."""
         await self._waiter.close()
+        await self._background.close()
         if self._has_received:
             with suppress(OnceOnlyError):
                 await self._call("leave the group", scripts.LEAVE, [self._keys.stream], [GROUP, self._consumer])
 
     # Receiving
 
-    async def _take_or_undo(self, limit: int) -> _Look:
-        taking = asyncio.ensure_future(self._take(limit))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            with suppress(OnceOnlyError):  # their leases end on their own
-                await self.release((await taking).deliveries)
-            raise
-
-    async def _take(self, limit: int) -> _Look:
+    async def _take(self, limit: int) -> _Taken:
         clock = asyncio.get_running_loop().time
         if clock() >= self._stranded_at:
             self._stranded_at = clock() + STRANDED_SECONDS
@@ -274,18 +266,18 @@ class RedisTransport:
         values = found[0]
         deliveries = tuple(map(self._delivery, values[::2], values[1::2]))
         if deliveries:
-            return _Look(deliveries)
+            return _Taken(deliveries)
         position, woken, due, full = found[3:]
         if full:
             raise CommitFailed(f"cannot deliver delayed messages at {self._link.address.place}: {full.decode()}")
-        return _Look((), position, woken, None if due < 0 else due / 1000)
+        return _Taken((), position, woken, None if due < 0 else due / 1000)
 
     def _report(self, foreign: Sequence[bytes]) -> None:
         for key in foreign:
             report_unreadable(self._endpoint, "key", key, "another program uses it: delete it, or set another prefix=")
 
     async def _find_stranded(self) -> None:
-        """Have entries delivered again whose consumer was deleted. Raises nothing: receiving finds out what is wrong."""
+        """Find entries whose consumer was deleted, to be delivered again. Raises nothing: receiving reports errors."""
         cursor, count = b"", 0
         try:
             for _ in range(MOST_STRANDED_LOOKS):
@@ -321,10 +313,10 @@ class RedisTransport:
         answers = [each if isinstance(each, Answer) else _answer(each) for each in found]
         errors = [each for each in found if isinstance(each, Exception)]
         if errors and Answer.TAKEN not in answers:
-            raise self._link.said(errors[0], what="send messages") from errors[0]
+            raise self._link.translate(errors[0], what="send messages") from errors[0]
         for send, result, answer in zip(sends, found, answers, strict=True):
             if isinstance(result, Exception):
-                report_unsent(self._endpoint, send.to or send.message.type, self._link.said(result, what="send messages"))
+                report_unsent(self._endpoint, send.to or send.message.type, self._link.translate(result, what="send messages"))
             if answer is Answer.TAKEN and result == 0:
                 self.unsubscribed.add(send.message.type)
         return answers
@@ -333,7 +325,7 @@ class RedisTransport:
         """Send messages by one script. Return for each what the script answered, an error, or an `Answer`."""
         if not packed:
             return ()
-        arguments = (self._all.start, self._now(), *(value for each in packed for value in each))
+        arguments = (self._all_keys.start, self._now(), *(value for each in packed for value in each))
         script: Command = ("EVALSHA", _SEND_HASH, 1, self._keys.stream, *arguments)
         replicas, timeout = self._link.address.replicas, self._link.address.timeout
         commands: list[Command] = [script, ("WAIT", replicas, int(timeout * 500))] if replicas else [script]
@@ -343,10 +335,10 @@ class RedisTransport:
                 await self._link.load(scripts.SEND)
                 results = await self._link.pipeline(commands)
         except LOST as error:
-            said = self._link.said(error, what="send messages")
-            if isinstance(said, OutcomeUnknown):
+            translated = self._link.translate(error, what="send messages")
+            if isinstance(translated, OutcomeUnknown):
                 return [Answer.UNKNOWN] * len(packed)
-            raise said from error
+            raise translated from error
         sent, confirmed = results[0], results[-1] if replicas else replicas
         if isinstance(sent, Exception):
             return [sent] * len(packed)
@@ -359,25 +351,26 @@ class RedisTransport:
 
     def _packed(self, send: Send) -> tuple[Argument, ...] | None:
         """Return what the script needs of a message; None when it can never be taken."""
-        if len(send.message.body) > self.traits.max_body or (send.to and not is_endpoint_name(send.to)):
+        to = _target(send.to)
+        if len(send.message.body) > self.traits.max_body or to is None:
             return None
         headers, body = encode(send)
         packed = to_entry(headers)
         if packed is None:
             return None
         due: tuple[Argument, Argument] = (send.due, token_bytes(scripts.ID_BYTES)) if send.due else ("", "")
-        return (send.to, send.message.type, *due, packed, body)
+        return (to, send.message.type, *due, packed, body)
 
     # The server
 
-    async def _about(self) -> dict[str, Any]:
+    async def _server_info(self) -> dict[str, Any]:
         """Return what the server says about itself. Raises SetupError for one that loses messages in normal operation."""
         address = self._link.address
         try:
             about = await self._link.info()
         except LOST as error:
-            raise self._link.said(error, what="check the server", definite=True) from error
-        durability.refuse(about, address.place, oldest=OLDEST, evicted="queues when memory is full, and messages are lost")
+            raise self._link.translate(error, what="check the server", definite=True) from error
+        refuse_server(about, address.place, oldest=OLDEST, evicted="queues when memory is full, and messages are lost")
         return about
 
     async def _call(
@@ -392,7 +385,7 @@ class RedisTransport:
         try:
             return await self._link.run(script, keys, arguments)
         except LOST as error:
-            raise self._link.said(error, what=what, definite=definite) from error
+            raise self._link.translate(error, what=what, definite=definite) from error
 
     def _lease(self) -> int:
         return int(self._link.address.lease * 1000)
@@ -411,6 +404,14 @@ def _answer(result: object) -> Answer:
     if isinstance(result, Exception):
         return Answer.UNKNOWN
     return Answer.REFUSED if result == -1 else Answer.TAKEN
+
+
+def _target(to: str) -> str | None:
+    """Return what the script sends to: an endpoint, a stream of another program, or "" for an event. None for anything else."""
+    if not to or is_endpoint_name(to):
+        return to
+    found = read_destination(to)
+    return scripts.OTHERS + found.name if isinstance(found, Stream) else None
 
 
 def _portions(sends: Sequence[Send]) -> Iterator[Sequence[Send]]:

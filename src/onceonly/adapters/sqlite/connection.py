@@ -82,23 +82,18 @@ class Cursor(aiosqlite.Cursor):
         yield
 
     async def execute(self, sql: str, parameters: Any = None) -> "Cursor":
-        """Execute a statement."""
         return await self._visit(lambda cursor: cursor.execute(sql, () if parameters is None else parameters))
 
     async def executemany(self, sql: str, parameters: Iterable[Any]) -> "Cursor":
-        """Execute a statement for each of these."""
         return await self._visit(lambda cursor: cursor.executemany(sql, parameters))
 
     async def executescript(self, sql_script: str) -> "Cursor":
-        """Execute statements."""
         return await self._visit(lambda cursor: cursor.executescript(sql_script))
 
     async def fetchone(self) -> Any:
-        """Give the next row, or None."""
         return next(iter(await self.fetchmany(1)), None)
 
     async def fetchmany(self, size: int | None = None) -> Sequence[Any]:
-        """Give this many rows, fewer only at the end."""
         wanted = self._arraysize if size is None else size
         if len(self._rows) < wanted and self._open is not None:
             self._rows += await self._in_thread(self._fetch, max(AHEAD, wanted))
@@ -106,12 +101,11 @@ class Cursor(aiosqlite.Cursor):
         return rows
 
     async def fetchall(self) -> Sequence[Any]:
-        """Give all rows that are left."""
         rows, self._rows = self._rows, []
         return rows if self._open is None else rows + await self._in_thread(self._fetch, None)
 
     async def close(self) -> None:
-        """Let go of what was not fetched."""
+        """Drop what was not fetched."""
         self._rows = []
         if self._open is not None:
             await self._in_thread(self._close)
@@ -123,7 +117,7 @@ class Cursor(aiosqlite.Cursor):
 
     @property
     def lastrowid(self) -> int | None:
-        """Tell the number of the row that was inserted last."""
+        """Return the number of the row that was inserted last."""
         return self._lastrowid
 
     @property
@@ -137,12 +131,11 @@ class Cursor(aiosqlite.Cursor):
 
     @property
     def description(self) -> Any:
-        """Describe the columns; None for a statement without any."""
         return self._description
 
     @property
     def row_factory(self) -> Any:
-        """Give what makes rows of this cursor, when it is not the connection's."""
+        """Return what makes rows of this cursor, when it is not the connection's."""
         return self._row_factory
 
     @row_factory.setter
@@ -151,7 +144,6 @@ class Cursor(aiosqlite.Cursor):
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """Give SQLite's own connection."""
         return self._conn._conn  # noqa: SLF001 - the driver's own cursor gives the same
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: object) -> Any:
@@ -193,7 +185,6 @@ class Cursor(aiosqlite.Cursor):
         return rows
 
     def _fetch(self, size: int | None) -> list[Any]:
-        """Fetch; at the end, close."""
         assert self._open is not None  # noqa: S101 - for the type checker: only an open one is fetched from
         rows: list[Any] = []
         if self._description is not None:
@@ -218,7 +209,6 @@ class _Reading:
         self._lock = threading.Lock()
 
     def ended(self) -> None:
-        """Note the end, in the thread."""
         with self._lock:
             self._is_over = True
 
@@ -238,5 +228,5 @@ def connecting(file: DatabaseFile) -> Callable[..., SQLiteConnection]:
 
 
 def connect(database: str | Path, **options: Any) -> SQLiteConnection:
-    """Give one connection, made when it is awaited."""
+    """Return one connection, made when it is awaited."""
     return SQLiteConnection(DatabaseFile(database), options)

@@ -8,7 +8,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,12 @@ from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
 from onceonly.adapters.sqlite.connection import SQLiteConnection, connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, FileReplaced
-from onceonly.adapters.sqlite.maintenance import SQLiteMaintenance
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.sql.dialect import DatabaseFailure, Dialect, Limit, Purpose, QueueTaking, SingleStatementTaking, State, TooLate
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.statement_effects import LEFT, TEMPORARY, StatementEffects, begins
-from onceonly.sql.statement_events import StatementListener
+from onceonly.sql.statement_events import StatementListener, keep_when_cancelled
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
@@ -55,7 +55,7 @@ _OPENED = "onceonly_opened"
 _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
 
 # https://www.sqlite.org/rescode.html. IOERR, CORRUPT, INTERRUPT, NOMEM and all others say nothing that can be relied on.
-_SAID = {
+_FAILURES = {
     sqlite3.SQLITE_BUSY: DatabaseFailure.LOCKED,
     sqlite3.SQLITE_LOCKED: DatabaseFailure.LOCKED,
     sqlite3.SQLITE_CONSTRAINT: DatabaseFailure.CONSTRAINT,
@@ -74,6 +74,38 @@ _READING_PRAGMAS = "table_info|table_xinfo|table_list|index_list|index_info|inde
 _UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
+class SQLiteMaintenance:
+    """Empties tables of a SQLite file. Whoever writes is alone."""
+
+    leads_in_transaction = False
+
+    def try_alone(self, connection: Connection, name: str) -> bool:
+        return True
+
+    def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
+        """Rely on the write lock; readers are not in the way."""
+        return True
+
+    def empty(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
+        """Delete without a condition, for which SQLite looks at no row."""
+        connection.execute(delete(table))
+        return True
+
+    def bytes_of(self, connection: Connection, table: Table) -> int:
+        """Count the pages of the file that are in use: nothing is known of a single table."""
+        pages, free, size = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def lead(self, connection: Connection, name: str) -> bool:
+        """Allow every process: SQLite has one writer at a time."""
+        return True
+
+    def follow(self, connection: Connection, name: str) -> None:
+        """Do nothing."""
+
+
 class SQLite(Dialect):
     """The dialect of SQLite files."""
 
@@ -81,8 +113,8 @@ class SQLite(Dialect):
     embedded = True
     autocommits = False  # a writer has to wait for its turn
     single_writer = True
-    begins_later = False
-    holds = True
+    begins_lazily = False
+    blocks_commit = True
     has_schemas = False
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
@@ -111,17 +143,17 @@ class SQLite(Dialect):
         )
         _number_rows_in_order(engine)
         event.listen(engine.sync_engine, "connect", _configure)
-        _keep_when_cancelled(engine)
+        keep_when_cancelled(engine)  # its thread finishes a statement before it takes the next one
         _drop_when_moved(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
-        """Give a view of a user's engine with the driver's own transaction control off. Raises SetupError as `engine` does."""
+        """Return a view of a user's engine with the driver's transaction control off. Raises SetupError as `engine` does."""
         if engine.sync_engine.dialect.driver != "aiosqlite":
             raise SetupError("a SQLite engine must use aiosqlite: create_async_engine('sqlite+aiosqlite:///shop.db')")
         _check_file(engine.url)
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
-        _keep_when_cancelled(view)
+        keep_when_cancelled(view)
         self._adopted = DatabaseFile(engine.url.database or "")
         return view
 
@@ -140,9 +172,6 @@ class SQLite(Dialect):
             raise
         if durable and synchronous < FULL:
             raise SetupError("this engine has PRAGMA synchronous below FULL, so a power failure loses commits: set it to FULL")
-
-    def drop_connections(self) -> None:
-        """Do nothing."""
 
     async def shrink_log(self, engine: AsyncEngine) -> int:
         """Copy a large write-ahead log into the database, and truncate it. Logged where a reader does not let it.
@@ -189,7 +218,7 @@ class SQLite(Dialect):
         return time.monotonic_ns() // 1_000_000
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
-        """Look at the clock, and leave the rest to SQLAlchemy: the driver commits what was begun in any way.
+        """Check the limit, and leave the rest to SQLAlchemy: the driver commits what was begun in any way.
 
         Not on a user's engine: its connections do not look at their file when they commit.
         """
@@ -211,23 +240,33 @@ class SQLite(Dialect):
         """Leave it to SQLAlchemy."""
 
     def state(self, connection: Connection) -> State:
-        """Ask SQLite itself (sqlite3_get_autocommit)."""
         driver = connection.connection.driver_connection
         try:
             return State.OPEN if driver is not None and driver.in_transaction else State.ENDED
         except ValueError:  # aiosqlite: the connection was closed
             return State.ENDED
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
-        """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Make SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
 
         Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.
         """
         _authorize(connection, _refuse_commit)
 
-    def let_go(self, connection: Connection) -> None:
-        """Take the authorizer away."""
+    def allow_commit(self, connection: Connection) -> None:
         _authorize(connection, None)
+
+    @contextmanager
+    def waiting(self, connection: Connection, milliseconds: int | None) -> Iterator[None]:
+        if milliseconds is None:
+            yield
+            return
+        before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds}")
+        try:
+            yield
+        finally:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {before}")
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
@@ -254,7 +293,6 @@ class SQLite(Dialect):
         return connection.execute(query.order_by(table.c[key]), {"keys": keys}).all()
 
     def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
-        """Run DELETE ... RETURNING."""
         statement = delete(table).where(self.among(table.c[key], "keys")).returning(table.c[key])
         return frozenset(connection.scalars(statement, {"keys": keys}))
 
@@ -275,14 +313,6 @@ class SQLite(Dialect):
             count = connection.execute(statement, {"keys": keys}).rowcount
         return count
 
-    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
-        """Build an IN with as many variables as the list is long."""
-        return column.in_(bindparam(parameter, expanding=True))
-
-    def current(self, query: Select[Any]) -> Select[Any]:
-        """Change nothing: the holder of the write lock sees everything."""
-        return query
-
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Take by one statement. The write lock excludes other receivers."""
         (number,) = table.primary_key.columns
@@ -293,10 +323,9 @@ class SQLite(Dialect):
         """Rely on the write lock."""
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
-        """Classify by SQLite's primary result code."""
         code = getattr(error.orig, "sqlite_errorcode", None)
         if code is not None:
-            return _SAID.get(code & _OWN_CODE, DatabaseFailure.NOTHING)
+            return _FAILURES.get(code & _OWN_CODE, DatabaseFailure.NOTHING)
         unbindable = isinstance(error.orig, sqlite3.InterfaceError | sqlite3.ProgrammingError)
         return DatabaseFailure.STATEMENT if unbindable and "closed" not in str(error.orig) else DatabaseFailure.NOTHING
 
@@ -313,7 +342,7 @@ def _check_file(url: URL) -> None:
 
 
 def _code(error: DBAPIError) -> int:
-    """Give SQLite's primary result code; 0 when the driver raised on its own."""
+    """Return SQLite's primary result code; 0 when the driver raised on its own."""
     return getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
 
 
@@ -325,7 +354,7 @@ def _configure(connection: Any, _record: object) -> None:
 
 
 def _number_rows_in_order(engine: AsyncEngine) -> None:
-    """Let the ORM insert many objects by one statement: SQLite numbers the rows of VALUES upwards, in their order.
+    """Allow the ORM to insert many objects by one statement: SQLite numbers the rows of VALUES upwards, in their order.
 
     It does so unless the table has the greatest number there is (2**63 - 1); after that SQLite picks numbers at random.
     """
@@ -370,18 +399,8 @@ async def _switch_to_wal(connection: AsyncConnection) -> None:
             return
 
 
-def _keep_when_cancelled(engine: AsyncEngine) -> None:
-    """Keep a connection whose statement was cancelled: its thread finishes the statement before it takes the next one."""
-
-    def keep(context: ExceptionContext) -> None:
-        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
-            context.is_disconnect = False
-
-    event.listen(engine.sync_engine, "handle_error", keep)
-
-
 def _drop_when_moved(engine: AsyncEngine) -> None:
-    """Have all connections made anew where one finds that its file was deleted or replaced."""
+    """Replace all connections when one finds that its file was deleted or replaced."""
 
     def drop(context: ExceptionContext) -> None:
         if isinstance(context.original_exception, FileReplaced):

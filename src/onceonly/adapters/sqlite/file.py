@@ -27,7 +27,6 @@ class FileReplaced(sqlite3.OperationalError):
     """The database file was deleted or replaced."""
 
     def __init__(self, words: str) -> None:
-        """Carry SQLite's own code for it."""
         super().__init__(words)
         self.sqlite_errorcode = _READONLY_DBMOVED
         self.sqlite_errorname = "SQLITE_READONLY_DBMOVED"
@@ -81,7 +80,7 @@ class DatabaseFile:
             self._look_for_tables(opened.connection)
 
     def found(self) -> Files:
-        """Give the files as they are, for a connection that was just used first."""
+        """Return the files as they are, for a connection that was just used first."""
         return [place_of(name) for name in self._names]
 
     def check(self, files: Files) -> None:

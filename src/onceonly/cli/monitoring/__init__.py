@@ -21,5 +21,4 @@ def grafana() -> None:
 
 
 def shipped(name: str) -> str:
-    """Return the text of a file that comes with the package."""
     return files(__name__).joinpath(name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Reports that a process runs an endpoint, so that operators see it. Messages neither wait for a report nor depend on one."""
+"""Reports that a process runs an endpoint and which types it handles. Operators see it, and other processes read the types."""
 
 import asyncio
 import logging
@@ -7,22 +7,85 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Self
+from typing import NamedTuple, Protocol, Self
 
-from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import OnceOnlyError
-from onceonly.model.presence import REPORT_SECONDS, ProcessReport
+from onceonly.algorithms.settlement import BatchReport
+from onceonly.formats.log_events import EventLogger, FailureLog
+from onceonly.model.health import REPORT_SECONDS, ProcessReport, ProcessState
+from onceonly.model.message import Delivery
 from onceonly.ports.maintenance import Presence
-from onceonly.runtime.environment import Environment, pause
-from onceonly.runtime.maintenance.types_elsewhere import TypesElsewhere
-from onceonly.runtime.worker.worker import Runner, Worker
+from onceonly.runtime.environment import Environment, Timer, pause
+from onceonly.runtime.worker.worker import Runner
 
+FRESH_SECONDS = 5.0
+"""Seconds for which what was read is used. Afterwards it is read again, if a message needs it."""
+NO_REPORTS = "its store has no reports of processes"
 LAST_WRITE_SECONDS = 2.0
 """Seconds that a stop waits for the row to be removed."""
 VERSION = version("onceonly")
 _NAME_LENGTH = 200
-
 _log = EventLogger(logging.getLogger("onceonly.presence"))
+
+
+class CountedWork(Protocol):
+    """What handles messages, as it is reported: a worker, or what handles those of a host."""
+
+    report: BatchReport
+
+    @property
+    def held(self) -> Sequence[Delivery]:
+        """What is in work."""
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong, in words."""
+
+
+class LiveTypes(NamedTuple):
+    """What is known of the other live processes of an endpoint. `problem` is why nothing is, else it is empty."""
+
+    processes: Sequence[ProcessState] = ()
+    problem: str = ""
+
+    def takers(self, type_: str) -> tuple[str, ...]:
+        return tuple(each.report.process for each in self.processes if type_ in each.report.types)
+
+
+class TypesElsewhere:
+    """The types that other live processes handle, as handlers of this process look them up: at once, without any I/O.
+
+    What reads them runs in the background, in the event loop of the handlers.
+    """
+
+    def __init__(self) -> None:
+        self._timer: Timer | None = None
+        self._wanted = asyncio.Event()
+        self._known: tuple[float, LiveTypes] | None = None
+
+    def look(self) -> LiveTypes | None:
+        """Return what is known, or None while it is being read. Asks for it to be read."""
+        if self._timer is None:
+            return LiveTypes(problem=NO_REPORTS)
+        if self._known is not None and self._timer.seconds() - self._known[0] < FRESH_SECONDS:
+            return self._known[1]
+        self._wanted.set()
+        return None
+
+    def begin(self, timer: Timer) -> None:
+        """Make messages wait for what is read from now on. Called by the reader, in its event loop."""
+        self._timer, self._wanted, self._known = timer, asyncio.Event(), None
+
+    def end(self) -> None:
+        self._timer = None
+
+    async def wanted(self) -> None:
+        await self._wanted.wait()
+        self._wanted.clear()
+
+    def learn(self, processes: Sequence[ProcessState], problem: str = "") -> None:
+        if self._timer is not None:
+            live = tuple(each for each in processes if not each.is_stale)
+            self._known = self._timer.seconds(), LiveTypes(live, problem)
 
 
 class ReportedWorker:
@@ -32,13 +95,15 @@ class ReportedWorker:
     The types that other processes handle are read while a message needs them.
     """
 
-    def __init__(self, runner: Runner, worker: Worker, presence: Presence, *, endpoint: str, environment: Environment) -> None:
+    def __init__(
+        self, runner: Runner, worker: CountedWork, presence: Presence, *, endpoint: str, environment: Environment
+    ) -> None:
         """Run `runner`, and report what `worker`, which may be a part of it, has counted."""
         self._runner, self._worker, self._presence = runner, worker, presence
-        self._endpoint, self._timer = endpoint, environment.timer
+        self._timer = environment.timer
         self._host = socket.gethostname()[:_NAME_LENGTH]
         self.process = f"{self._host}:{os.getpid()}:{environment.ids.new_id()[:8]}"
-        self._fails = False
+        self._failures = FailureLog(_log, "process not reported, will be retried", endpoint=endpoint)
         self._types: tuple[str, ...] = ()
         self._elsewhere = TypesElsewhere()
 
@@ -48,7 +113,6 @@ class ReportedWorker:
         return self
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the worker until it ends, however it ends."""
         ended = asyncio.Event()
         self._elsewhere.begin(self._timer)
         reporting = asyncio.create_task(self._report_until(ended))
@@ -75,9 +139,9 @@ class ReportedWorker:
         try:
             await self._presence.report(self._current())
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it
-            self._went_bad(error)
+            self._failures.failed(error)
         else:
-            self._fails = False
+            self._failures.succeeded()
 
     async def _read_others(self) -> None:
         while True:
@@ -106,16 +170,4 @@ class ReportedWorker:
             counters=counters,
             troubles=self._worker.troubles,
             types=self._types,
-        )
-
-    def _went_bad(self, error: Exception) -> None:
-        if self._fails:
-            return  # logged once for each change of state
-        self._fails = True
-        outage = isinstance(error, OnceOnlyError)
-        _log.log(
-            logging.WARNING if outage else logging.ERROR,
-            "process not reported, will be retried",
-            exc_info=None if outage else error,
-            extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
         )

@@ -1,4 +1,4 @@
-"""The janitor's chores: what is to be done from time to time, and how often. Each is done in portions.
+"""The janitor's tasks: what is to be done from time to time, and how often. Each is done in portions.
 
 Every one is correct alone or next to itself in any number of processes: who leads saves work, and guards nothing.
 """
@@ -11,8 +11,8 @@ from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
 from onceonly.model.action import ACTIONS_KEPT_MS
 from onceonly.model.errors import RetryableError
-from onceonly.model.journal import LateBucket
-from onceonly.model.presence import ROW_KEPT_SECONDS
+from onceonly.model.health import ROW_KEPT_SECONDS
+from onceonly.model.maintenance_journal import LateBucket
 from onceonly.model.wording import counted
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import LetterIndex
@@ -35,7 +35,7 @@ _ROTATABLE = frozenset({TimeBucketState.OLD, TimeBucketState.UNLABELLED})
 
 
 class MaintenanceTask(NamedTuple):
-    """One chore: its name, how many seconds lie between two times, and a portion of it, which gives how much it did.
+    """One task: its name, how many seconds lie between two times, and a portion of it, which returns how much it did.
 
     One that is `urgent` is done at once when messages wait for it.
     """
@@ -63,7 +63,7 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
         yield MaintenanceTask(ROTATION, maintenance.interval, buckets.rotate, urgent=True)
         yield MaintenanceTask("removing expired claims", maintenance.interval, lambda: ring.remove_expired(PAGE))
     if maintenance.letters is not None:
-        yield from _letter_tasks(maintenance.letters, ports.endpoint, maintenance.interval, clock=clock)
+        yield from _letter_tasks(maintenance.letters, maintenance.interval, clock=clock)
     yield from _journal_tasks(maintenance)
     if keys is not None:
 
@@ -93,17 +93,16 @@ def _journal_tasks(maintenance: Maintenance) -> Iterator[MaintenanceTask]:
         yield MaintenanceTask("emptying the message journal", min(maintenance.interval, journal.every), journal.rotate)
 
 
-def _letter_tasks(letters: LetterIndex, endpoint: str, every: float, *, clock: Clock) -> Iterator[MaintenanceTask]:
+def _letter_tasks(letters: LetterIndex, every: float, *, clock: Clock) -> Iterator[MaintenanceTask]:
     async def remove_actions() -> int:
         now = clock.now()
         return await letters.actions.expire(now, actions_before=now - ACTIONS_KEPT_MS, limit=PAGE)
 
-    yield MaintenanceTask("grouping dead letters", every, lambda: letters.fill_groups(endpoint, PAGE))
     yield MaintenanceTask("removing old actions", every, remove_actions)
 
 
 async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:
-    """Send what no relay has sent for so long, as the relay does, in one look at all of it; gives how many records are gone.
+    """Send what no relay has sent for so long, as the relay does, in one look at all of it. Returns how many records are gone.
 
     A record that stays is skipped. The relay reports why, and so does the bucket that cannot be rotated because of it.
     """
@@ -126,7 +125,7 @@ class BucketRotation:
         self.late: tuple[LateBucket, ...] = ()
 
     async def rotate(self) -> int:
-        """Rotate every bucket that holds less than it should; gives how many. What cannot be now is tried again next time.
+        """Rotate every bucket that holds less than it should. Returns how many. What cannot be now is tried again next time.
 
         A bucket that fails keeps no other from being rotated. Raises CommitFailed, OutcomeUnknown when one did.
         """
@@ -161,12 +160,12 @@ async def late_buckets(ring: Ring, reasons: Mapping[int, str] = MappingProxyType
     width, buckets, now = (await ring.bucketing()).width, await ring.buckets(), await ring.now()
     late = (bucket for bucket in buckets if bucket.state in _ROTATABLE and bucket.late > width / LATE_PARTS)
     return tuple(
-        LateBucket(number=bucket.number, late=bucket.late, reason=_why(bucket, reasons), stops=bucket.wanted <= now)
+        LateBucket(number=bucket.number, late=bucket.late, reason=_reason(bucket, reasons), stops=bucket.wanted <= now)
         for bucket in late
     )
 
 
-def _why(bucket: TimeBucket, reasons: Mapping[int, str]) -> str:
+def _reason(bucket: TimeBucket, reasons: Mapping[int, str]) -> str:
     if bucket.pending:
         return f"{counted(bucket.pending, 'record')} with unsent messages: see the warnings of the relay in the log"
     return reasons.get(bucket.number, "no process ran the task")

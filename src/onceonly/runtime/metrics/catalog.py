@@ -38,8 +38,6 @@ SIZE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 class MetricKind(StrEnum):
-    """How a metric behaves."""
-
     COUNTER = "counter"
     HISTOGRAM = "histogram"
     GAUGE = "gauge"
@@ -71,7 +69,6 @@ class Metric(Struct, frozen=True):
 
     @property
     def kind(self) -> MetricKind:
-        """How it behaves."""
         return MetricKind.HISTOGRAM if self.buckets else MetricKind.GAUGE if self.is_gauge else MetricKind.COUNTER
 
     @property
@@ -82,12 +79,10 @@ class Metric(Struct, frozen=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the attributes in Prometheus."""
         return tuple(name.replace(".", "_") for name in self.attributes)
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names of the samples in Prometheus."""
         match self.kind:
             case MetricKind.COUNTER:
                 return (f"{self.prometheus}_total",)
@@ -152,6 +147,13 @@ DEAD_LETTERS_STORED = Metric(
 UNSUBSCRIBED = Metric(
     "onceonly.events.unsubscribed", "{event}", (ENDPOINT, TYPE), "Events published without a subscriber.", Source.SERVERS
 )
+SHADOW = Metric(
+    "onceonly.shadow.messages",
+    "{message}",
+    (ENDPOINT, OUTCOME),
+    "Messages handled in shadow mode that would not have been handled otherwise.",
+    Source.SERVERS,
+)
 CONFLICTS = Metric(
     "onceonly.conflicts", "{conflict}", (ENDPOINT, KIND), "Units that ended in a conflict or an unknown outcome."
 )
@@ -189,7 +191,7 @@ METRICS = (
     *(SENT, CONSUMED, OPERATION_DURATION, PROCESS_DURATION),
     *(MESSAGES, RETRIES, RELAYED, AGE, UNIT_DURATION, LOOP_LAG, BATCH_SIZE),
     *(QUEUE_MESSAGES, QUEUE_OLDEST, PENDING, PENDING_OLDEST, DEAD_LETTERS, DEAD_LETTERS_OLDEST),
-    *(DEAD_LETTERS_STORED, UNSUBSCRIBED, CONFLICTS, RECONNECTS),
+    *(DEAD_LETTERS_STORED, UNSUBSCRIBED, SHADOW, CONFLICTS, RECONNECTS),
     *(CLAIMS, BUCKETS_LATE, BUCKETS_ROTATED, POOL, PROCESSES, MAINTENANCE),
     *(UP, RETENTION, INTERVAL),
 )

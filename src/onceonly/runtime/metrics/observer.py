@@ -22,7 +22,7 @@ from onceonly.runtime.metrics.catalog import Source
 from onceonly.runtime.metrics.series import Instrument, Meter
 from onceonly.runtime.observe.health_state import PART_OF, is_trouble
 from onceonly.runtime.observe.observer import Point, PortCall
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, error_name
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind, error_name
 
 MOST_ERRORS = 50
 """Values of `error.type`. What comes beyond them is counted as `OTHER_ERROR`."""
@@ -75,7 +75,6 @@ class CappedNames:
         self._known = {"", rest, *known}
 
     def __call__(self, name: str) -> str:
-        """Return a name, or what stands for it."""
         if name in self._known:
             return name
         if len(self._known) - 2 >= self._most:
@@ -104,14 +103,17 @@ class MetricsObserver:
         self._rotated_at: dict[str, int] = {}
         counted = [each for each in catalog.METRICS if each.source is Source.PROCESSES and not each.is_gauge]
         self._instruments: Mapping[str, Instrument] = {each.name: meter.instrument(each) for each in counted}
-        self._process, self._operation = self._of(catalog.PROCESS_DURATION), self._of(catalog.OPERATION_DURATION)
-        self._sent, self._phase = self._of(catalog.SENT), self._of(catalog.UNIT_DURATION)
-        self._outcomes, self._age = self._of(catalog.MESSAGES), self._of(catalog.AGE)
+        self._process, self._operation = (
+            self._instrument(catalog.PROCESS_DURATION),
+            self._instrument(catalog.OPERATION_DURATION),
+        )
+        self._sent, self._phase = self._instrument(catalog.SENT), self._instrument(catalog.UNIT_DURATION)
+        self._outcomes, self._age = self._instrument(catalog.MESSAGES), self._instrument(catalog.AGE)
         self._begin_at_zero()
         self._points: dict[Point, Callable[[PortCall, EndpointLabels, str, float], None]] = {
             Point.HANDLE: self._handled,
             Point.RECEIVE: self._received,
-            Point.DEAD_LETTER: self._gave_up,
+            Point.DEAD_LETTER: self._stored_letter,
             Point.JOURNAL: self._journal_read,
             Point.NOTE: self._journal_written,
             **dict.fromkeys(_SENDING, self._sends),
@@ -123,19 +125,17 @@ class MetricsObserver:
         for labels in self._labels.values():
             for metric, values in KNOWN_VALUES.items():
                 for value in values:
-                    self._of(metric).add((labels.name, value), 0)
+                    self._instrument(metric).add((labels.name, value), 0)
             if labels.has_buckets:
-                self._of(catalog.BUCKETS_ROTATED).add((labels.store,), 0)
-            for outcome in Outcome:
+                self._instrument(catalog.BUCKETS_ROTATED).add((labels.store,), 0)
+            for outcome in OutcomeKind:
                 for type_ in labels.types or ():
                     self._outcomes.add((labels.name, type_, outcome.value), 0)
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Measure this call."""
         return _MeasuredCall(self, call)
 
     def ended(self, call: PortCall, error: BaseException | None, seconds: float) -> None:
-        """Count a call that took this many seconds."""
         labels = self._labels.get(call.endpoint)
         if labels is None:
             return
@@ -159,7 +159,7 @@ class MetricsObserver:
         message = outcome.message
         kind = OTHER if message is None else self._type_of(labels, message.type)
         self._outcomes.add((labels.name, kind, outcome.outcome.value))
-        if outcome.outcome is Outcome.HANDLED and message is not None and (sent := sent_at(message)):
+        if outcome.outcome is OutcomeKind.HANDLED and message is not None and (sent := sent_at(message)):
             self._age.add((labels.name, kind), max(0, self._clock.now() - sent) / 1000)
 
     def released(self, endpoint: str, message: Message) -> None:
@@ -170,7 +170,7 @@ class MetricsObserver:
             return self._type(type_)
         return type_ if type_ in labels.types else OTHER
 
-    def _of(self, metric: catalog.Metric) -> Instrument:
+    def _instrument(self, metric: catalog.Metric) -> Instrument:
         return self._instruments[metric.name]
 
     def _handled(self, _call: PortCall, labels: EndpointLabels, kind: str, seconds: float) -> None:
@@ -181,8 +181,8 @@ class MetricsObserver:
         attributes = (labels.name, labels.system, "receive", labels.name, kind)
         number = call.count if not kind else 0
         if number:
-            self._of(catalog.CONSUMED).add(attributes, number)
-            self._of(catalog.BATCH_SIZE).add((labels.name,), number)
+            self._instrument(catalog.CONSUMED).add(attributes, number)
+            self._instrument(catalog.BATCH_SIZE).add((labels.name,), number)
         if number or kind:
             self._operation.add(attributes, seconds)
 
@@ -195,9 +195,9 @@ class MetricsObserver:
             answer = kind or _ANSWERS[call.result[number]]
             self._sent.add((labels.name, labels.system, operation, to, answer))
             if call.by_relay:
-                self._of(catalog.RELAYED).add((labels.name, answer or "sent"))
+                self._instrument(catalog.RELAYED).add((labels.name, answer or "sent"))
             if call.point is Point.RETRY_COPY and not answer:
-                self._of(catalog.RETRIES).add((labels.name, retry_kind(send)))
+                self._instrument(catalog.RETRIES).add((labels.name, retry_kind(send)))
         if call.items:  # a batch for several destinations has none
             one = len({send.to or send.message.type for send in call.items}) == 1
             self._operation.add((labels.name, labels.system, operation, to if one else "", kind), seconds)
@@ -205,19 +205,19 @@ class MetricsObserver:
     def _settles(self, call: PortCall, labels: EndpointLabels, kind: str, seconds: float) -> None:
         self._operation.add((labels.name, labels.system, _SETTLING[call.point], labels.name, kind), seconds)
 
-    def _gave_up(self, call: PortCall, labels: EndpointLabels, kind: str, _seconds: float) -> None:
+    def _stored_letter(self, call: PortCall, labels: EndpointLabels, kind: str, _seconds: float) -> None:
         if not kind:
-            self._of(catalog.DEAD_LETTERS_STORED).add((labels.name, dead_letter_kind(call.items[0])))
+            self._instrument(catalog.DEAD_LETTERS_STORED).add((labels.name, dead_letter_kind(call.items[0])))
 
     def _journal_read(self, call: PortCall, labels: EndpointLabels, kind: str, _seconds: float) -> None:
-        run = call.result.chores.get(ROTATION) if not kind and call.result is not None else None
+        run = call.result.tasks.get(ROTATION) if not kind and call.result is not None else None
         self._rotated_at[labels.name] = max(self._rotated_at.get(labels.name, 0), run.at if run is not None else 0)
 
     def _journal_written(self, call: PortCall, labels: EndpointLabels, kind: str, _seconds: float) -> None:
-        run = call.items[0].chores.get(ROTATION) if not kind else None
+        run = call.items[0].tasks.get(ROTATION) if not kind else None
         if run is not None and run.at > self._rotated_at.get(labels.name, 0):
             self._rotated_at[labels.name] = run.at
-            self._of(catalog.BUCKETS_ROTATED).add((labels.store,), run.count)
+            self._instrument(catalog.BUCKETS_ROTATED).add((labels.store,), run.count)
 
     def _conflict(self, endpoint: str, error: BaseException) -> None:
         if isinstance(error, OutcomeUnknown):
@@ -226,7 +226,7 @@ class MetricsObserver:
             kind = "deadlock" if _is_deadlock(error) else "lost_race"
         else:
             return
-        self._of(catalog.CONFLICTS).add((endpoint, kind))
+        self._instrument(catalog.CONFLICTS).add((endpoint, kind))
 
     def _reconnect(self, call: PortCall, error: BaseException | None) -> None:
         if error is None and not self._failing:
@@ -237,14 +237,12 @@ class MetricsObserver:
         key = (call.endpoint, part)
         if error is None and key in self._failing:
             self._failing.discard(key)
-            self._of(catalog.RECONNECTS).add(key)
+            self._instrument(catalog.RECONNECTS).add(key)
         elif isinstance(error, RetryableError) and is_trouble(error):
             self._failing.add(key)
 
 
 class _MeasuredCall:
-    """Encloses one call, with as little work as can be."""
-
     __slots__ = ("_call", "_observer", "_started")
 
     def __init__(self, observer: MetricsObserver, call: PortCall) -> None:

@@ -5,9 +5,11 @@ its numbers. A row is written first and counted in afterwards, so a process that
 process writes, others read: each number is one aligned word. The replacement of a killed process continues with the same file.
 """
 
+import asyncio
 import mmap
+import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -25,6 +27,11 @@ _HEAD = 2
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[str, tuple[str, ...]]).decode
 
+Row = tuple[Metric, tuple[str, ...]]
+"""A metric, and the values of its attributes in their order."""
+LAG_SECONDS = 0.25
+"""Seconds between two measurements of the lag of the event loop."""
+
 
 class Numbers(NamedTuple):
     """The numbers of a row: one, or one for each bucket of a histogram. `total` is the sum of the histogram's values."""
@@ -33,12 +40,7 @@ class Numbers(NamedTuple):
     total: float = 0.0
 
     def plus(self, other: "Numbers") -> "Numbers":
-        """Add the numbers of two rows of the same metric up."""
         return Numbers(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), self.total + other.total)
-
-
-Row = tuple[Metric, tuple[str, ...]]
-"""A metric, and the values of its attributes in their order."""
 
 
 class Instrument(Protocol):
@@ -49,8 +51,6 @@ class Instrument(Protocol):
 
 
 class Meter(Protocol):
-    """What has an instrument for each metric."""
-
     def instrument(self, metric: Metric) -> Instrument:
         """Return the instrument of a metric."""
 
@@ -68,13 +68,11 @@ class SeriesFile:
 
     @classmethod
     def create(cls, path: Path, size: int = SIZE) -> Self:
-        """Make an empty file in place of what was there."""
         with path.open("wb") as file:
             file.truncate(size)
         return cls(path)
 
     def instrument(self, metric: Metric) -> Instrument:
-        """Return what writes the rows of a metric."""
         match metric.kind:
             case MetricKind.COUNTER:
                 return CounterInstrument(self, metric)
@@ -97,7 +95,6 @@ class SeriesFile:
         return self._new(metric, attributes)
 
     def read(self) -> Iterator[tuple[Row, Numbers]]:
-        """Read all rows as they are now."""
         for metric, attributes, at in self._rows():
             if metric.kind is MetricKind.HISTOGRAM:
                 width = len(metric.buckets) + 1
@@ -120,7 +117,6 @@ class SeriesFile:
 
     @property
     def words(self) -> tuple[Any, Any]:
-        """The numbers as integers, and as floating point numbers."""
         return self._numbers, self._floats
 
     def _rows(self) -> Iterator[tuple[Metric, tuple[str, ...], int]]:
@@ -131,14 +127,14 @@ class SeriesFile:
             name, attributes = _decode(self._whole[begin : begin + key])
             metric = BY_NAME.get(name)
             if metric is not None and len(attributes) == len(metric.attributes):  # else of a program before a reload
-                yield metric, attributes, at + _HEAD + _words(key)
+                yield metric, attributes, at + _HEAD + _word_count(key)
             at += length
 
     def _new(self, metric: Metric, attributes: tuple[str, ...]) -> int:
         key = _encode((metric.name, attributes))
         at = max(_FIRST, self._numbers[_USED] // WORD)
         width = len(metric.buckets) + 2 if metric.kind is MetricKind.HISTOGRAM else 1
-        length = _HEAD + _words(len(key)) + width
+        length = _HEAD + _word_count(len(key)) + width
         end = at + length
         if end > len(self._numbers):
             return 0
@@ -152,15 +148,12 @@ class SeriesFile:
 
 
 class CounterInstrument:
-    """Adds to the rows of a counter."""
-
     def __init__(self, file: SeriesFile, metric: Metric) -> None:
         self._file, self._metric = file, metric
         self._numbers, _ = file.words
         self._at: dict[tuple[str, ...], int] = {}
 
     def add(self, attributes: tuple[str, ...], value: float = 1) -> None:
-        """Add a whole number."""
         at = self._at.get(attributes)
         if at is None:
             at = self._at[attributes] = self._file.find(self._metric, attributes)
@@ -169,10 +162,7 @@ class CounterInstrument:
 
 
 class GaugeInstrument(CounterInstrument):
-    """Sets the rows of a gauge."""
-
     def add(self, attributes: tuple[str, ...], value: float = 1) -> None:
-        """Set a whole number."""
         at = self._at.get(attributes)
         if at is None:
             at = self._at[attributes] = self._file.find(self._metric, attributes)
@@ -181,8 +171,6 @@ class GaugeInstrument(CounterInstrument):
 
 
 class HistogramInstrument:
-    """Records values in the rows of a histogram."""
-
     def __init__(self, file: SeriesFile, metric: Metric) -> None:
         self._file, self._metric = file, metric
         self._numbers, self._floats = file.words
@@ -207,7 +195,6 @@ class SharedSeries:
         self._files = [SeriesFile.create(series_path(folder, index)) for index in range(processes)]
 
     def sums(self) -> dict[Row, Numbers]:
-        """Add the rows of all processes up."""
         found: dict[Row, Numbers] = {}
         for file in self._files:
             for row, numbers in file.read():
@@ -216,7 +203,6 @@ class SharedSeries:
         return found
 
     def close(self) -> None:
-        """Unmap the files."""
         for file in self._files:
             file.close()
 
@@ -228,9 +214,37 @@ class SharedSeries:
 
 
 def series_path(folder: Path, process: int) -> Path:
-    """Name the file of a process."""
     return folder / f"metrics-{process}"
 
 
-def _words(length: int) -> int:
+def _word_count(length: int) -> int:
     return -(-length // WORD)
+
+
+async def record_lag(instrument: Instrument, process: int, look: Callable[[], None], *, every: float = LAG_SECONDS) -> None:
+    """Record by how much a timer is late, several times a second, until cancelled; then call `look`, which must not raise."""
+    loop, attributes = asyncio.get_running_loop(), (str(process),)
+    while True:
+        due = loop.time() + every
+        await asyncio.sleep(every)
+        instrument.add(attributes, max(0.0, loop.time() - due))
+        look()
+
+
+class PoolConnections(NamedTuple):
+    """The connections of the pools of one system, such as "postgresql": `state` is "used" or "idle"."""
+
+    system: str
+    state: str
+    number: int
+
+
+def pool_connections() -> list[PoolConnections]:
+    """Count the connections of all pools. Imports nothing: a process without a SQL database has none."""
+    opened = sys.modules.get("onceonly.sql.database")
+    pools = {} if opened is None else opened.pool_use()
+    return [
+        PoolConnections(system, state, number)
+        for system, use in pools.items()
+        for state, number in (("used", use.used), ("idle", use.idle))
+    ]

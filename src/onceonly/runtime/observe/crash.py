@@ -69,12 +69,10 @@ class CrashAt:
 
     @property
     def crashed(self) -> bool:
-        """Whether the crash has happened."""
         return self._left <= 0
 
     @asynccontextmanager
     async def around(self, call: PortCall) -> AsyncIterator[None]:
-        """Die before or after the call."""
         self._reach(f"before-{call.point}")
         yield
         self._reach(f"after-{call.point}")
@@ -86,3 +84,9 @@ class CrashAt:
             self._left -= 1
             if self._left == 0:
                 raise ProcessCrash(point)
+
+
+class EveryCrashPoint(str):
+    """One of all crash points, from the fixture `onceonly_crash_point`. A run that does not reach it is skipped."""
+
+    __slots__ = ()

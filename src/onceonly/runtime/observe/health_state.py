@@ -22,7 +22,7 @@ from onceonly.model.errors import (
     RetryableError,
 )
 from onceonly.model.health import EndpointHealth, Trouble
-from onceonly.model.journal import Journal
+from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.logs import Logs
@@ -54,15 +54,11 @@ _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 
 
 class CallEndListener(Protocol):
-    """Receives how each call ended, such as `Logs`."""
-
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take it in."""
 
 
 class NoLogs:
-    """Logs nothing, where another observer does."""
-
     def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Pass it over."""
 
@@ -80,7 +76,7 @@ class HealthObserver:
         self._since = clock.now()
         self._working: set[str] = set()
         self._troubles: dict[tuple[str, str, Point], Trouble] = {}
-        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, MaintenanceJournal] = {}
         self._failed_at: dict[tuple[str, str, Point], int] = {}
         self._searched: set[str] = set()
         """The endpoints whose store a relay searches all the time. Any other is called for messages only."""
@@ -90,7 +86,6 @@ class HealthObserver:
         return _NOTHING if call.point is Point.HANDLE else _HealthCall(self, call)
 
     def endpoints(self) -> tuple[EndpointHealth, ...]:
-        """Give what is known, by endpoint."""
         now = self._clock.now()
         names = self._working | {endpoint for endpoint, _, _ in self._troubles} | set(self._journals)
         return tuple(
@@ -99,7 +94,6 @@ class HealthObserver:
         )
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
-        """Take in how a call ended."""
         self._logs.ended(call, error)
         part = PART_OF.get(call.point)
         journal = (
@@ -157,7 +151,7 @@ class _HealthCall:
 
 
 def is_trouble(error: BaseException | None) -> bool:
-    """Tell an outage, a wrong set-up or a bug from a lost race and a message's own failure."""
+    """Distinguish an outage, a wrong set-up or a bug from a lost race and a message's own failure."""
     if not isinstance(error, Exception) or isinstance(error, ConflictError | CommitRefused | HandlerFailed | BudgetExceeded):
         return False
     return isinstance(error, RetryableError | QueueMissing) or not isinstance(error, OnceOnlyError)

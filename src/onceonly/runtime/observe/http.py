@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import NamedTuple
 
-from onceonly.formats.escaping import to_json
-from onceonly.model.address import Address
 from onceonly.model.errors import SetupError
+from onceonly.model.escaping import to_json
+from onceonly.systems.urls import Address
 
 MOST_BYTES = 8192
 """Bytes that a request may have, all its headers included."""
@@ -27,8 +27,6 @@ _END = b"\r\n\r\n"
 
 
 class TextBody(NamedTuple):
-    """A body that is not JSON, and its type."""
-
     content_type: str
     content: bytes
 
@@ -46,7 +44,7 @@ Pages = Mapping[str, Callable[[], HealthReply | Awaitable[HealthReply]]]
 
 @asynccontextmanager
 async def serving(address: Address, pages: Pages) -> AsyncIterator[Address]:
-    """Answer at this address as long as the block lasts; gives the address, with the port that the system chose.
+    """Answer at this address as long as the block lasts. Yields the address, with the port that the system chose.
 
     Raises SetupError if the address cannot be used.
     """
@@ -65,14 +63,11 @@ async def serving(address: Address, pages: Pages) -> AsyncIterator[Address]:
 
 
 class _Site:
-    """The connections that are open, and what they are answered."""
-
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._open: set[asyncio.StreamWriter] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection, and close it."""
         if len(self._open) >= MOST_CONNECTIONS:
             writer.transport.abort()
             return

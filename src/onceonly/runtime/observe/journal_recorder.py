@@ -12,16 +12,15 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from onceonly.formats.log_events import EventLogger
-from onceonly.model.conversation import RELAYED, HandlerRun, JournalEntry
+from onceonly.formats.log_events import EventLogger, FailureLog
+from onceonly.model.conversation import RELAYED, JournalEntry, JournalRun
 from onceonly.model.dead_letter import letter_key
-from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Message
 from onceonly.model.record import Answer
 from onceonly.ports.maintenance import MessageJournal
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.observer import Observer, Observers, Point, PortCall
-from onceonly.runtime.observe.outcomes import MessageOutcome, Outcome, OutcomeObserver
+from onceonly.runtime.observe.outcomes import MessageOutcome, OutcomeKind, OutcomeObserver
 
 WRITE_INTERVAL_SECONDS = 1.0
 LAST_WRITE_SECONDS = 2.0
@@ -31,15 +30,15 @@ MOST_WAITING = 10_000
 MOST_AT_ONCE = 200
 """Entries of one statement. The limit of rows may be exceeded by them."""
 
-_DEAD = frozenset({Outcome.DEAD_LETTER, Outcome.REFUSED_OLD})
-_ATTEMPTS = frozenset({Outcome.RETRIED, Outcome.DEAD_LETTER})
+_DEAD = frozenset({OutcomeKind.DEAD_LETTER, OutcomeKind.REFUSED_OLD})
+_ATTEMPTS = frozenset({OutcomeKind.RETRIED, OutcomeKind.DEAD_LETTER})
 _log = EventLogger(logging.getLogger("onceonly.journal"))
 _NOTHING = nullcontext()
 
 
 @asynccontextmanager
 async def recording(journal: MessageJournal, *, endpoint: str, environment: Environment = LIVE) -> AsyncIterator[Observer]:
-    """Give an observer of the endpoint's ports, and write what it has seen about once a second, and at the end of the block.
+    """Yield an observer of the endpoint's ports, and write what it has seen about once a second and at the end of the block.
 
     What cannot be written now is written later. An error is logged once until the next success.
     """
@@ -65,39 +64,35 @@ class JournalRecorder:
     """Listens to outcomes, to runs of handlers and to relays, and collects entries of the journal."""
 
     def __init__(self, journal: MessageJournal, *, endpoint: str, environment: Environment = LIVE) -> None:
-        """Collect the entries of one endpoint."""
         self._journal, self._endpoint, self._clock = journal, endpoint, environment.clock
         self._outcomes = OutcomeObserver(self, runs=self)
         self.observer: Observer = Observers(self._outcomes, self)
         self._waiting: list[JournalEntry] = []
         self._lost = 0
-        self._fails = False
+        self._failures = FailureLog(_log, "message journal entries not stored, will be retried", endpoint=endpoint)
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Watch what a relay sends."""
         return _RelayedCall(self, call) if call.by_relay and call.point is Point.DISPATCH else _NOTHING
 
     def started(self, message: Message) -> None:
         """Wait for the end of the handler."""
 
     def ended(self, message: Message, error: BaseException | None) -> None:
-        """Prepare for the unit that commits this run."""
         progress = self._outcomes.progress_of(message)
         if error is None and progress is not None:
             duration = _microseconds(progress.started_at, progress.ended_at)
-            self._journal.ran(message.identity, HandlerRun(attempt=progress.attempt, duration=duration))
+            self._journal.ran(message.identity, JournalRun(attempt=progress.attempt, duration=duration))
 
     def settled(self, outcome: MessageOutcome) -> None:
-        """Collect what no unit has written."""
         message = outcome.message
         if message is None:
             return
         self._journal.ran(message.identity, None)
-        if outcome.outcome is Outcome.HANDLED:
+        if outcome.outcome is OutcomeKind.HANDLED:
             return
         self._collect(
             JournalEntry(
-                message=_small(message),
+                message=_without_content(message),
                 outcome=outcome.outcome.value,
                 at=self._clock.now(),
                 attempt=outcome.attempt if outcome.outcome in _ATTEMPTS else 0,
@@ -108,14 +103,12 @@ class JournalRecorder:
         )
 
     def released(self, endpoint: str, message: Message) -> None:
-        """Collect nothing: the message comes again."""
         self._journal.ran(message.identity, None)
 
     def relayed(self, call: PortCall) -> None:
-        """Collect what the broker has taken from a relay."""
         for send, answer in zip(call.items, call.result, strict=True):
             if answer is Answer.TAKEN:
-                self._collect(JournalEntry(message=_small(send.message), outcome=RELAYED, at=self._clock.now()))
+                self._collect(JournalEntry(message=_without_content(send.message), outcome=RELAYED, at=self._clock.now()))
 
     def _collect(self, entry: JournalEntry) -> None:
         if len(self._waiting) < MOST_WAITING:
@@ -131,29 +124,15 @@ class JournalRecorder:
                 await self._journal.add(some)
                 del self._waiting[: len(some)]
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it
-            self._went_bad(error)
+            self._failures.failed(error)
             return
-        self._fails = False
+        self._failures.succeeded()
         if self._lost:
             _log.warning("message journal entries lost", extra={"endpoint": self._endpoint, "count": self._lost})
             self._lost = 0
 
-    def _went_bad(self, error: Exception) -> None:
-        if self._fails:
-            return  # logged once for each change of state
-        self._fails = True
-        outage = isinstance(error, OnceOnlyError)
-        _log.log(
-            logging.WARNING if outage else logging.ERROR,
-            "message journal entries not stored, will be retried",
-            exc_info=None if outage else error,
-            extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
-        )
-
 
 class _RelayedCall:
-    """Encloses what a relay sends."""
-
     def __init__(self, recorder: JournalRecorder, call: PortCall) -> None:
         self._recorder, self._call = recorder, call
 
@@ -167,7 +146,7 @@ class _RelayedCall:
             self._recorder.relayed(self._call)
 
 
-def _small(message: Message) -> Message:
+def _without_content(message: Message) -> Message:
     """Leave out what no entry contains: many may wait in an outage."""
     return replace(message, body=b"", headers=())
 

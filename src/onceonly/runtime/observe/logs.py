@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from onceonly.algorithms.intake import OTHER_BODY
-from onceonly.formats.escaping import escape, escape_json
 from onceonly.formats.log_events import TRACEBACK, EventLogger, event_of, plain
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
@@ -20,9 +19,11 @@ from onceonly.model.errors import (
     OnceOnlyError,
     PeerAway,
     RetryableError,
-    Unsafe,
+    UnsafeSettings,
     UpgradeRequired,
+    error_text,
 )
+from onceonly.model.escaping import escape, escape_json
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.model.record import Answer
@@ -51,7 +52,6 @@ class JsonLines(logging.Formatter):
     """One JSON object for each entry: time, level, logger, message, the entry's own fields, and the ids of the active span."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give one line."""
         entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
         event = event_of(record)
         entry |= {"message": record.getMessage() if event is None else event} | _fields(record, event) | _span_ids()
@@ -67,7 +67,6 @@ class KeyValues(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give one line, or more with a traceback."""
         event = event_of(record)
         pairs = [f"{key}={plain(value)}" for key, value in (_fields(record, event) | _span_ids()).items()]
         message = record.getMessage() if event is None else event
@@ -103,7 +102,6 @@ class Logs:
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
-        """Write to this logger, or to `onceonly`."""
         self._logger = EventLogger(logger or logging.getLogger("onceonly"))
         self._failing: set[tuple[str, Point]] = set()
         self._unsafe: set[tuple[str, Point]] = set()
@@ -117,24 +115,23 @@ class Logs:
         return _LoggedHandler(self._logger, call) if self._logger.isEnabledFor(logging.DEBUG) else _NOTHING
 
     def ended(self, call: PortCall, error: BaseException | None) -> None:
-        """Log a call that ended."""
         key = (call.endpoint, call.point)
         if error is not None:
-            self._failed(key, error)
+            self._log_failed(key, error)
             return
         if key in self._failing:
             self._failing.discard(key)
             self._unsafe.discard(key)
             self._logger.info("call recovered", extra={"endpoint": call.endpoint, "call": call.point.value})
         if call.point is Point.BEGIN:
-            self._begun(call)
+            self._log_begun(call)
         elif call.point is Point.DEAD_LETTER:
-            self._gave_up(call.items[0])
+            self._log_dead_letter(call.items[0])
         elif call.point is Point.RETRY_COPY:
             taken = [send for send, answer in zip(call.items, call.result, strict=True) if answer is Answer.TAKEN]
-            self._all_retried(call.endpoint, taken)
+            self._log_all_retried(call.endpoint, taken)
 
-    def _failed(self, key: tuple[str, Point], error: BaseException) -> None:
+    def _log_failed(self, key: tuple[str, Point], error: BaseException) -> None:
         if not isinstance(error, Exception) or isinstance(error, ConflictError | CommitRefused):
             return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
         if isinstance(error, OnceOnlyError) and not isinstance(error, RetryableError):
@@ -142,12 +139,12 @@ class Logs:
         if isinstance(error, PeerAway):
             return  # said once for each peer: `peer failing`
         endpoint, point = key
-        extra = {"endpoint": endpoint, "call": point.value, "reason": f"{type(error).__name__}: {error}"}
+        extra = {"endpoint": endpoint, "call": point.value, "reason": error_text(error)}
         if isinstance(error, UpgradeRequired):
             if endpoint not in self._outdated:
                 self._outdated.add(endpoint)
                 self._logger.warning("data of a newer version skipped: upgrade this process", extra=extra)
-        elif isinstance(error, Unsafe):
+        elif isinstance(error, UnsafeSettings):
             self._failing.add(key)
             if key not in self._unsafe:  # also after another failure, such as a restart of the server
                 self._unsafe.add(key)
@@ -156,8 +153,8 @@ class Logs:
             self._failing.add(key)
             self._logger.warning("call failing", extra=extra)
 
-    def _begun(self, call: PortCall) -> None:
-        """Keep in mind which messages wait for their bucket, until it is known what became of them."""
+    def _log_begun(self, call: PortCall) -> None:
+        """Store which messages wait for their bucket, until their outcome is known."""
         undecidable = call.result.found.undecidable if call.result is not None else ()
         if self._undecidable:
             self._undecidable.difference_update((call.endpoint, message.identity) for message in call.items)
@@ -165,34 +162,34 @@ class Logs:
             (call.endpoint, each.message.identity) for each in undecidable if each.reason is Undecidable.SLOT_NOT_READY
         )
 
-    def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
+    def _log_all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
         undecidable = {identity for name, identity in self._undecidable if name == endpoint}
         self._undecidable -= {(endpoint, identity) for identity in undecidable & {send.message.identity for send in taken}}
-        self._delayed(endpoint, [each for each in taken if each.message.identity in undecidable], "time bucket not rotated")
+        self._log_delayed(endpoint, [each for each in taken if each.message.identity in undecidable], "time bucket not rotated")
         taken = [send for send in taken if send.message.identity not in undecidable]
-        self._delayed(endpoint, [send for send in taken if _waits_for_handler(send)], "no handler here takes its type")
+        self._log_delayed(endpoint, [send for send in taken if _waits_for_handler(send)], "no handler here takes its type")
         taken = [send for send in taken if not (_waits_for_handler(send) or is_away(send.history))]
-        left_behind = sum(map(_left_behind, taken))
+        left_behind = sum(map(_process_died, taken))
         if left_behind > NAMED:
             extra = {"endpoint": endpoint, "count": left_behind, "alone": any(send.alone for send in taken)}
             self._logger.warning("messages interrupted, will be retried", extra=extra)
         for send in taken:
-            if left_behind <= NAMED or not _left_behind(send):
-                self._retried(endpoint, send)
+            if left_behind <= NAMED or not _process_died(send):
+                self._log_retried(endpoint, send)
 
-    def _delayed(self, endpoint: str, waiting: Sequence[Send], reason: str) -> None:
+    def _log_delayed(self, endpoint: str, waiting: Sequence[Send], reason: str) -> None:
         """Log messages that were put off, by no failure and by no handler."""
         if len(waiting) > NAMED:
             counted = {"endpoint": endpoint, "count": len(waiting), "reason": reason}
             self._logger.info("messages delayed", extra=counted)
             return
         for send in waiting:
-            extra = _about(endpoint, send.message) | {"due": Instant(send.due), "reason": reason}
+            extra = _message_fields(endpoint, send.message) | {"due": Instant(send.due), "reason": reason}
             self._logger.info("message delayed", extra=extra)
 
-    def _retried(self, endpoint: str, send: Send) -> None:
-        extra = _about(endpoint, send.message) | {"due": Instant(send.due)}
-        if _left_behind(send):
+    def _log_retried(self, endpoint: str, send: Send) -> None:
+        extra = _message_fields(endpoint, send.message) | {"due": Instant(send.due)}
+        if _process_died(send):
             self._logger.warning(
                 "message interrupted, will be retried", extra=extra | _last_failure(send) | {"alone": send.alone}
             )
@@ -202,8 +199,8 @@ class Logs:
             failure = _last_failure(send) | {"traceback": _new_traceback(send)}
             self._logger.warning("message failed, will be retried", extra=extra | failure)
 
-    def _gave_up(self, letter: DeadLetter) -> None:
-        extra = _about(letter.endpoint, letter.message) | {
+    def _log_dead_letter(self, letter: DeadLetter) -> None:
+        extra = _message_fields(letter.endpoint, letter.message) | {
             "dead_letter": letter.key,
             "handler": letter.history[-1].handler if letter.history else "",
             "attempt": letter.attempts,
@@ -235,8 +232,6 @@ class _LoggedCall:
 
 
 class _LoggedHandler:
-    """Logs one run of a handler, and how long it took."""
-
     __slots__ = ("_call", "_logger", "_started")
 
     def __init__(self, logger: EventLogger, call: PortCall) -> None:
@@ -250,7 +245,7 @@ class _LoggedHandler:
     ) -> None:
         milliseconds = round((time.perf_counter() - self._started) * 1000, 3)
         for message in self._call.items:
-            extra = _about(self._call.endpoint, message) | {
+            extra = _message_fields(self._call.endpoint, message) | {
                 "handler": _handler_name(self._call.port, message),
                 "milliseconds": milliseconds,
             }
@@ -272,20 +267,20 @@ def _reason(kind: type[BaseException], error: BaseException | None) -> str:
     return error.failure.reason if isinstance(error, HandlerFailed) else kind.__name__
 
 
-def _left_behind(send: Send) -> bool:
+def _process_died(send: Send) -> bool:
     """Return whether a process died while it held this one: its start is counted, or it had company and starts at once."""
     if send.history:
         return send.history[-1].kind is FailureKind.KILLED
     return bool(send.alone or send.held) and not send.due
 
 
-def _about(endpoint: str, message: Message | None) -> dict[str, object]:
+def _message_fields(endpoint: str, message: Message | None) -> dict[str, object]:
     kind, source, id_ = (message.type, message.source, message.id) if message else ("", "", "")
     return {"endpoint": endpoint, "type": kind, "source": source, "message_id": id_}
 
 
 def _waits_for_handler(send: Send) -> bool:
-    return bool(send.due) and not _left_behind(send) and is_unhandled(send.history)
+    return bool(send.due) and not _process_died(send) and is_unhandled(send.history)
 
 
 def _last_failure(send: Send) -> dict[str, object]:

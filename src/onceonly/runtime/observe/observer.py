@@ -1,7 +1,7 @@
 """The one seam around every port call: logs, spans, metrics and crash injection hang here, so adapters contain none of it."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -90,10 +90,8 @@ class PortCall(Struct):
 
 
 class Observer(Protocol):
-    """Something that watches port calls."""
-
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Give what encloses this call. It must not swallow the call's exception."""
+        """Return what encloses this call. It must not swallow the call's exception."""
 
 
 @runtime_checkable
@@ -115,7 +113,6 @@ class Observers:
 
     @property
     def read_observers(self) -> tuple[ReadObserver, ...]:
-        """Those of them that see what is read."""
         return tuple(found for each in self.flat for found in read_observers(each))
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
@@ -158,7 +155,7 @@ class _Nested:
             raise raised
 
     async def _leave(self, error: BaseException | None) -> BaseException | None:
-        """Leave what was entered, the innermost first; gives the error by then."""
+        """Leave what was entered, the innermost first. Returns the error by then."""
         for context in reversed(self._contexts[: self._entered]):
             try:
                 if error is None:
@@ -173,26 +170,7 @@ class _Nested:
 _NOTHING = nullcontext()
 
 
-class CallTally:
-    """Counts port calls by name, and how many raised; for status pages and tests."""
-
-    def __init__(self) -> None:
-        self.calls: dict[Point, int] = {}
-        self.failures: dict[Point, int] = {}
-
-    @asynccontextmanager
-    async def around(self, call: PortCall) -> AsyncIterator[None]:
-        """Count the call."""
-        self.calls[call.point] = self.calls.get(call.point, 0) + 1
-        try:
-            yield
-        except BaseException:
-            self.failures[call.point] = self.failures.get(call.point, 0) + 1
-            raise
-
-
 def read_observers(observer: Observer) -> tuple[ReadObserver, ...]:
-    """Return the observers of reads among the ones that `observer` consists of."""
     if isinstance(observer, Observers):
         return observer.read_observers
     return (observer,) if isinstance(observer, ReadObserver) else ()

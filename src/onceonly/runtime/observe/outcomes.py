@@ -14,8 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from onceonly.model.errors import HandlerFailed
-from onceonly.model.exceptions import leaves
+from onceonly.model.errors import HandlerFailed, leaves
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send, Unreadable
 from onceonly.model.record import Answer
@@ -24,9 +23,7 @@ from onceonly.ports.store import BeginResult
 from onceonly.runtime.observe.observer import Point, PortCall
 
 
-class Outcome(StrEnum):
-    """What became of a delivered message."""
-
+class OutcomeKind(StrEnum):
     HANDLED = "handled"
     """Its handler ran and was committed. What the broker does with the messages it sent changes nothing."""
     DUPLICATE = "duplicate"
@@ -53,7 +50,7 @@ class MessageOutcome(Struct, frozen=True, kw_only=True):
     """
 
     endpoint: str
-    outcome: Outcome
+    outcome: OutcomeKind
     delivery: Delivery
     message: Message | None
     attempt: int
@@ -105,17 +102,17 @@ class MessageProgress:
         self.message = message
         self.batch = batch
 
-    def outcome(self, *, is_acked: bool) -> Outcome | None:
+    def outcome(self, *, is_acked: bool) -> OutcomeKind | None:
         """Return the outcome. None for a message that is released, and comes again as if nothing had happened."""
         if self.is_handled:
-            return Outcome.HANDLED
+            return OutcomeKind.HANDLED
         if self.is_dead:
-            return Outcome.REFUSED_OLD if self.refusal == Undecidable.TOO_OLD.name.lower() else Outcome.DEAD_LETTER
+            return OutcomeKind.REFUSED_OLD if self.refusal == Undecidable.TOO_OLD.name.lower() else OutcomeKind.DEAD_LETTER
         if self.is_retried:
-            return Outcome.RETRIED
+            return OutcomeKind.RETRIED
         if not is_acked:
             return None
-        return Outcome.REDISPATCHED if self.is_pending and self.is_admitted else Outcome.DUPLICATE
+        return OutcomeKind.REDISPATCHED if self.is_pending and self.is_admitted else OutcomeKind.DUPLICATE
 
 
 class OutcomeObserver:
@@ -148,12 +145,11 @@ class OutcomeObserver:
         self._units: dict[int, dict[Identity, MessageProgress]] = {}
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
-        """Watch this call."""
         if call.point is Point.HANDLE:
             if len(call.items) == 1:
                 return self._run_of(call.items[0])
             runs = [run for each in call.items if isinstance(run := self._run_of(each), _HandlerCall)]
-            return _BatchCall(runs) if runs else _NOTHING
+            return _BatchHandlerCall(runs) if runs else _NOTHING
         end = _ENDS.get(call.point)
         return _NOTHING if end is None else _OutcomeCall(self, call, end)
 
@@ -166,7 +162,6 @@ class OutcomeObserver:
         return _HandlerCall(progress, self._runs, self._now, self._elapsed)
 
     def read(self, endpoint: str, delivery: Delivery, message: Message | Unreadable) -> None:
-        """Learn which message a delivery has brought."""
         if (known := self._deliveries.get(id(delivery))) is None:
             return  # its transport is not observed
         if self._wanted is not None and isinstance(message, Message) and not self._wanted(message):
@@ -293,7 +288,7 @@ class OutcomeObserver:
             return
         settled = MessageOutcome(
             endpoint=endpoint,
-            outcome=Outcome.DUPLICATE if is_copy else outcome,
+            outcome=OutcomeKind.DUPLICATE if is_copy else outcome,
             delivery=delivery,
             message=progress.message,
             attempt=progress.attempt,
@@ -348,8 +343,6 @@ class _OutcomeCall:
 
 
 class _HandlerCall:
-    """Encloses one run of a handler."""
-
     __slots__ = ("_began", "_elapsed", "_now", "_progress", "_runs")
 
     def __init__(
@@ -390,7 +383,7 @@ class _HandlerCall:
             self._runs.ended(progress.message, error)
 
 
-class _BatchCall:
+class _BatchHandlerCall:
     """Encloses one run of a batch handler: a run of each of its messages. The first message's is the innermost."""
 
     __slots__ = ("_runs",)

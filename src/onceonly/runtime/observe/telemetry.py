@@ -42,15 +42,11 @@ class NewMessage(NamedTuple):
 
 
 class CreationHook(Protocol):
-    """What is called for each new message."""
-
     def created(self, message: NewMessage) -> Headers:
         """Return the extension attributes that carry the trace of a new message. Empty to leave those of its cause."""
 
 
 class TaskSpans(Protocol):
-    """What encloses tasks in the background."""
-
     def task(self, name: str, *, count: int = 0) -> AbstractContextManager[object]:
         """Return what encloses one run of a task: "relay", or one of maintenance. `count` is the number of records."""
 
@@ -80,10 +76,7 @@ class Telemetry(Protocol):
 
 
 class NoTaskSpans:
-    """Encloses tasks in nothing."""
-
     def task(self, name: str, *, count: int = 0) -> AbstractContextManager[object]:
-        """Do nothing."""
         return _NOTHING
 
 

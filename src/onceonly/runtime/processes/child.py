@@ -1,20 +1,21 @@
-"""The child's side of a process: a stop event for signals and for an orphan, ticks in the shared counters, an event loop."""
+"""The child's side of a process: its event loop, the stop event for signals and for an orphan, ticks, garbage collection."""
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from multiprocessing import parent_process
 from typing import Any
 
 from onceonly.formats.log_events import EventLogger
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
-from onceonly.runtime.processes.starting import SIGNALS
+from onceonly.runtime.processes.early_start import SIGNALS
 
 _log = EventLogger(logging.getLogger("onceonly"))
 
@@ -25,6 +26,11 @@ SAME_SIGNAL_SECONDS = 1.0
 """A signal that comes twice within this time was sent to the process and to its group, or forwarded."""
 
 ChildMain = Callable[[asyncio.Event, CounterRow], Coroutine[Any, Any, None]]
+
+AGAIN_SECONDS = 0.5
+"""Seconds until the second freeze, when connections are open and the first messages have filled the caches."""
+THRESHOLDS = (2_000, 10, 100)
+"""How many new objects start a collection of the youngest generation, and how many collections one of the next."""
 
 
 def run_child(
@@ -74,7 +80,7 @@ def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: fl
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Give a new event loop: uvloop's where it is installed."""
+    """Return a new event loop: uvloop's where it is installed."""
     try:
         import uvloop  # noqa: PLC0415 - optional
     except ImportError:
@@ -86,7 +92,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def stopping_on_signals(
     stop: asyncio.Event, hurry: Callable[[], object], *, one_asking: float = SAME_SIGNAL_SECONDS
 ) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set `stop`; one that comes `one_asking` seconds after the first, or later, calls `hurry`."""
+    """Set `stop` on SIGTERM and SIGINT; one that comes `one_asking` seconds after the first, or later, calls `hurry`."""
     loop = asyncio.get_running_loop()
     first: float | None = None
 
@@ -156,3 +162,30 @@ async def _tick(row: CounterRow, seconds: float, stop: asyncio.Event, parent: in
         if parent is not None and os.getppid() != parent:
             stop.set()
         await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def frozen_start(*, again_seconds: float = AGAIN_SECONDS) -> AsyncIterator[None]:
+    """Exempt all objects that exist now, and those that exist `again_seconds` later, from garbage collection.
+
+    Collections then traverse only what messages make, and they are rarer: thresholds are raised to `THRESHOLDS`. Greater ones
+    of the program stay, and so does a collector that it has turned off. Reference counting frees frozen objects as before.
+    A frozen reference cycle stays in memory, so both freezes collect first.
+
+    This is a setting of the whole process. It is undone at the end, also for objects that the program has frozen itself.
+    """
+    before = gc.get_threshold()
+    _freeze()
+    gc.set_threshold(*(own and max(own, ours) for own, ours in zip(before, THRESHOLDS, strict=True)))
+    again = asyncio.get_running_loop().call_later(again_seconds, _freeze)
+    try:
+        yield
+    finally:
+        again.cancel()
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()

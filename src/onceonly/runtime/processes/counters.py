@@ -70,11 +70,9 @@ class CounterRow:
         self._locks = locks
 
     def get(self, column: Column) -> int:
-        """Read one number."""
         return int(self._numbers[self._start + column])
 
     def set(self, column: Column, number: int) -> None:
-        """Write one number."""
         self._numbers[self._start + column] = number
 
     def add(self, column: Column, number: int = 1) -> None:
@@ -91,7 +89,6 @@ class CounterRow:
         numbers[start + 7] += 1
 
     def leave(self, key: bytes, attempts: int) -> None:
-        """Mark that it has ended."""
         numbers, start = self._numbers, self._start
         low, high = _halves(key)
         numbers[start + 7] -= 1
@@ -114,7 +111,6 @@ class CounterRow:
         return blamed
 
     def clear_marks(self) -> None:
-        """Remove what marks running handlers: none runs."""
         for column in range(Column.RUNNING, Column.ALIVE + 1):
             self._numbers[self._start + column] = 0
 
@@ -187,7 +183,6 @@ class CounterRow:
         self._numbers[oldest + 3] = _now()
 
     def _deaths_of(self, key: bytes) -> list[int]:
-        """Return the attempt counts of a message's deaths, as they are stored."""
         old = _now() - REMEMBERED_MS
         return [self._numbers[slot + 2] for slot in self._slots_of(key) if self._numbers[slot + 3] > old]
 
@@ -215,7 +210,6 @@ class ProcessLocks:
     """Which processes live: a file with one locked byte for each. The system ends a lock together with its process."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it."""
         import fcntl  # noqa: PLC0415 - not on Windows, where an application may run a worker without a supervisor
 
         self._fcntl = fcntl
@@ -255,28 +249,24 @@ class SharedCounters:
 
     @classmethod
     def create(cls, path: Path | str, rows: int) -> Self:
-        """Make a board of zeros, in place of what was there."""
         Path(path).write_bytes(bytes((rows * WIDTH + DEATHS * FIELDS + SINCE) * BYTES))
         return cls(Path(path))
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a board that exists."""
         return cls(Path(path))
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return (len(self._numbers) - DEATHS * FIELDS - SINCE) // WIDTH
 
     def row(self, index: int) -> CounterRow:
-        """Give one row. Raises IndexError when there is none."""
+        """Return one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
             raise IndexError(f"index {index} is out of range: the shared counters have {self.rows} rows")
         return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH, locks=self._locks)
 
     def total(self, column: Column) -> int:
-        """Add one column up over all rows."""
         return sum(self.row(index).get(column) for index in range(self.rows))
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class Notifier:
 
     @contextmanager
     def listen(self, hear: NotifierListener) -> Iterator[None]:
-        """Have `hear` called in this event loop with each notification."""
+        """Call `hear` in this event loop with each notification."""
         entry = (asyncio.get_running_loop(), hear)
         self._listening.append(entry)
         try:
@@ -52,7 +52,7 @@ class Notifier:
 
     def notify(self, told: Sequence[CommittedRecord]) -> None:
         """Call the last listener that was added, if there is one. Never raises or waits."""
-        here = _loop_here()
+        here = _running_loop()
         for loop, hear in reversed(tuple(self._listening)):
             try:
                 (loop.call_soon if loop is here else loop.call_soon_threadsafe)(hear, told)
@@ -61,7 +61,7 @@ class Notifier:
             return
 
 
-def _loop_here() -> asyncio.AbstractEventLoop | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:  # a thread without an event loop

@@ -14,7 +14,7 @@ from msgspec import Struct
 from onceonly.model.health import Pulse
 from onceonly.runtime.processes.child import new_event_loop, stopping_on_signals
 from onceonly.runtime.processes.counters import Column, CounterRow, SharedCounters
-from onceonly.runtime.processes.starting import SETUP, EarlyStart
+from onceonly.runtime.processes.early_start import SETUP, EarlyStart
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
 STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where
@@ -79,10 +79,10 @@ class Child:
         self.since, self.on_purpose, self.has_turned = time.monotonic(), False, False
         self.blamed = None
         self.turned = self.moved = self.since
-        asyncio.get_running_loop().add_reader(process.sentinel, self._over, process.sentinel)
+        asyncio.get_running_loop().add_reader(process.sentinel, self._end_process, process.sentinel)
 
     def clear(self) -> int:
-        """Bury the process that ended; gives its exit code."""
+        """Clean up after the process that ended. Returns its exit code."""
         process = self.process
         if process is None:
             return 0
@@ -100,7 +100,6 @@ class Child:
         return self.blamed
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the process. Returns whether there was one."""
         alive = self.process is not None and not self.ended.is_set() and self.process.is_alive()
         if alive:
             os.kill(self.pid, number)
@@ -112,7 +111,6 @@ class Child:
         self.has_turned |= is_sure
 
     def pulse(self) -> Pulse:
-        """Return how it is."""
         runs, now = self.process is not None and not self.ended.is_set(), time.monotonic()
         starts, silent, still = runs and not self.has_turned, round(now - self.turned, 1), round(now - self.moved, 1)
         pid = self.pid if runs else 0
@@ -125,7 +123,7 @@ class Child:
             self._counts, self.moved = counts, now
 
     def delay(self, *, blamed: bool = False) -> float:
-        """Give the seconds to wait before the replacement: more and more for a child that dies at once again and again.
+        """Return the seconds to wait before the replacement: more and more for a child that dies at once again and again.
 
         Not for one that a message ended which is `blamed`: after a few such deaths that message is given up.
         """
@@ -136,7 +134,7 @@ class Child:
         self.young_deaths = self.young_deaths + 1 if young else 0
         return min(DELAY_MOST_SECONDS, DELAY_FIRST_SECONDS * 2.0 ** (self.young_deaths - 1)) if self.young_deaths else 0.0
 
-    def _over(self, sentinel: int) -> None:
+    def _end_process(self, sentinel: int) -> None:
         asyncio.get_running_loop().remove_reader(sentinel)
         self.ended.set()
 
@@ -162,7 +160,6 @@ class Supervisor:
         on_event: Callable[[ChildEvent], None],
         early: EarlyStart | None = None,
     ) -> None:
-        """Prepare; nothing is started before `run`."""
         self._target = target
         self._arguments = tuple(arguments)
         self._processes = processes
@@ -174,7 +171,6 @@ class Supervisor:
         self._children: list[Child] = []
 
     def pids(self) -> dict[int, int]:
-        """Give the process ids of the children that run, by index."""
         return {child.index: child.pid for child in self._children if child.process is not None and not child.ended.is_set()}
 
     def pulses(self) -> tuple[Pulse, ...]:
@@ -195,7 +191,7 @@ class Supervisor:
         return True
 
     def main(self) -> int:
-        """Run until SIGTERM or Ctrl-C, hurry at another one, later; gives the exit code, 0 when every child ended well."""
+        """Run until SIGTERM or Ctrl-C, hurry at another one, later. Returns the exit code, 0 when every child ended well."""
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(self._until_signal())
 
@@ -205,8 +201,8 @@ class Supervisor:
         Gives the exit code: 0 when every child ended well, `SETUP` when one was unfit, otherwise 1.
         """
         self._children = [Child(index, self._counters.row(index)) for index in range(self._processes)]
-        keeping = [asyncio.create_task(self._keep(child, stop)) for child in self._children]
-        told = asyncio.create_task(_told(stop))
+        keeping = [asyncio.create_task(self._keep_filled(child, stop)) for child in self._children]
+        told = asyncio.create_task(_wait_for(stop))
         try:
             await asyncio.wait([told, *keeping], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(_cancelled(task) for task in keeping))
@@ -221,12 +217,12 @@ class Supervisor:
         with stopping_on_signals(stop, hurry.set):
             return await self.run(stop, hurry)
 
-    async def _keep(self, child: Child, stop: asyncio.Event) -> None:
+    async def _keep_filled(self, child: Child, stop: asyncio.Event) -> None:
         """Fill one place again and again, until whoever fills it is unfit."""
         kind = ChildEventKind.STARTED
         while not stop.is_set():
             self._start(child)
-            self._tell(kind, child)
+            self._report(kind, child)
             kind = ChildEventKind.REPLACED
             await self._watch(child)
             # a program may end with any exit code, but a handler runs in a process whose set-up is right
@@ -235,10 +231,10 @@ class Supervisor:
             child.row.clear_marks()
             if exitcode == SETUP and not is_running:
                 child.is_unfit = True
-                self._tell(ChildEventKind.UNFIT, child, exitcode=exitcode)
+                self._report(ChildEventKind.UNFIT, child, exitcode=exitcode)
                 return
             delay = child.delay(blamed=blamed)
-            self._tell(ChildEventKind.DIED, child, exitcode=exitcode, delay=delay)
+            self._report(ChildEventKind.DIED, child, exitcode=exitcode, delay=delay)
             await asyncio.sleep(delay)
 
     def _start(self, child: Child) -> None:
@@ -253,13 +249,13 @@ class Supervisor:
         period = min(1.0, (self._watchdog or 4.0) / 4)
         until = checked = time.monotonic()
         until += STARTUP_SECONDS + (self._watchdog or 0.0)
-        while not await _happens(child.ended, period):
+        while not await _is_set_within(child.ended, period):
             tick, now = child.row.get(Column.TICK), time.monotonic()
             late = now - checked > 2 * period + 1  # it was this process that did not run, or the whole machine
             checked = now
             child.look(now, is_sure=not late)
             if child.row.get(Column.STUCK):
-                self._tell(ChildEventKind.STUCK, child)
+                self._report(ChildEventKind.STUCK, child)
                 child.record_death()
                 child.signal(signal.SIGKILL)  # its handler would keep it from ending
                 await child.ended.wait()
@@ -267,9 +263,9 @@ class Supervisor:
                 child.turns(now, is_sure=tick != seen)
                 seen, until = tick, now + (self._watchdog or 0.0)
             elif self._watchdog is not None and now > until:
-                self._tell(ChildEventKind.UNRESPONSIVE, child)
+                self._report(ChildEventKind.UNRESPONSIVE, child)
                 child.signal(signal.SIGUSR1)  # it shows where it hangs
-                await _happens(child.ended, STACK_TRACE_SECONDS)
+                await _is_set_within(child.ended, STACK_TRACE_SECONDS)
                 child.record_death()
                 child.signal(signal.SIGKILL)
                 await child.ended.wait()
@@ -290,22 +286,21 @@ class Supervisor:
                 child.record_death()
             child.row.clear_marks()
             worst = worst or int(exitcode != 0 and not child.on_purpose)
-            self._tell(forced if killed else ChildEventKind.STOPPED, child, exitcode=exitcode)
+            self._report(forced if killed else ChildEventKind.STOPPED, child, exitcode=exitcode)
         return worst
 
     async def _kill_all(self) -> None:
-        """End all children when the supervisor itself fails."""
         for child in self._children:
             if child.process is not None:
                 child.signal(signal.SIGKILL)
                 await child.ended.wait()
                 child.clear()
 
-    def _tell(self, kind: ChildEventKind, child: Child, *, exitcode: int | None = None, delay: float = 0.0) -> None:
+    def _report(self, kind: ChildEventKind, child: Child, *, exitcode: int | None = None, delay: float = 0.0) -> None:
         self._on_event(ChildEvent(kind=kind, index=child.index, pid=child.pid, exitcode=exitcode, delay=delay))
 
 
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:
@@ -318,13 +313,13 @@ async def _all_ended(children: Sequence[Child], seconds: float, hurry: asyncio.E
         for child in children:
             await child.ended.wait()
 
-    ended, hurried = asyncio.create_task(each()), asyncio.create_task(_told(hurry))
+    ended, hurried = asyncio.create_task(each()), asyncio.create_task(_wait_for(hurry))
     await asyncio.wait([ended, hurried], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     await _cancelled(ended)
     await _cancelled(hurried)
 
 
-async def _told(event: asyncio.Event) -> None:
+async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 

@@ -1,9 +1,12 @@
 """The poller around `algorithms/relay`: when to look for records, and what to say. It decides nothing about a message.
 
 told      a commit in this process rang: send exactly those records, at once, and find those that only may be committed; what
-          is sent is forgotten a little later, many records by one statement, while others are sent
+          is sent is forgotten a little later, several records by one statement
 look      take the records that are older than `relay_after`, page by page; what one relay has taken others leave to it
 rest      until the next look, a commit, or the stop
+
+What is sent and not forgotten when the process dies is sent again. So at most `FEW` records are in that state, unless many
+wait: the number grows with the backlog, up to a page.
 """
 
 import asyncio
@@ -12,26 +15,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from onceonly.algorithms.relay import RelayResult, relay
-from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import OnceOnlyError, WrongEventLoop
+from onceonly.formats.log_events import EventLogger, FailureLog
+from onceonly.model.errors import WrongEventLoop
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
+from onceonly.runtime.background import run_until_stopped
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, TaskSpans
 from onceonly.runtime.processes.notifier import CommittedRecord, Notifier
 from onceonly.runtime.worker.backpressure import Backpressure
-from onceonly.runtime.worker.batched_delete import BackgroundDelete
-from onceonly.runtime.worker.stoppable import run_until_stopped
+from onceonly.runtime.worker.batched_delete import FEW, BackgroundDelete
 
 PAGE = 100
+BACKLOG_PARTS = 16
+"""Which part of a longer backlog is sent at once."""
 LONGEST_IDLE_SECONDS = 10.0
 """Seconds between two looks when there is nothing to find, spread by chance up to half as much again."""
 LEASE_SECONDS = 10.0
 """Seconds for which others leave to a relay what it has taken. What it took before it died waits for so long."""
 MOST_REFUSED_IDLE_SECONDS = 60.0
 """Seconds between two looks when all that is found is refused: each look sends it once more."""
-MOST_TOLD = 10_000
+MOST_ANNOUNCED = 10_000
 """How many announced records are remembered while they cannot be sent; more are found by looking, a little later."""
 NAMED = 3
 
@@ -58,22 +63,24 @@ class Relay:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
         self._spans = spans
-        self._later = BackgroundDelete(ports.store, environment.timer, enough=PAGE, failed=self._not_forgotten)
+        self._later = BackgroundDelete(ports.store, environment.timer, enough=FEW, failed=self._retry_undeleted)
         self._telling = ports._replace(store=self._later)
         self._after = after
         self._grace = grace
         self._notifier = notifier
-        self._surroundings = environment
-        self._backpressure = Backpressure(PAGE, environment.chance)
+        self._environment = environment
+        self._backpressure = Backpressure(PAGE, environment.random)
         self._rung = asyncio.Event()
-        self._told: list[CommittedRecord] = []
-        self._was_told = False
+        self._announced: list[CommittedRecord] = []
+        self._was_announced = False
         self._look_at = environment.timer.seconds()
         self._idle = self._shortest = min(after, LONGEST_IDLE_SECONDS)
         self._look = RelayScan()
         self._refused: frozenset[Identity] = frozenset()
         self._unforgotten: BaseException | None = None
-        self._trouble = False
+        self._failures = FailureLog(
+            _log, "relay cannot dispatch, retrying with backoff", endpoint=ports.endpoint, every_bug=True
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time.
@@ -81,80 +88,87 @@ class Relay:
         Raises WrongEventLoop, which is the same in each turn.
         """
         try:
-            with self._notifier.listen(self._hear):
-                await run_until_stopped(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+            with self._notifier.listen(self._add_notified):
+                await run_until_stopped(self._run_rounds(stop), stop, rung=self._rung, grace=self._grace)
         except WrongEventLoop as error:
             _log.error("relay failed", extra={"endpoint": self._ports.endpoint, "reason": str(error)})
             raise
         finally:
             await self._later.close()
 
-    def _hear(self, told: Sequence[CommittedRecord]) -> None:
-        has_many = len(self._told) >= PAGE  # of those that wait for their turn only the names are kept
-        self._remember([_identity(each) for each in told] if has_many else told)
+    def _add_notified(self, announced: Sequence[CommittedRecord]) -> None:
+        has_many = len(self._announced) >= PAGE  # of those that wait for their turn only the names are kept
+        self._queue([_identity(each) for each in announced] if has_many else announced)
         self._rung.set()
 
-    def _remember(self, told: Sequence[CommittedRecord]) -> None:
-        self._told.extend(told)
-        self._told[MOST_TOLD:] = []  # some look finds the others
+    def _queue(self, announced: Sequence[CommittedRecord]) -> None:
+        self._announced.extend(announced)
+        self._announced[MOST_ANNOUNCED:] = []  # some look finds the others
 
-    async def _turn_until(self, stop: asyncio.Event) -> None:
+    async def _run_rounds(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self._rung.clear()
-            seconds = await self._turn()
+            seconds = await self._run_round()
             await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
             if stop.is_set():
                 break
             # a commit ends the rest, but in an outage it would only add to the trouble
-            await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
+            await pause(seconds, self._environment.timer, stop if self._failures.is_failing else self._rung)
         await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
-        while not self._trouble and (self._told or not self._later.is_settled):
-            await (self._turn() if self._told else self._later.settle())
+        while not self._failures.is_failing and (self._announced or not self._later.is_settled):
+            await (self._run_round() if self._announced else self._later.settle())
 
-    async def _turn(self) -> float:
+    async def _run_round(self) -> float:
         """Relay the notified records, or one page of those that are due, by turns. Returns how long to rest."""
-        told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
-        self._was_told = bool(told)
+        announced = () if self._was_announced and self._seconds_to_scan() <= 0 else tuple(self._announced)
+        self._was_announced = bool(announced)
         try:
-            self._raise_unforgotten()
-            relayed = await self._relay_told(told) if told else await self._relay_page()
+            self._raise_undeleted()
+            relayed = await self._relay_notified(announced) if announced else await self._relay_page()
         except WrongEventLoop:
             raise
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
-            self._went_bad(error)
+            self._failures.failed(error)
             return self._backpressure.after_outage()
         if relayed.unknown:
-            self._went_bad(None)
+            self._failures.failed(None, reason="an effect was not confirmed")
             return self._backpressure.after_outage()
-        if self._trouble and self._told and relayed == RelayResult():
+        if self._failures.is_failing and self._announced and relayed == RelayResult():
             return self._backpressure.after_outage()  # nothing was sent, so whether it is over is unknown
-        self._recovered()
-        return 0.0 if self._told else max(0.0, self._to_wait())
+        self._log_recovery()
+        return 0.0 if self._announced else max(0.0, self._seconds_to_scan())
 
-    def _to_wait(self) -> float:
-        return self._look_at - self._surroundings.timer.seconds()
+    def _seconds_to_scan(self) -> float:
+        return self._look_at - self._environment.timer.seconds()
 
-    async def _relay_told(self, told: Sequence[CommittedRecord]) -> RelayResult:
-        """Relay what commits told, some of it at a time."""
-        some = told[:PAGE]
-        self._told[: len(some)] = []
+    async def _relay_notified(self, announced: Sequence[CommittedRecord]) -> RelayResult:
+        most = portion(len(announced))
+        await self._later.settle(most // 2)
+        some = announced[: most - self._later.count]
+        self._announced[: len(some)] = []
         unknown = [each for each in some if not isinstance(each, Record)]
-        with self._told_again([_identity(each) for each in some]):
+        with self._retrying([_identity(each) for each in some]):
             found = await self._ports.pending.find(unknown) if unknown else ()
             records = [*(each for each in some if isinstance(each, Record)), *found]
-            return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
+            return await self._relay(
+                records, self._ports if self._failures.is_failing else self._telling
+            )  # it ends with the forgetting
 
     async def _relay_page(self) -> RelayResult:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
         await self._later.settle()  # what is on its way out of the store is not sent again
-        older_than = self._surroundings.clock.now() - round(self._after * 1000)
+        older_than = self._environment.clock.now() - round(self._after * 1000)
         take = self._ports.pending.take
         records = await take(older_than, PAGE, lease=round(LEASE_SECONDS * 1000), after=self._look.behind)
-        with self._told_again([record.identity for record in records]):
-            relayed = await self._relay(records, self._ports)
+        parts: list[RelayResult] = []
+        most = self._look.portion
+        for start in range(0, len(records), most):
+            with self._retrying([record.identity for record in records[start:]]):
+                parts.append(await self._relay(records[start : start + most], self._ports))
+        relayed = _joined(parts)
         self._look.add(records, relayed)
         if len(records) < PAGE:
-            await self._end_look()
+            await self._end_scan()
         return relayed
 
     async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> RelayResult:
@@ -162,60 +176,46 @@ class Relay:
             return RelayResult()
         with self._spans.task("relay", count=len(records)):
             relayed = await relay(records, ports)
-        self._remember([record.identity for record in relayed.unknown])
+        self._queue([record.identity for record in relayed.unknown])
         return relayed
 
     @contextmanager
-    def _told_again(self, identities: Sequence[Identity]) -> Iterator[None]:
+    def _retrying(self, identities: Sequence[Identity]) -> Iterator[None]:
         """Try these again soon if the block fails: for a while no other relay takes them."""
         try:
             yield
         except Exception:
-            self._remember(identities)  # behind the others, which may fare better
+            self._queue(identities)  # behind the others, which may fare better
             raise
 
-    def _not_forgotten(self, records: Sequence[Record], error: BaseException) -> None:
+    def _retry_undeleted(self, records: Sequence[Record], error: BaseException) -> None:
         """Find these again, and send what is still there once more."""
-        self._remember([record.identity for record in records])
+        self._queue([record.identity for record in records])
         self._unforgotten = error
         self._rung.set()
 
-    def _raise_unforgotten(self) -> None:
+    def _raise_undeleted(self) -> None:
         error, self._unforgotten = self._unforgotten, None
         if error is not None:
             raise error
 
-    async def _end_look(self) -> None:
-        """Learn from a whole look: how long to wait for the next, and what is refused."""
+    async def _end_scan(self) -> None:
+        """Adapt to a whole scan: how long to wait for the next, and what is refused."""
         look = self._look
         if not look.refused and self._refused:  # gone, or taken by another relay just now
             look.refused = [record.identity for record in await self._ports.pending.find(sorted(self._refused)[:PAGE])]
         self._look = RelayScan()
         is_stuck = bool(look.refused) and not look.finished
         self._idle = min(MOST_REFUSED_IDLE_SECONDS, self._idle * 2) if is_stuck else self._shortest
-        self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
-        self._tell_refused(look)
+        self._look_at = self._environment.timer.seconds() + self._idle * (1 + self._environment.random.fraction() / 2)
+        self._log_refused(look)
 
-    def _went_bad(self, error: Exception | None) -> None:
-        bug = error is not None and not isinstance(error, OnceOnlyError)
-        if self._trouble and not bug:
-            return  # said once for each change of state, but a bug is said every time
-        self._trouble = True
-        reason = f"{type(error).__name__}: {error}" if error else "an effect was not confirmed"
-        _log.log(
-            logging.ERROR if bug else logging.WARNING,
-            "relay cannot dispatch, retrying with backoff",
-            exc_info=error if bug else None,
-            extra={"endpoint": self._ports.endpoint, "reason": reason},
-        )
-
-    def _recovered(self) -> None:
+    def _log_recovery(self) -> None:
         self._backpressure.after_receiving()
-        if self._trouble:
-            self._trouble = False
+        if self._failures.succeeded():
             _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
 
-    def _tell_refused(self, look: "RelayScan") -> None:
+    def _log_refused(self, look: "RelayScan") -> None:
         known = self._refused
         self._refused = known.union(look.refused) if look.refused else frozenset()
         if self._refused - known:
@@ -232,8 +232,18 @@ class Relay:
             _log.info("relay: messages no longer rejected by the broker", extra={"endpoint": self._ports.endpoint})
 
 
-def _identity(told: CommittedRecord) -> Identity:
-    return told.identity if isinstance(told, Record) else told
+def portion(waiting: int) -> int:
+    """Return how many of the waiting records may be sent and not forgotten at once."""
+    return min(PAGE, max(FEW, waiting // BACKLOG_PARTS))
+
+
+def _joined(parts: Sequence[RelayResult]) -> RelayResult:
+    names = RelayResult.__struct_fields__
+    return RelayResult(**{name: tuple(record for part in parts for record in getattr(part, name)) for name in names})
+
+
+def _identity(announced: CommittedRecord) -> Identity:
+    return announced.identity if isinstance(announced, Record) else announced
 
 
 class RelayScan:
@@ -245,6 +255,8 @@ class RelayScan:
         self.words: set[str] = set()
         self.message_ids: list[str] = []
         self.finished = False
+        self.portion = FEW
+        """How many records of a page are sent at once. It doubles with each full page: there is a backlog."""
 
     def add(self, records: Sequence[Record], relayed: RelayResult) -> None:
         """Take a page in; the next one begins behind it."""
@@ -254,3 +266,5 @@ class RelayScan:
         self.words |= {f"{send.message.type} to {send.to or 'its subscribers'}" for send in sends}
         self.message_ids += [send.message.id for send in sends]
         self.finished |= bool(relayed.finished)
+        if len(records) == PAGE:
+            self.portion = min(PAGE, 2 * self.portion)

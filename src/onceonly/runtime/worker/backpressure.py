@@ -1,12 +1,15 @@
-"""The pace of one loop: how much to take next, and how long to wait before."""
+"""How a loop reacts to its last batches: how much it takes next, how long it waits, and whether it uses savepoints."""
 
-from onceonly.algorithms.delivery import BatchReport
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.ports.environment import RandomSource
 
 CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS = 0.005, 0.5
 WAIT_SECONDS = 0.05
 """How long the handlers of a batch may wait for something else than the store, together: its rows are locked all the while."""
 UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
+
+BATCHES = 10
+"""Full batches after a failure whose messages run with savepoints."""
 
 
 class Backpressure:
@@ -16,16 +19,15 @@ class Backpressure:
     workers that failed together do not meet again.
     """
 
-    def __init__(self, batch_size: int, chance: RandomSource, *, first: int | None = None) -> None:
-        """Begin at full size, or at `first` messages."""
+    def __init__(self, batch_size: int, random: RandomSource, *, first: int | None = None) -> None:
         self._full = batch_size
-        self._chance = chance
+        self._random = random
         self._conflicted = 0
         self._unknown = 0
         self.limit = first or batch_size
 
     def after(self, report: BatchReport, taken: int, waited: float = 0.0, asked: int | None = None) -> float:
-        """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next.
+        """Adapt to how a batch of `taken` deliveries ended. Returns the seconds to wait before the next.
 
         Its handlers `waited` this many seconds for something else than the store: batches of these stay small. At most `asked`
         deliveries were asked for; by default as many as the limit is. Of several batches that began with the same limit, only
@@ -54,12 +56,12 @@ class Backpressure:
         return self._wait(self._unknown, UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS)
 
     def after_fault(self, taken: int) -> float:
-        """Give how long to wait after a bug; the one delivery that provokes it is soon alone."""
+        """Return how long to wait after a bug. The one delivery that provokes it is soon alone."""
         self._halve(taken)
         return self.after_outage()
 
     def after_receiving(self) -> None:
-        """Forget an outage that kept messages from being taken."""
+        """Reset the wait after an outage that kept messages from being received."""
         self._unknown = 0
 
     def _halve(self, taken: int) -> None:
@@ -67,4 +69,28 @@ class Backpressure:
 
     def _wait(self, times: int, first: float, most: float) -> float:
         grown = min(most, first * 2.0 ** min(times - 1, 30))
-        return grown * (1 + self._chance.fraction()) / 2
+        return grown * (1 + self._random.fraction()) / 2
+
+
+class RecentFailures:
+    """Whether a handler failed within the last ten full batches. Then units run with a savepoint for each handler.
+
+    Without savepoints a handler that fails ends its unit, and all of it runs again. So the messages after a failure run with
+    savepoints from the start, and a handler that fails then is undone alone.
+
+    The number of these messages bounds the repetitions. A unit that fails repeats half a batch on average. It fails without
+    savepoints only if none of the `BATCHES` batches before it failed. So at most 1 / (2 * e * BATCHES) of the other messages,
+    less than 2 %, run twice, whatever share of the messages fails.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._span = BATCHES * batch_size
+        self._left = 0
+
+    def __bool__(self) -> bool:
+        """Return whether the next unit is isolated."""
+        return self._left > 0
+
+    def after(self, report: BatchReport, taken: int) -> None:
+        """Adapt to how a batch of `taken` deliveries ended."""
+        self._left = self._span if report.failed else max(0, self._left - taken)

@@ -1,8 +1,9 @@
 """Forgetting together: one statement drops the records of all batches that are done at about the same time.
 
-Deleting a record late is harmless: its messages have been sent. So a call waits a little for others, but not once enough have
-come: the loops that wait here handle nothing. At low rates, when each batch is one message, most of the cost of forgetting is
-gone. While one statement is under way all later ones wait for one next.
+Deleting a record late loses nothing: its messages have been sent. But a process that is killed leaves the records that it has
+not deleted, and their messages are sent again. So a call waits a little for others, until enough callers or `FEW` records have
+come. At low rates, when each batch is one message, most of the cost of forgetting is gone. While one statement is under way all
+later ones wait for one next.
 
 A relay has one loop, which has more to send: it does not wait.
 """
@@ -17,6 +18,8 @@ from onceonly.runtime.environment import Timer, pause
 
 WINDOW_SECONDS = 0.03
 """Seconds that a statement waits for others to join."""
+FEW = 6
+"""Records for which no statement waits any longer."""
 
 
 class DeleteBatch:
@@ -30,31 +33,36 @@ class DeleteBatch:
         self.error: BaseException | None = None
 
     def join(self, records: Sequence[Record], enough: int) -> None:
-        """Forget these as well."""
         self.records.extend(records)
         self.callers += 1
-        if self.callers >= enough:
+        if self.callers >= enough or len(self.records) >= FEW:
             self.is_full.set()
 
 
 class BatchedDelete:
     """Forgets the records of several batches in one call. Each caller learns how the call ended."""
 
-    def __init__(self, store: Records, timer: Timer, enough: int) -> None:
-        """Call this store for all loops of a worker; for `enough` callers a statement waits no longer."""
+    def __init__(
+        self, store: Records, timer: Timer, enough: int, forgotten: Callable[[Sequence[Record]], object] = lambda _: None
+    ) -> None:
+        """Call this store for all loops of a worker; for `enough` callers a statement waits no longer.
+
+        `forgotten` is called with the records of each statement that succeeded.
+        """
+        self.timer = timer
         self._store = store
-        self._timer = timer
+        self._forgotten = forgotten
         self._enough = enough
         self._one = asyncio.Lock()
         self._next = DeleteBatch()
 
     async def forget(self, records: Sequence[Record]) -> None:
-        """Forget these, with what others want forgotten by then; raises what the one call raised."""
+        """Delete these, with what other callers delete by then. Raises what the one call raised."""
         mine = self._next
         mine.join(records, self._enough)
         async with self._one:
             if not mine.begun:
-                await pause(WINDOW_SECONDS, self._timer, mine.is_full)
+                await pause(WINDOW_SECONDS, self.timer, mine.is_full)
                 self._next = DeleteBatch()
                 await self._forget(mine)
         if mine.error is not None:
@@ -67,10 +75,11 @@ class BatchedDelete:
         except BaseException as error:
             mine.error = error
             raise
+        self._forgotten(mine.records)
 
 
 class BackgroundDelete:
-    """Forgets, raising nothing and waiting for nothing: what many calls want forgotten goes a little later, in one.
+    """Forgets, raising nothing and waiting for nothing: what several calls want forgotten goes a little later, in one.
 
     Once there are `enough` records that call waits no longer. `failed` is given the records of one that failed, which are
     there, or may be, and its error.
@@ -79,31 +88,34 @@ class BackgroundDelete:
     def __init__(
         self, store: Records, timer: Timer, *, enough: int, failed: Callable[[Sequence[Record], BaseException], None]
     ) -> None:
-        """Call this store, for one relay."""
         self._store = store
         self._timer = timer
         self._enough = enough
         self._failed = failed
         self._left: list[Record] = []
+        self._in_progress = 0
         self._is_full = asyncio.Event()
         self._forgetting: asyncio.Task[None] | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to be forgotten."""
         return self._forgetting is None
 
+    @property
+    def count(self) -> int:
+        """How many records are dispatched and not deleted: what a process that dies now leaves to be sent again."""
+        return len(self._left) + self._in_progress
+
     async def forget(self, records: Sequence[Record]) -> None:
-        """Have these forgotten soon."""
         self._left.extend(records)
         if len(self._left) >= self._enough:
             self._is_full.set()
         if self._forgetting is None:
             self._forgetting = asyncio.create_task(self._forget_left())
 
-    async def settle(self) -> None:
-        """Have all that is left forgotten now; returns when it is, or has failed."""
-        while self._forgetting is not None:
+    async def settle(self, most: int = 0) -> None:
+        """Delete what is left now. Returns when at most `most` records are left, or a call has failed."""
+        while self._forgetting is not None and self.count > most:
             self._is_full.set()
             await asyncio.wait({self._forgetting})
 
@@ -119,8 +131,11 @@ class BackgroundDelete:
                 await pause(WINDOW_SECONDS, self._timer, self._is_full)
                 some, self._left = self._left, []
                 self._is_full.clear()
+                self._in_progress = len(some)
                 await self._forget(some)
+                self._in_progress = 0
         finally:
+            self._in_progress = 0
             self._forgetting = None
 
     async def _forget(self, records: Sequence[Record]) -> None:

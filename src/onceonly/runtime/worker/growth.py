@@ -32,11 +32,9 @@ class ElasticSemaphore(asyncio.Semaphore):
 
     @property
     def can_grow(self) -> bool:
-        """Whether there can be more places than at first."""
         return self._most > self._least
 
     def grow(self) -> None:
-        """Open one more place, if the limit allows it."""
         if self.size >= self._most:
             return
         self.size += 1
@@ -46,7 +44,6 @@ class ElasticSemaphore(asyncio.Semaphore):
             super().release()
 
     def shrink(self) -> None:
-        """Close one place: the next that is released."""
         if self.size > self._least:
             self.size -= 1
             self._surplus += 1
@@ -80,7 +77,6 @@ class ElasticTurns(ElasticSemaphore):
             self.room.grow()
 
     def shrink(self) -> None:
-        """Close one turn, and the room for its batches."""
         super().shrink()
         while self.room.size > self._ahead + self.size:
             self.room.shrink()
@@ -96,7 +92,6 @@ class WaitSample:
         self.begin_batch()
 
     def begin_batch(self) -> None:
-        """Start over."""
         self.seconds = 0.0
         """How long its handlers waited for something else than the store, as far as samples tell."""
         self.tick = 0
@@ -107,7 +102,6 @@ class WaitSampler:
     """Looks from time to time which handlers of a worker wait for something else than the store, and lets its turns grow."""
 
     def __init__(self, turns: ElasticTurns) -> None:
-        """Begin without a handler: nothing is sampled then."""
         self._turns = turns
         self._running: set[WaitSample] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -115,19 +109,17 @@ class WaitSampler:
         self._seen_at, self._used = 0.0, 0.0
 
     def enter(self, sample: WaitSample, resources: Resources) -> None:
-        """Note that a handler begins."""
         sample.resources = resources
         self._running.add(sample)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._seen_at, self._used = loop.time(), process_time()
-            self._timer = loop.call_later(TICK_SECONDS, self._look, loop)
+            self._timer = loop.call_later(TICK_SECONDS, self._take_sample, loop)
 
     def leave(self, sample: WaitSample) -> None:
-        """Note that it has ended."""
         self._running.discard(sample)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _take_sample(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sample, and go on as long as a handler runs."""
         self._timer = None
         now, used = loop.time(), process_time()
@@ -138,11 +130,11 @@ class WaitSampler:
         if idle >= IDLE * elapsed:
             for sample in self._running:
                 if sample.resources is not None and not sample.resources.is_busy():
-                    self._note(sample, elapsed)
+                    self._add(sample, elapsed)
         self._seen_at, self._used = now, used
-        self._timer = loop.call_later(TICK_SECONDS, self._look, loop)
+        self._timer = loop.call_later(TICK_SECONDS, self._take_sample, loop)
 
-    def _note(self, sample: WaitSample, elapsed: float) -> None:
+    def _add(self, sample: WaitSample, elapsed: float) -> None:
         again = sample.tick == self._tick - 1 and self._tick > 1
         sample.tick = self._tick
         if again or elapsed >= LATE_SECONDS:

@@ -19,7 +19,7 @@ from typing import Any
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import HandlerExpired
 from onceonly.ports.store import Resources, SyncThread
-from onceonly.runtime.observe.places import place_of
+from onceonly.runtime.observe.loop_monitor import place_of
 
 LEAVE_SECONDS = 1.0
 """Seconds that a handler's thread has to return after its time is over. Its unit is not kept for longer than that."""
@@ -47,7 +47,6 @@ class ThreadPool:
         self._idle: list[SimpleQueue[Work]] = []
 
     def start(self, work: Work) -> None:
-        """Run this in a thread of its own."""
         try:
             jobs = self._idle.pop()
         except IndexError:
@@ -89,7 +88,6 @@ class HandlerThread:
 
     @property
     def is_left(self) -> bool:
-        """Whether the thread was left behind, and has not returned yet."""
         return self in _LEFT
 
     async def run(self, function: Callable[[], Any]) -> Any:
@@ -111,14 +109,14 @@ class HandlerThread:
         return left
 
     def on_expiry(self, function: Callable[[HandlerExpired], object]) -> None:
-        """Have a function called in the event loop when the time is over; see the port."""
+        """Call a function in the event loop when the time is over; see the port."""
         self._on_expiry.append(function)
 
     def wait_for(self, awaitable: Awaitable[Any]) -> Any:
-        """Have the event loop await this; see the port."""
+        """Await this in the event loop; see the port."""
         try:
             self.check()
-            self._loop.call_soon_threadsafe(self._ask, awaitable)
+            self._loop.call_soon_threadsafe(self._request, awaitable)
         except (HandlerExpired, RuntimeError) as error:  # RuntimeError: the event loop is closed, the worker has ended
             _close(awaitable)
             raise self.expired() from error
@@ -128,12 +126,10 @@ class HandlerThread:
         return left
 
     def check(self) -> None:
-        """Raise HandlerExpired if the time of the handler is over."""
         if self._is_closed:
             raise self.expired()
 
     def expired(self) -> HandlerExpired:
-        """Make the error for a handler whose time is over."""
         return HandlerExpired(
             f"the unit of handler {self._name} was rolled back because the handler did not end within {self._seconds:g} s, or"
             " because its worker was stopped. This thread cannot use it any more; return from the handler"
@@ -146,15 +142,15 @@ class HandlerThread:
             left = function()
         except BaseException as raised:  # noqa: BLE001 - raised by `run`
             error = raised
-        return partial(self._over, left, error)
+        return partial(self._finish, left, error)
 
-    def _over(self, left: Any, error: BaseException | None) -> None:
+    def _finish(self, left: Any, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._end, left, error)
         except RuntimeError:  # the event loop is closed: the worker has ended
             _LEFT.discard(self)
 
-    def _ask(self, awaitable: Awaitable[Any]) -> None:
+    def _request(self, awaitable: Awaitable[Any]) -> None:
         if self._is_closed or self._asked.done():  # done: it is being cancelled
             _close(awaitable)
             self._answers.put((None, self.expired()))
@@ -228,7 +224,6 @@ class ThreadResources:
         return self._resources.leave(is_last=is_last)
 
     def is_busy(self) -> bool:
-        """Ask the unit's resources."""
         return self._resources.is_busy()
 
     async def run_sync(
@@ -238,8 +233,6 @@ class ThreadResources:
         *,
         is_last: bool = False,
     ) -> object:
-        """Run a synchronous handler in its thread."""
-
         def run(get: Callable[[type], object]) -> object:
             self._thread.check()
             return function(get)

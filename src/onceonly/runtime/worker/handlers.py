@@ -10,16 +10,15 @@ from weakref import WeakKeyDictionary
 
 from onceonly.model.errors import BudgetExceeded, HandlerStuck
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.message import Delivery, Message, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
-from onceonly.model.retry import RetryDecision
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
 from onceonly.runtime.processes.counters import CounterRow
-from onceonly.runtime.worker.alone import GateMember
 from onceonly.runtime.worker.growth import WaitSample, WaitSampler
+from onceonly.runtime.worker.isolated_runs import GateMember
 
 _Decided = TypeVar("_Decided")
 
@@ -39,20 +38,21 @@ class LoopHandlers:
         *,
         endpoint: str,
         row: CounterRow | None = None,
-        presence: GateMember | None = None,
+        membership: GateMember | None = None,
         sampler: WaitSampler | None = None,
     ) -> None:
         """Enclose these handlers, in the process of this row; `sampler` is that of a worker that may grow.
 
-        What runs alone by `presence` may be marked already, together with its record.
+        What runs alone by `membership` may be marked already, together with its record.
         """
         self._handlers = handlers
+        self.batches, self.runs_alone, self.decide_retry = handlers.batches, handlers.runs_alone, handlers.decide_retry
         self._budget = budget
         self._timer = timer
         self._until: WeakKeyDictionary[Resources, float] = WeakKeyDictionary()
         self._endpoint = endpoint
         self._row = row
-        self._presence = presence or GateMember()
+        self._membership = membership or GateMember()
         self._attempts: dict[Identity, int] = {}
         self._sampler = sampler
         self._sample = WaitSample()
@@ -73,14 +73,6 @@ class LoopHandlers:
         if delivery.attempts and not isinstance(message, Unreadable):
             self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
         return message
-
-    def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
-        """Group them as the handlers do."""
-        return self._handlers.batches(messages)
-
-    def runs_alone(self, message: Message) -> bool:
-        """Ask the handlers."""
-        return self._handlers.runs_alone(message)
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
@@ -115,12 +107,11 @@ class LoopHandlers:
             self._sampler.leave(self._sample)
 
     async def _mark(self, messages: Sequence[Message], handle: Callable[[], Awaitable[_Decided]]) -> _Decided:
-        """Handle them, marked in the shared counters."""
         row = self._row
         if row is None:
             return await handle()
         marks = [(claim_key(self._endpoint, each.identity), self._attempts.get(each.identity, 0)) for each in messages]
-        entered = () if self._presence.is_marked else marks
+        entered = () if self._membership.is_marked else marks
         for mark in entered:
             row.enter(*mark)
         try:
@@ -132,7 +123,3 @@ class LoopHandlers:
         finally:
             for mark in entered:
                 row.leave(*mark)
-
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
-        """Judge as the handlers do."""
-        return self._handlers.verdict(message, failure, attempts=attempts, history=history)

@@ -1,4 +1,4 @@
-"""Turns: batches are handled one after another, and dispatched and finished side by side.
+"""Slots: batches are handled one after another, and dispatched and finished side by side.
 
 A batch is received, handled in a unit, dispatched and finished. Only some loops of a worker may hold what is not handled
 yet; once a loop's unit is committed, the next loop receives and handles, while this one dispatches and finishes. So a slow
@@ -9,33 +9,36 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from onceonly.algorithms.delivery import Work, Works, one_after_another
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import BeginResult, Records, Resources, Store, Unit
-from onceonly.runtime.worker.alone import GateMember
+from onceonly.ports.store import Store, Unit
+from onceonly.runtime.worker.batched_delete import BatchedDelete
+from onceonly.runtime.worker.dispatches import CopyAwareStore, CopyAwareUnit, Dispatches
+from onceonly.runtime.worker.isolated_runs import GateMember
 
 
-class LoopTurn:
-    """One loop's turn to receive and handle: taken before it receives, given up when its unit is committed."""
+class HandlerSlot:
+    """A loop's slot to receive and handle. It is taken before the loop receives, and given up when its unit is committed."""
 
-    def __init__(self, turns: asyncio.Semaphore) -> None:
-        """Share the turns with the other loops: first come, first served."""
-        self._turns = turns
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
         self._has_it = False
         self._is_shared = False
         self._without_room = 0
 
     async def take(self) -> None:
-        """Wait for the turn, unless it is had, or was had by units that run side by side."""
+        """Wait for the slot, unless the loop has it, or its units run side by side."""
         if not self._has_it and not self._is_shared:
-            await self._turns.acquire()
+            await self._slots.acquire()
             self._has_it = True
 
     @contextmanager
     def shared(self, units: int) -> Iterator[None]:
-        """Enclose units of one batch that run side by side: the first commit behind the last `begin` gives the turn up.
+        """Enclose units of one batch that run side by side: the first commit behind the last `begin` gives the slot up.
 
-        None of them waits for it again: they hold room that units of the batch whose turn it is may be waiting for.
+        None of them waits for it again: they hold room that units of the batch whose slot it is may be waiting for.
         """
         self._is_shared, self._without_room = True, units
         try:
@@ -48,60 +51,59 @@ class LoopTurn:
         self._without_room -= 1
 
     def give_up(self) -> None:
-        """Let the next loop receive, unless some of this one's units have no room yet; harmless when repeated."""
+        """Pass the slot to the next loop, unless some of this one's units have no room yet. Harmless when repeated."""
         if self._has_it and not self._without_room:
             self._has_it = False
-            self._turns.release()
+            self._slots.release()
 
 
-class TurningStore:
+class SlottedStore(CopyAwareStore):
     """The store as one loop uses it: the only wrapper between the algorithm and the adapter, or its observer.
 
-    Its commits end the turn, its units never run while another unit has the process to itself, and `forget` is that of all
-    loops of the worker. Every other call is the store's own.
+    Its commits give the slot up, and so do its waits. Its units never run while another unit has the process to itself, and
+    `forget` is that of all loops of the worker. Every other call is the store's own.
     """
 
-    def __init__(self, store: Store, turn: LoopTurn, presence: GateMember, *, forgets: Records) -> None:
-        """Enclose `begin` of this store."""
-        self._store = store
-        self._turn = turn
-        self._presence = presence
-        self.keeps, self.unit_key, self.forget = store.keeps, store.unit_key, forgets.forget
+    def __init__(
+        self, store: Store, slot: HandlerSlot, membership: GateMember, *, forgets: BatchedDelete, dispatches: Dispatches
+    ) -> None:
+        super().__init__(store, dispatches, forgets.timer)
+        self._slot = slot
+        self._membership = membership
+        self.forget = forgets.forget
 
-    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
-        """Begin; a second unit of the same batch, after the first was committed, takes the turn again.
+    async def _open(self, messages: Sequence[Message], *, isolated: bool) -> Unit:
+        """Begin; a second unit of the same batch, after the first was committed, takes the slot again.
 
-        A unit that has the process to itself takes no turn: the loop with the turn may be waiting until that unit has ended.
+        A unit that has the process to itself takes no slot: the loop with the slot may be waiting until that unit has ended.
         """
-        if not self._presence.is_alone:
-            await self._turn.take()
-        left = self._presence if await self._presence.enter() else None
+        if not self._membership.is_alone:
+            await self._slot.take()
+        left = self._membership if await self._membership.enter() else None
         try:
             unit = await self._store.begin(messages, isolated=isolated)
         except BaseException:
             if left is not None:
                 left.leave()
             raise
-        return TurningUnit(unit, self._turn, left)
+        return SlottedUnit(unit, self, self._slot, left)
+
+    def _give_way(self) -> None:
+        self._slot.give_up()
 
 
-class TurningUnit:
-    """A unit whose commit ends the turn; one that is abandoned may be followed by another with the same messages."""
+class SlottedUnit(CopyAwareUnit):
+    """A unit whose commit gives the slot up; one that is abandoned may be followed by another with the same messages."""
 
-    def __init__(self, unit: Unit, turn: LoopTurn, presence: GateMember | None) -> None:
-        """Enclose this unit; `presence` is left at its end."""
-        self._unit = unit
-        self._turn = turn
-        self._presence = presence
-        self.key: str = unit.key
-        self.found: BeginResult = unit.found
-        self.resources: Resources = unit.resources
+    def __init__(self, unit: Unit, store: CopyAwareStore, slot: HandlerSlot, membership: GateMember | None) -> None:
+        super().__init__(unit, store)
+        self._slot = slot
+        self._membership = membership
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Commit; then the next batch may be received."""
-        await self._unit.commit(records)
+        await super().commit(records)
         self._leave()
-        self._turn.give_up()
+        self._slot.give_up()
 
     def abandon(self) -> None:
         """Abandon the unit; also what follows a commit that raised."""
@@ -109,6 +111,39 @@ class TurningUnit:
         self._unit.abandon()
 
     def _leave(self) -> None:
-        if self._presence is not None:
-            self._presence.leave()
-            self._presence = None
+        if self._membership is not None:
+            self._membership.leave()
+            self._membership = None
+
+
+class ConcurrencyLimit:
+    """Does the works of one loop's batches side by side, at most this many of a worker at once.
+
+    These units of one batch have nothing to do with each other, such as different entities.
+    """
+
+    def __init__(self, room: asyncio.Semaphore, slot: HandlerSlot) -> None:
+        self._room = room
+        self._slot = slot
+
+    async def __call__(self, works: Works) -> BatchReport:
+        """Do them all, then raise what the first of them raised."""
+        if len(works) < 2:  # noqa: PLR2004 - one or none
+            return await one_after_another(works)
+        with self._slot.shared(len(works)):
+            return await self._together(works)
+
+    async def _together(self, works: Works) -> BatchReport:
+        tasks = [asyncio.create_task(self._in_slot(work)) for work in works]
+        try:
+            await asyncio.wait(tasks)
+        finally:  # ends tasks; calls no port
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return sum((task.result() for task in tasks), BatchReport())
+
+    async def _in_slot(self, work: Work) -> BatchReport:
+        async with self._room:
+            self._slot.begin()
+            return await work()

@@ -6,12 +6,11 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Decision, Record
-from onceonly.model.remote import Request
 from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests, Responders
 from onceonly.ports.store import Resources
 from onceonly.runtime.processes.counters import CounterRow
-from onceonly.runtime.worker.alone import UnitGate, gate
+from onceonly.runtime.worker.isolated_runs import UnitGate, gate
 
 WAIT_SECONDS = 2.0
 """Seconds that an execution waits while a message runs alone: units that wait are let in after 1 s, behind the present run."""
@@ -25,10 +24,7 @@ class GatedRequests:
 
     def __init__(self, requests: RemoteRequests) -> None:
         self._requests = requests
-
-    async def put(self, key: str, request: Request, until: int) -> bool:
-        """Store a request; see the port."""
-        return await self._requests.put(key, request, until)
+        self.put, self.entry, self.bury, self.remove = requests.put, requests.entry, requests.bury, requests.remove
 
     async def open(self, opening: TransactionAttempt) -> OpenRemoteRequest | IdempotencyEntry:
         """Enter the gate, then open; see the port.
@@ -53,27 +49,15 @@ class GatedRequests:
             return opened
         return GatedRequest(opened, members)
 
-    async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Read a response; see the port."""
-        return await self._requests.entry(key)
-
-    async def bury(self, key: str, until: int) -> None:
-        """Delete a request; see the port."""
-        await self._requests.bury(key, until)
-
-    async def remove(self, key: str) -> None:
-        """Delete a response; see the port."""
-        await self._requests.remove(key)
-
 
 class GatedRequest:
     """An execution that leaves the gate when its unit has ended: a slow broker holds up no message that is to run alone."""
 
     def __init__(self, call: OpenRemoteRequest, members: UnitGate) -> None:
-        """Enclose this one, which has entered."""
         self._call = call
         self._members: UnitGate | None = members
         self.resources: Resources = call.resources
+        self.request = call.request
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Commit, then leave; `abandon` follows a commit that raised."""
@@ -81,13 +65,8 @@ class GatedRequest:
         self._leave()
 
     def abandon(self) -> None:
-        """Abandon the unit, and leave."""
         self._leave()
         self._call.abandon()
-
-    async def request(self) -> Request | None:
-        """Read the request; see the port."""
-        return await self._call.request()
 
     def _leave(self) -> None:
         if self._members is not None:
@@ -99,7 +78,6 @@ class MarkedResponders:
     """Marks a running responder in the shared counters, so that no message is blamed when its process dies."""
 
     def __init__(self, responders: Responders, row: CounterRow, endpoint: str) -> None:
-        """Enclose these, in the process of this row."""
         self._responders = responders
         self._row = row
         self._endpoint = endpoint

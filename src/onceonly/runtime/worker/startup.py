@@ -34,32 +34,34 @@ class StartupWait:
         self._stop = stop
         self._endpoint = endpoint
         self._timer = environment.timer
-        self._backpressure = Backpressure(1, environment.chance)
+        self._backpressure = Backpressure(1, environment.random)
         self._away = away or asyncio.Event()
         self._notifier = notifier or Notifier()
-        self._told = False
+        self._has_reported = False
 
     async def enter(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
-        """Enter what `opening` makes, as soon as that works; gives None when `stop` was set before. Raises SetupError.
+        """Enter what `opening` makes, as soon as that works. Returns None if `stop` was set before. Raises SetupError.
 
         An attempt that fails must leave nothing open. One that is under way when `stop` is set is cancelled.
         """
         with ExitStack() as waiting:
             while not self._stop.is_set():
                 try:
-                    return await self._once(stack, opening)
+                    return await self._try_once(stack, opening)
                 except RetryableError as error:
-                    if not self._told:
+                    if not self._has_reported:
                         waiting.enter_context(self._notifier.expected())
-                    self._tell(error)
+                    self._log_away(error)
                 except SetupError as error:
-                    if self._told:  # long after the start, when the log may no longer be read
+                    if self._has_reported:  # long after the start, when the log may no longer be read
                         _log.error("endpoint start failed", extra={"endpoint": self._endpoint, "reason": str(error)})
                     raise
                 await pause(self._backpressure.after_outage(), self._timer, self._stop)
         return None
 
-    async def _once(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
+    async def _try_once(
+        self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]
+    ) -> _Opened | None:
         limit = asyncio.timeout(None)
         watching = asyncio.create_task(self._cut_short(limit))
         try:
@@ -71,7 +73,7 @@ class StartupWait:
             return None
         finally:
             watching.cancel()
-        if self._told:
+        if self._has_reported:
             _log.info("endpoint can start now", extra={"endpoint": self._endpoint})
         return entered
 
@@ -79,9 +81,9 @@ class StartupWait:
         await self._stop.wait()
         limit.reschedule(asyncio.get_running_loop().time())
 
-    def _tell(self, error: RetryableError) -> None:
+    def _log_away(self, error: RetryableError) -> None:
         self._away.set()
-        if not self._told:
-            self._told = True
+        if not self._has_reported:
+            self._has_reported = True
             extra = {"endpoint": self._endpoint, "reason": str(error)}
             _log.warning("endpoint cannot start yet, retrying with backoff", extra=extra)

@@ -13,26 +13,23 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.errors import HandlerStuck, OnceOnlyError, QueueMissing, WorkerStopped, WrongEventLoop
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, QueueMissing, WorkerStopped, WrongEventLoop, error_text
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
-from onceonly.ports.store import Records
 from onceonly.runtime.environment import LIVE, Environment, pause
-from onceonly.runtime.observe.observed import observed
-from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.counters import Column, CounterRow
-from onceonly.runtime.worker.alone import AloneStarts, GateMember
-from onceonly.runtime.worker.backpressure import Backpressure
+from onceonly.runtime.worker.backpressure import Backpressure, RecentFailures
 from onceonly.runtime.worker.batched_delete import BatchedDelete
-from onceonly.runtime.worker.concurrency import ConcurrencyLimit
+from onceonly.runtime.worker.dispatches import Dispatches
 from onceonly.runtime.worker.growth import ElasticTurns, WaitSampler
 from onceonly.runtime.worker.handlers import LoopHandlers
-from onceonly.runtime.worker.isolation import RecentFailures
-from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
-from onceonly.runtime.worker.redelivery import PatientTransport
+from onceonly.runtime.worker.isolated_runs import GateMember, IsolatedRuns
+from onceonly.runtime.worker.pipeline import ConcurrencyLimit, HandlerSlot, SlottedStore
+from onceonly.runtime.worker.transports import PatientTransport
 
 LONGEST_HANDLER_SECONDS = 60.0  # unless the endpoint's settings say another time
 LAST_RELEASE_SECONDS = 2.0  # to release what a stop cut off
@@ -64,8 +61,7 @@ class Worker:
 
     Correct alone or next to any number of others, in this process or elsewhere. `counters` is the row where it counts; what it
     counts is for people. `ask` is called when messages wait for a bucket of claims that is not rotated yet. An outage of any
-    port makes it wait and try again, without end. Pass `observer` here or wrap the
-    ports with `observed` before, not both.
+    port makes it wait and try again, without end.
     """
 
     def __init__(  # noqa: PLR0913 - what it has from its process, by name
@@ -73,7 +69,6 @@ class Worker:
         ports: Ports,
         settings: WorkerSettings,
         *,
-        observer: Observer | None = None,
         environment: Environment = LIVE,
         counters: CounterRow | None = None,
         ask: Callable[[], object] = lambda: None,
@@ -88,23 +83,22 @@ class Worker:
         logged.
         """
         least = least or settings.at_once
-        ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * least)
+        dispatches = Dispatches()
+        together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * least, forgotten=dispatches.forgotten)
         self._ports = ports._replace(transport=self._transport)
         self._settings = settings
-        self._surroundings = environment
+        self._environment = environment
         self._row = counters
         self._ask = ask
         self.turns = turns = ElasticTurns(least, max(most, least), in_flight=IN_FLIGHT)
-        shared = SharedByLoops(
-            together, asyncio.Semaphore(SIDE_BY_SIDE), counters, WaitSampler(turns) if turns.can_grow else None, longest
-        )
+        sampler = WaitSampler(turns) if turns.can_grow else None
+        shared = SharedByLoops(together, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), counters, sampler, longest)
         self._loops = [
-            WorkerLoop(self._ports, settings, environment, turn=LoopTurn(turns), shared=shared) for _ in range(turns.loops)
+            WorkerLoop(self._ports, settings, environment, slot=HandlerSlot(turns), shared=shared) for _ in range(turns.loops)
         ]
         # A worker that may grow begins with one message: it is not known yet whether its handlers wait.
-        self._backpressure = Backpressure(settings.batch_size, environment.chance, first=1 if turns.can_grow else None)
+        self._backpressure = Backpressure(settings.batch_size, environment.random, first=1 if turns.can_grow else None)
         self._recent_failures = RecentFailures(settings.batch_size)
         self._trouble: WorkerTrouble | None = None
         self._lacks_queue = False
@@ -112,7 +106,6 @@ class Worker:
 
     @property
     def held(self) -> tuple[Delivery, ...]:
-        """The deliveries in work, not yet settled as a batch."""
         return tuple(delivery for loop in self._loops for delivery in loop.batch)
 
     @property
@@ -129,16 +122,16 @@ class Worker:
         try:
             await self._run(stop)
         except asyncio.CancelledError:
-            await self._remove_starts()
+            await self._remove_run_markers()
             raise
         finally:
             for loop in self._loops:
-                loop.starts.leave()
+                loop.run_markers.leave()
 
     async def _run(self, stop: asyncio.Event) -> None:
         _log.info("worker started", extra=self._extra())
         extending = asyncio.create_task(self._extend())
-        turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
+        turning = [asyncio.create_task(self._run_rounds(stop, loop)) for loop in self._loops]
         try:
             cut_off = await self._until_stopped(turning, stop)
         except (WorkerStopped, WrongEventLoop) as error:
@@ -154,14 +147,14 @@ class Worker:
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
-            self._look_for_deaths(turning, stop)
+            self._watch_for_deaths(turning, stop)
             await asyncio.wait(turning, timeout=self._settings.grace)
         finally:
             await _cancel([stopped])
-        self._look_for_deaths(turning, stop)
+        self._watch_for_deaths(turning, stop)
         return not all(task.done() for task in turning)
 
-    def _look_for_deaths(self, turning: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    def _watch_for_deaths(self, turning: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
         """Raise what ended a loop that was to go on."""
         for task in turning:
             if not task.done():
@@ -175,19 +168,19 @@ class Worker:
             if task.cancelled() or not stop.is_set():
                 raise WorkerStopped(f"a loop of the worker of endpoint {self._ports.endpoint!r} ended without a stop request")
 
-    async def _turn_until(self, stop: asyncio.Event, loop: "WorkerLoop") -> None:
+    async def _run_rounds(self, stop: asyncio.Event, loop: "WorkerLoop") -> None:
         while not stop.is_set():
             async with self.turns.room:
-                await loop.turn.take()
+                await loop.slot.take()
                 try:
-                    seconds = 0.0 if stop.is_set() else await self._turn(loop, stop)
+                    seconds = 0.0 if stop.is_set() else await self._run_round(loop, stop)
                     await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
-                    await pause(seconds, self._surroundings.timer, stop)
+                    await pause(seconds, self._environment.timer, stop)
                 finally:  # awaits nothing
-                    loop.turn.give_up()
+                    loop.slot.give_up()
 
-    async def _turn(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
-        """Receive and deliver once; gives how long to wait before the next turn."""
+    async def _run_round(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
+        """Receive and deliver once. Returns how long to wait before the next turn."""
         try:
             await self._declare_again()
             await self._transport.give_back()
@@ -197,10 +190,10 @@ class Worker:
             if isinstance(error, WrongEventLoop):
                 raise  # it is the same in each turn
             self._lacks_queue = isinstance(error, QueueMissing)
-            self._went_bad(WorkerTrouble.OUTAGE, error)
+            self._log_failure(WorkerTrouble.OUTAGE, error)
             return self._backpressure.after_outage()
         if self._trouble is WorkerTrouble.OUTAGE:
-            self._recovered()
+            self._log_recovery()
             self._backpressure.after_receiving()
         if not loop.batch or stop.is_set():
             self.turns.shrink()
@@ -219,24 +212,25 @@ class Worker:
         self._count(received=taken, held=taken)
         try:
             report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
-            seconds = self._learn(report, loop)
+            seconds = self._adapt(report, loop)
         except Exception as error:
             if isinstance(error, BdbQuit):  # `q` in `onceonly run --debug`
                 stop.set()
             else:
-                self._went_bad(WorkerTrouble.FAULT, error)
+                self._log_failure(WorkerTrouble.FAULT, error)
             seconds = self._backpressure.after_fault(taken)
-            await loop.starts.close()  # before the message comes again: it died of nothing
+            await loop.run_markers.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end on their own
                 await self._transport.release(loop.batch)
             if isinstance(error, WrongEventLoop):
                 raise
         finally:
+            loop.store.end_batch()
             self._count(held=-taken)
         loop.batch = ()
         return seconds
 
-    def _learn(self, report: BatchReport, loop: "WorkerLoop") -> float:
+    def _adapt(self, report: BatchReport, loop: "WorkerLoop") -> float:
         taken, waited = len(loop.batch), loop.waited
         self.report += report
         if not waited or report.conflicted:
@@ -246,15 +240,15 @@ class Worker:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
         if report.unknown > report.needs_upgrade:
-            self._went_bad(WorkerTrouble.UNKNOWN, None, report.trouble)
+            self._log_failure(WorkerTrouble.UNKNOWN, None, report.trouble)
         elif self._trouble:
-            self._recovered()
+            self._log_recovery()
         return self._backpressure.after(report, taken, waited, loop.asked)
 
     async def _extend(self) -> None:
         lease = self._transport.traits.lease
         while lease is not None:
-            await self._surroundings.timer.sleep(lease / LEASE_PARTS)
+            await self._environment.timer.sleep(lease / LEASE_PARTS)
             if deliveries := (*self.held, *self._transport.left):
                 with suppress(Exception):  # the next turn of `extend` tries again, and the observer has seen it
                     await self._transport.extend(deliveries)
@@ -268,22 +262,22 @@ class Worker:
         with suppress(Exception):  # their leases end on their own
             async with asyncio.timeout(LAST_RELEASE_SECONDS):
                 for loop in self._loops:
-                    await loop.starts.close()
+                    await loop.run_markers.close()
                 await self._transport.release(left)
 
-    async def _remove_starts(self) -> None:
+    async def _remove_run_markers(self) -> None:
         """Remove the records of runs that were cancelled: their process lives on, so nothing may be counted for them."""
         with suppress(Exception):  # a record that is left is found later
             async with asyncio.timeout(LAST_RELEASE_SECONDS):
                 for loop in self._loops:
-                    await loop.starts.close()
+                    await loop.run_markers.close()
 
-    def _went_bad(self, what: WorkerTrouble, error: Exception | None, said: Sequence[str] = ()) -> None:
+    def _log_failure(self, what: WorkerTrouble, error: Exception | None, said: Sequence[str] = ()) -> None:
         told, self._trouble = self._trouble, what
         bug = error is not None and not isinstance(error, OnceOnlyError)
         if told and not (bug and what is WorkerTrouble.FAULT):
             return  # said once for each change of state, but a bug is said every time
-        reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not confirmed"
+        reason = error_text(error) if error else "; ".join(said) or "an effect was not confirmed"
         level, trace = (logging.ERROR, error) if bug else (logging.WARNING, None)
         extra = self._extra(reason=reason)
         match what:
@@ -294,7 +288,7 @@ class Worker:
             case WorkerTrouble.FAULT:
                 _log.log(level, "worker cannot deliver a batch, retrying with backoff", exc_info=trace, extra=extra)
 
-    def _recovered(self) -> None:
+    def _log_recovery(self) -> None:
         self._trouble = None
         _log.info("worker recovered", extra=self._extra())
 
@@ -308,9 +302,8 @@ class Worker:
 
 
 class SharedByLoops(NamedTuple):
-    """What the loops of one worker share."""
-
-    forgets: Records
+    forgets: BatchedDelete
+    dispatches: Dispatches
     room: asyncio.Semaphore
     row: CounterRow | None
     sampler: WaitSampler | None
@@ -318,28 +311,29 @@ class SharedByLoops(NamedTuple):
 
 
 class WorkerLoop:
-    """One of a worker's loops: what it has in work, and its turn to receive."""
+    """One of a worker's loops: what it has in work, and its slot."""
 
     def __init__(
-        self, ports: Ports, settings: WorkerSettings, environment: Environment, *, turn: LoopTurn, shared: SharedByLoops
+        self, ports: Ports, settings: WorkerSettings, environment: Environment, *, slot: HandlerSlot, shared: SharedByLoops
     ) -> None:
-        """Begin with nothing in work."""
         row = shared.row
-        presence = GateMember(ports.endpoint, patience=shared.longest)
+        membership = GateMember(ports.endpoint, patience=shared.longest)
         self._handlers = LoopHandlers(
             ports.handlers,
             settings.budget,
             environment.timer,
             endpoint=ports.endpoint,
             row=row,
-            presence=presence,
+            membership=membership,
             sampler=shared.sampler,
         )
-        self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, environment=environment, row=row)
-        store = TurningStore(ports.store, turn, presence, forgets=shared.forgets)
-        self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
-        self.turn = turn
-        self.side_by_side = ConcurrencyLimit(shared.room, turn)
+        self.run_markers = IsolatedRuns(
+            ports.run_markers, membership, endpoint=ports.endpoint, environment=environment, row=row
+        )
+        self.store = SlottedStore(ports.store, slot, membership, forgets=shared.forgets, dispatches=shared.dispatches)
+        self.ports = ports._replace(handlers=self._handlers, store=self.store, run_markers=self.run_markers)
+        self.slot = slot
+        self.side_by_side = ConcurrencyLimit(shared.room, slot)
         self.batch: tuple[Delivery, ...] = ()
         self.asked = 0
 
@@ -349,7 +343,7 @@ class WorkerLoop:
         return self._handlers.waited
 
     def begin_batch(self, batch: tuple[Delivery, ...], asked: int) -> None:
-        """Have these deliveries in work; at most `asked` of them had been asked for."""
+        """Enclose the work on these deliveries, of which at most `asked` were requested."""
         self.batch, self.asked = batch, asked
         self._handlers.begin_batch()
 

@@ -9,17 +9,16 @@ from onceonly.sql.store.journals import SqlJournals, SqlKeys
 from onceonly.sql.store.lookup import SqlLookup
 from onceonly.sql.store.message_journal import SCHEMA as JOURNAL_SCHEMA
 from onceonly.sql.store.message_journal import SqlMessageJournal
-from onceonly.sql.store.presence import SqlPresence
 from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import SqlRemoteRequests
+from onceonly.sql.store.reports import SqlEventCounts, SqlPresence
 from onceonly.sql.store.ring import SqlRing
-from onceonly.sql.store.starts import SqlStarts
+from onceonly.sql.store.run_markers import SqlRunMarkers
 from onceonly.sql.store.store import SqlStore
 from onceonly.sql.store.tables import SCHEMA
 from onceonly.sql.store.tokens import SqlTokens
 from onceonly.sql.store.transactions import SqlTransactions
-from onceonly.sql.store.unsubscribed import SqlEventCounts
 
 __all__ = [
     "DOCUMENTS_SCHEMA",
@@ -39,7 +38,7 @@ __all__ = [
     "SqlRegister",
     "SqlRemoteRequests",
     "SqlRing",
-    "SqlStarts",
+    "SqlRunMarkers",
     "SqlStore",
     "SqlTokens",
     "SqlTransactions",

@@ -11,7 +11,7 @@ from onceonly.formats.undecodable import UNDECODABLE
 from onceonly.model.action import Action, ActionItem, ActionKind, ActionScope, ActionState, ItemOutcome
 from onceonly.model.identity import Identity, claim_key
 from onceonly.sql.database import Database
-from onceonly.sql.store.portions import chunks
+from onceonly.sql.store.statements import chunks
 from onceonly.sql.store.tables import tables
 
 _encode = msgspec.json.Encoder().encode
@@ -35,31 +35,26 @@ class SqlActionLog:
             return replace(stamped, position=int(result.inserted_primary_key[0]))  # type: ignore[index]
 
     async def get(self, position: int) -> Action | None:
-        """Read one row; see the port."""
         async with self._database.reading() as connection:
             row = (await connection.execute(select(self._actions).where(self._actions.c.position == position))).one_or_none()
         return None if row is None else _readable(_action, row)
 
     async def recent(self, *, before: int = 0, limit: int = 100) -> tuple[Action, ...]:
-        """Read the last rows by the primary key; see the port."""
         async with self._database.reading() as connection:
             return _all_readable(_action, await connection.execute(self.listing(before, limit)))
 
     def listing(self, before: int, limit: int) -> Select[Any]:
-        """Return the query that lists actions, the newest first."""
         actions = self._actions.c
         query = select(self._actions).order_by(actions.position.desc()).limit(limit)
         return query.where(actions.position < before) if before else query
 
     async def abandoned(self, now: int, limit: int = 100) -> tuple[Action, ...]:
-        """Read the running rows by an index; see the port."""
         actions = self._actions.c
         query = select(self._actions).where(actions.state == ActionState.RUNNING.value, actions.lease < now)
         async with self._database.reading() as connection:
             return _all_readable(_action, await connection.execute(query.order_by(actions.position).limit(limit)))
 
     async def lead(self, position: int, runner: str, *, now: int, until: int) -> Action | None:
-        """Change the row if no other process leads; see the port."""
         actions = self._actions.c
         free = (actions.lease < now) | (actions.runner == runner)
         change = update(self._actions).where(actions.position == position, actions.state == ActionState.RUNNING.value, free)
@@ -93,7 +88,6 @@ class SqlActionLog:
             return await connection.run_sync(write)
 
     async def update(self, items: Sequence[ActionItem]) -> None:
-        """Update items; see the port."""
         if items:
             async with self._database.writing() as connection:
                 await connection.run_sync(self._update, items)
@@ -108,7 +102,6 @@ class SqlActionLog:
     async def items(
         self, action: int, *, after: int = 0, outcome: ItemOutcome | None = None, limit: int = 100
     ) -> tuple[ActionItem, ...]:
-        """Read items by the primary key; see the port."""
         items = self._items.c
         query = select(self._items).where(items.action == action, items.number > after)
         query = query.where(items.outcome == outcome.value) if outcome else query
@@ -116,7 +109,6 @@ class SqlActionLog:
             return _all_readable(_item, await connection.execute(query.order_by(items.number).limit(limit)))
 
     async def of_message(self, endpoint: str, identity: Identity, limit: int = 100) -> tuple[tuple[Action, ActionItem], ...]:
-        """Read items by the index of identities; see the port."""
         async with self._database.reading() as connection:
             rows = await connection.execute(self.identifying(endpoint, identity, limit))
             items = _all_readable(_item, rows)
@@ -126,7 +118,6 @@ class SqlActionLog:
         return tuple((actions[item.action], item) for item in items if item.action in actions)
 
     def identifying(self, endpoint: str, identity: Identity, limit: int) -> Select[Any]:
-        """Return the query that lists the items of one message."""
         items = self._items.c
         query = select(self._items).where(items.identity == claim_key(endpoint, identity))
         return query.order_by(items.action.desc(), items.number.desc()).limit(limit)

@@ -3,8 +3,7 @@
 A bucket's label is offered with its claims, as the first key. Only a bucket that has it already holds the slice it stands for.
 It is not deleted before this unit ends. A bucket without it took the label: then nothing of the unit may be committed.
 
-The instant is in the message's id. Older versions read it from a header and claimed in the bucket for that instant. So a
-message whose id contains no instant is claimed without one, and where it has such a header in that bucket as well.
+The instant is in the message's id. A message whose id contains none is claimed without one.
 
 Two messages without an instant, as each database gets them. In a bucket the label is one more row of the INSERT, and the
 records are joined by their column `claim`.
@@ -14,21 +13,24 @@ PostgreSQL, one text for any number of messages:
     INSERT INTO onceonly_claims (key, fingerprint) SELECT anon_1.key, anon_1.fingerprint
         FROM unnest($1::UUID[], $2::BIGINT[]) AS anon_1(key, fingerprint)
         ON CONFLICT (key) DO NOTHING RETURNING onceonly_claims.key
-    SELECT onceonly_claims.key, onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+    SELECT onceonly_claims.key, onceonly_claims.fingerprint, onceonly_records.effects,
+        coalesce(onceonly_records.taken_at, onceonly_records.stored_at) AS since FROM onceonly_claims
         LEFT OUTER JOIN onceonly_records ON onceonly_claims.key = onceonly_records.key
         WHERE onceonly_claims.key = ANY ($1::UUID[])
 
 MariaDB:
 
     INSERT IGNORE INTO onceonly_claims (`key`, fingerprint) VALUES (%s, %s), (%s, %s) RETURNING onceonly_claims.`key`
-    SELECT onceonly_claims.`key`, onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+    SELECT onceonly_claims.`key`, onceonly_claims.fingerprint, onceonly_records.effects,
+        coalesce(onceonly_records.taken_at, onceonly_records.stored_at) AS since FROM onceonly_claims
         LEFT OUTER JOIN onceonly_records ON onceonly_claims.`key` = onceonly_records.`key`
         WHERE onceonly_claims.`key` IN (%s, %s)
 
 SQLite:
 
     INSERT INTO onceonly_claims ("key", fingerprint) VALUES (?, ?), (?, ?) ON CONFLICT ("key") DO NOTHING RETURNING "key"
-    SELECT onceonly_claims."key", onceonly_claims.fingerprint, onceonly_records.effects FROM onceonly_claims
+    SELECT onceonly_claims."key", onceonly_claims.fingerprint, onceonly_records.effects,
+        coalesce(onceonly_records.taken_at, onceonly_records.stored_at) AS since FROM onceonly_claims
         LEFT OUTER JOIN onceonly_records ON onceonly_claims."key" = onceonly_records."key"
         WHERE onceonly_claims."key" IN (?, ?)
 
@@ -42,18 +44,15 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, select, union_all
 
-from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
 from onceonly.ports.store import BeginResult
-from onceonly.sql.store.bucketing import NO_BODY, label_row
-from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import delete_keys, readable_record
+from onceonly.sql.store.statements import StoreScope, chunks, delete_keys, readable_record
 from onceonly.sql.store.tables import Tables
+from onceonly.sql.store.time_buckets import NO_BODY, label_row
 
 NEVER = 1 << 62
 """When a claim arrived that no time removes: it goes with its record."""
@@ -82,11 +81,13 @@ class StoredClaim(NamedTuple):
 
     fingerprint: bytes
     effects: bytes | None
+    since: int
+    """When the record was stored or last taken, in milliseconds since 1970."""
 
 
 def record_claim(scope: StoreScope, message: Message) -> bytes | None:
-    """Give the key of a message's claim in the ring, which its record names; None when it is in no bucket."""
-    instant = _bucket_instant(scope, message) or _former_instant(scope, message)
+    """Return the key of a message's claim in the ring, which its record names; None when it is in no bucket."""
+    instant = _bucket_instant(scope, message)
     return ring_key(scope.endpoint, message.identity, instant) if instant else None
 
 
@@ -102,7 +103,7 @@ def places(scope: StoreScope, messages: Iterable[Message]) -> list[ClaimGroup]:
             key = ring_key(scope.endpoint, message.identity, instant)
             slices.setdefault(scope.bucketing.start(instant), {})[key] = message
     found = [ClaimGroup(scope.tables.claims, None, _sorted(outside))] if outside else []
-    return found + _in_buckets(scope, slices)
+    return found + [ClaimGroup(_bucket(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
 
 
 def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
@@ -110,40 +111,35 @@ def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]
 
     Raises OtherSlice; ConflictError when one was claimed, and no longer is when it is read.
     """
-    claimed = places(scope, messages)
-    left = [place._replace(messages=_claim(connection, scope, place)) for place in claimed]
-    former = _former_places(scope, claimed[0], left[0]) if claimed else []
-    left += [place._replace(messages=_claim(connection, scope, place)) for place in former]
+    left = [place._replace(messages=_claim(connection, scope, place)) for place in places(scope, messages)]
     if not any(place.messages for place in left):
         return BeginResult(new=tuple(messages))
     known: dict[Identity, StoredClaim] = {}
     for place in left:
         known |= _read_known(connection, scope, place)
-    if former:
-        _undo_wrong(connection, scope, left[len(claimed) :], known)
     same = [message for message in messages if _is_same(message, known)]
-    stored = {message.identity: known[message.identity].effects for message in same}
+    stored = {message.identity: known[message.identity] for message in same}
     pending = {
-        identity: None if effects is None else readable_record(identity.source, identity.id, effects)
-        for identity, effects in stored.items()
+        identity: None if found.effects is None else readable_record(identity.source, identity.id, found.effects)
+        for identity, found in stored.items()
     }
+    now = scope.database.clock.now()
     return BeginResult(
         new=tuple(message for message in messages if message.identity not in known),
         pending=tuple(record for record in pending.values() if record is not None),
         done=tuple(message for message in same if pending[message.identity] is None),
         mismatched=tuple(message for message in messages if message.identity in known and message.identity not in pending),
+        ages=tuple(now - stored[identity].since for identity, record in pending.items() if record is not None),
     )
 
 
 def unclaim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> None:
-    """Delete claims, so that their messages are new again."""
-    claimed = places(scope, messages)
-    for place in (*claimed, *(_former_places(scope, claimed[0]) if claimed else ())):
+    for place in places(scope, messages):
         delete_keys(connection, scope.database.dialect, [*place.messages], place.table)
 
 
 def with_fingerprints(connection: Connection, scope: StoreScope, records: Sequence[Record]) -> tuple[Record, ...]:
-    """Give records with the fingerprints of their claims, where these are outside of the ring."""
+    """Return records with the fingerprints of their claims, where these are outside of the ring."""
     claims, keys = scope.tables.claims.c, {record.identity: claim_key(scope.endpoint, record.identity) for record in records}
     query = select(claims.key, claims.fingerprint).where(scope.database.dialect.among(claims.key, "keys"))
     rows = [row for some in chunks([*keys.values()]) for row in connection.execute(query, {"keys": some})]
@@ -159,7 +155,7 @@ def count_claims(connection: Connection, tables: Tables) -> int:
 
 
 def _claim(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[bytes, Message]:
-    """Claim in one place; gives the messages that were claimed before."""
+    """Claim in one place; returns the messages that were claimed before."""
     dialect, arrival = scope.database.dialect, _arrival(scope, place)
     rows = [{"key": key, "fingerprint": message.fingerprint, **arrival} for key, message in place.messages.items()]
     if place.start is None:
@@ -175,10 +171,10 @@ def _claim(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict
 
 
 def _arrival(scope: StoreScope, place: ClaimGroup) -> dict[str, int]:
-    """Say when a claim arrived, where that is not left to the database's clock."""
+    """Return when a claim arrived, where that is not left to the database's clock."""
     if place.start is not None:
         return {}
-    if scope.claim_mode is not ClaimMode.HISTORY:
+    if not scope.claim_mode.has_history:
         return {"arrived_at": NEVER}
     return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
 
@@ -190,12 +186,14 @@ def _read_known(connection: Connection, scope: StoreScope, place: ClaimGroup) ->
     claims, records, dialect = place.table.c, scope.tables.records.c, scope.database.dialect
     of_claim = records.key if place.start is None else records.claim
     joined = place.table.outerjoin(scope.tables.records, claims.key == of_claim)
-    selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
+    since = func.coalesce(records.taken_at, records.stored_at).label("since")
+    selected = select(claims.key, claims.fingerprint, records.effects, since).select_from(joined)
     query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
     rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
     if len(rows) < len(place.messages):
         raise ConflictError("another worker finished a message and deleted its claim while this unit was claiming it")
-    return {message.identity: StoredClaim(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
+    found = ((message.identity, rows[key]) for key, message in place.messages.items())
+    return {identity: StoredClaim(row.fingerprint, row.effects, row.since) for identity, row in found}
 
 
 def _is_same(message: Message, known: Mapping[Identity, StoredClaim]) -> bool:
@@ -203,45 +201,10 @@ def _is_same(message: Message, known: Mapping[Identity, StoredClaim]) -> bool:
 
 
 def _bucket_instant(scope: StoreScope, message: Message) -> int:
-    """Give the instant that says in which bucket a message is claimed; 0 for those that are in none."""
-    return _in_ring(scope, message, message.instant)
-
-
-def _former_instant(scope: StoreScope, message: Message) -> int:
-    """Give the instant of the bucket in which an older version claims a message that this one claims outside; 0 for none."""
-    return _in_ring(scope, message, message.former_instant)
-
-
-def _in_ring(scope: StoreScope, message: Message, instant: int) -> int:
-    if not instant or scope.bucketing is None or scope.claim_mode is not ClaimMode.HISTORY:
+    """Return the instant that says in which bucket a message is claimed; 0 for those that are in none."""
+    if scope.bucketing is None or not scope.claim_mode.has_history:
         return 0
-    return instant if scope.bucketing.has(instant) and message.identity not in scope.outside else 0
-
-
-def _former_places(scope: StoreScope, outside: ClaimGroup, known: ClaimGroup | None = None) -> list[ClaimGroup]:
-    """Sort those of the messages outside that are not known there by where an older version claims them."""
-    if outside.start is not None or scope.bucketing is None:
-        return []
-    slices: dict[int, dict[bytes, Message]] = {}
-    for key, message in outside.messages.items():
-        instant = _former_instant(scope, message)
-        if instant and (known is None or key not in known.messages):
-            place = slices.setdefault(scope.bucketing.start(instant), {})
-            place[ring_key(scope.endpoint, message.identity, instant)] = message
-    return _in_buckets(scope, slices)
-
-
-def _undo_wrong(
-    connection: Connection, scope: StoreScope, former: Sequence[ClaimGroup], known: Mapping[Identity, StoredClaim]
-) -> None:
-    """Delete the claims outside of messages that an older version has handled with another body."""
-    found = [message for place in former for message in place.messages.values() if not _is_same(message, known)]
-    keys = sorted(claim_key(scope.endpoint, message.identity) for message in found)
-    delete_keys(connection, scope.database.dialect, keys, scope.tables.claims)
-
-
-def _in_buckets(scope: StoreScope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[ClaimGroup]:
-    return [ClaimGroup(_bucket(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+    return message.instant if message.identity not in scope.outside else 0
 
 
 def _bucket(scope: StoreScope, start: int) -> Table:

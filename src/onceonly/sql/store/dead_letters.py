@@ -4,20 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Column, ColumnElement, Connection, Select, and_, bindparam, delete, func, literal, select, true, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, and_, delete, func, literal, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.records import decode_letter, encode_letter
-from onceonly.formats.unreadable_letters import StoredLetter, readable, report
-from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
-from onceonly.model.failure_group import failure_group
+from onceonly.formats.undecodable import StoredLetter, readable_letter, report_letter
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter, failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
 from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, LetterSearch, PlacedLetter
-from onceonly.ports.measuring import AgedCount
+from onceonly.ports.measurements import AgedCount
 from onceonly.sql.columns import NAME, READABLE
 from onceonly.sql.database import Database
 from onceonly.sql.store.actions import SqlActionLog
-from onceonly.sql.store.portions import chunks
+from onceonly.sql.store.statements import chunks
 from onceonly.sql.store.tables import tables
 
 COUNTED = 200_000
@@ -63,19 +62,17 @@ class SqlDeadLetters:
             return tuple(placed.letter for placed in _placed(await connection.execute(query)))
 
     async def get(self, key: str) -> DeadLetter | None:
-        """Give one letter, or None."""
         query = self._reading().where(self._letters.c.key == key)
         async with self._database.reading() as connection:
             found = _placed(await connection.execute(query))
         return found[0].letter if found else None
 
     async def count(self, chosen: Filter) -> int:
-        """Count letters."""
         async with self._database.reading() as connection:
             return await connection.scalar(select(func.count()).select_from(self._letters).where(self._matching(chosen))) or 0
 
     async def measure_letters(self, endpoint: str, limit: int) -> AgedCount:
-        """Count the letters of an endpoint up to a limit; see `ports.measuring`."""
+        """Count the letters of an endpoint up to a limit; see `ports.measurements`."""
         letters = self._letters.c
         some = select(letters.position).where(letters.endpoint == endpoint).limit(limit).subquery()
         count = select(func.count()).select_from(some)
@@ -84,7 +81,6 @@ class SqlDeadLetters:
             return AgedCount(count=await connection.scalar(count) or 0, oldest=await connection.scalar(first) or 0)
 
     async def remove(self, keys: Sequence[str]) -> int:
-        """Remove letters, in one database transaction."""
         distinct = sorted(set(keys))
         statement = delete(self._letters).where(self._database.dialect.among(self._letters.c.key, "keys"))
 
@@ -104,13 +100,12 @@ class SqlDeadLetters:
         return tuple(found)
 
     async def groups(self, endpoint: str = "") -> GroupCounts:
-        """Count letters by group, from one index; see the port."""
         async with self._database.reading() as connection:
             limited = await self._may_be_many(connection, endpoint)
             rows = (await connection.execute(self.counting(endpoint, limited=limited))).all()
             total = sum(row.count for row in rows)
             largest = sorted(rows, key=lambda row: (-row.count, row.first))[:MOST_GROUPS]
-            shown = await self._at(connection, {position for row in largest for position in (row.first, row.last)})
+            shown = await self._rows_at(connection, {position for row in largest for position in (row.first, row.last)})
         counts = tuple(_count(row, shown) for row in largest if row.first in shown and row.last in shown)
         return GroupCounts(counts, complete=total <= COUNTED and len(rows) <= MOST_GROUPS)
 
@@ -127,7 +122,7 @@ class SqlDeadLetters:
         query = group.add_columns(*keys, *counted).group_by(*keys)
         if limited or not endpoint:
             return query
-        return self._using("failure", query.where(letters.endpoint == endpoint))
+        return self._use_index("failure", query.where(letters.endpoint == endpoint))
 
     async def _may_be_many(self, connection: AsyncConnection, endpoint: str) -> bool:
         """Return whether there may be more letters than are counted, so that the query needs a limit.
@@ -151,13 +146,11 @@ class SqlDeadLetters:
     async def placed(
         self, chosen: Filter, *, after: int = 0, upto: int | None = None, limit: int = 100, newest: bool = False
     ) -> tuple[PlacedLetter, ...]:
-        """List letters by position; see the port."""
         query = self.placing(chosen, after=after, upto=upto, limit=limit, newest=newest)
         async with self._database.reading() as connection:
             return _placed(await connection.execute(query))
 
     def placing(self, chosen: Filter, *, after: int, upto: int | None, limit: int, newest: bool) -> Select[Any]:
-        """Return the query that lists letters by position."""
         letters = self._letters.c
         query = self._reading().where(self._matching(chosen), letters.position > after)
         query = query.where(letters.position <= upto) if upto is not None else query
@@ -196,52 +189,20 @@ class SqlDeadLetters:
             return Extent(total, position or 0)
 
     async def of_message(self, endpoint: str, identity: Identity) -> tuple[DeadLetter, ...]:
-        """List letters by the hash of their identity; see the port."""
         async with self._database.reading() as connection:
             found = await connection.execute(self.identifying(endpoint, identity))
             return tuple(placed.letter for placed in _placed(found))
 
     def identifying(self, endpoint: str, identity: Identity) -> Select[Any]:
-        """Return the query that lists the letters of one message."""
         letters = self._letters.c
         query = self._reading().where(letters.identity == claim_key(endpoint, identity))
         return query.order_by(letters.position).limit(MOST_BODIES)
 
-    async def fill_groups(self, endpoint: str, limit: int = 1000) -> int:
-        """Fill the columns that came with version 6 of the schema; see the port."""
-        letters = self._letters.c
-        query = self.unfilled(endpoint, limit)
-        change = update(self._letters).where(letters.position == bindparam("at"))
-        change = change.values(failure=bindparam("group_key"), identity=bindparam("identity_key"))
-
-        def fill(connection: Connection) -> int:
-            rows = []
-            for row in connection.execute(query):
-                letter = _letter(row)
-                key, identity = failure_group(letter).key, _identity_key(letter)
-                rows.append({"at": row.position, "group_key": key, "identity_key": identity})
-            if rows:
-                connection.execute(change, rows)
-            return len(rows)
-
-        async with self._database.reading() as connection:  # most rounds find nothing, and take no write lock
-            if (await connection.execute(self.unfilled(endpoint, 1))).first() is None:
-                return 0
-        async with self._database.writing() as connection:
-            return await connection.run_sync(fill)
-
-    def unfilled(self, endpoint: str, limit: int) -> Select[Any]:
-        """Return the query that lists letters without a group."""
-        letters = self._letters.c
-        query = self._reading().where(letters.endpoint == endpoint, letters.failure.is_(None))
-        return query.order_by(letters.position).limit(limit)
-
     def _reading(self) -> Select[Any]:
-        """Return the query for all that is read of a letter."""
         letters = self._letters.c
         return select(letters.position, letters.key, letters.endpoint, letters.stored_at, letters.letter)
 
-    async def _at(self, connection: AsyncConnection, positions: set[int]) -> dict[int, Any]:
+    async def _rows_at(self, connection: AsyncConnection, positions: set[int]) -> dict[int, Any]:
         letters = self._letters.c
         query = self._reading().where(self._database.dialect.among(letters.position, "positions"))
         rows = [row for some in chunks(sorted(positions)) for row in await connection.execute(query, {"positions": some})]
@@ -249,9 +210,9 @@ class SqlDeadLetters:
 
     def _by_index(self, query: Select[Any], chosen: Filter) -> Select[Any]:
         """Name the index for letters of an endpoint, or of a group."""
-        return self._using("failure" if chosen.failure else "endpoint", query) if chosen.endpoint else query
+        return self._use_index("failure" if chosen.failure else "endpoint", query) if chosen.endpoint else query
 
-    def _using(self, index: str, query: Select[Any]) -> Select[Any]:
+    def _use_index(self, index: str, query: Select[Any]) -> Select[Any]:
         """Name the index for MariaDB. Its optimizer would read all letters of all endpoints to find those of a small one."""
         return query.with_hint(self._letters, f"FORCE INDEX ({self._database.prefix}dead_letters_{index})", "mysql")
 
@@ -276,7 +237,7 @@ def _has_key(row: Any) -> bool:
     """Return whether the key is text: SQLite stores a value of any type in any column."""
     if isinstance(row.key, str):
         return True
-    report(row.key, "its key is not text")
+    report_letter(row.key, "its key is not text")
     return False
 
 
@@ -288,7 +249,7 @@ def _letter(row: Any) -> DeadLetter:
         endpoint=row.endpoint if isinstance(row.endpoint, str) else "",
         at=_instant(row.stored_at),
     )
-    return readable(found, lambda: decode_letter(stored))
+    return readable_letter(found, lambda: decode_letter(stored))
 
 
 def _instant(stored: object) -> int:
@@ -298,10 +259,8 @@ def _instant(stored: object) -> int:
 def _count(row: Any, shown: Mapping[int, Any]) -> GroupCount:
     """Describe a group by its last letter; if that is unreadable, by its first. Its key is the one by which it is chosen."""
     first, last = shown[row.first], shown[row.last]
-    group = None
-    if row.failure is not None:
-        described = [failure_group(letter) for letter in (_letter(last), _letter(first)) if not _hides(letter, row.failure)]
-        group = described[0] if described else None
+    described = [failure_group(letter) for letter in (_letter(last), _letter(first)) if not _hides(letter, row.failure)]
+    group = described[0] if described else None
     return GroupCount(row.endpoint, group, row.count, _instant(first.stored_at), _instant(last.stored_at), last.key)
 
 

@@ -29,7 +29,7 @@ from onceonly.sql.columns import DATA, INSTANT, KEY, MYSQL, TRANSACTIONAL, TextK
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema
 from onceonly.sql.schema import check as check_schema
-from onceonly.sql.store.portions import BYTES_AT_ONCE, chunks, packets
+from onceonly.sql.store.statements import BYTES_AT_ONCE, chunks, packets
 
 KEYS_AT_ONCE = 2_000
 """How many keys go into one statement; each may have a kilobyte."""
@@ -40,7 +40,7 @@ PACKET = 2 * BYTES_AT_ONCE + (1 << 20)
 
 @cache
 def documents_table(prefix: str, schema: str | None = None) -> Table:
-    """Give the table under a prefix, in a schema of the database. `expires` is in milliseconds since 1970, 0 for never."""
+    """Return the table under a prefix, in a schema of the database. `expires` is in milliseconds since 1970, 0 for never."""
     table = Table(
         f"{prefix}documents",
         MetaData(schema=schema),
@@ -98,7 +98,6 @@ class SqlDocuments:
         return tuple(_answer(change, version) if change.key in written else None for change in changes)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their bytes; see the port."""
         key = self._table.c.key
         begin = prefix.encode()
         end = begin[:-1] + bytes([begin[-1] + 1]) if begin else b""  # no byte of UTF-8 is the greatest there is
@@ -119,7 +118,7 @@ class SqlDocuments:
         return (narrow,) if packet < PACKET else ()
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Delete some documents whose time has passed; gives how many. Raises CommitFailed, OutcomeUnknown."""
+        """Delete some documents whose time has passed; returns how many. Raises CommitFailed, OutcomeUnknown."""
         columns, now = self._table.c, self._database.clock.now()
         expired = and_(columns.expires > 0, columns.expires < now)
         old = select(columns.key).where(expired).order_by(columns.expires).limit(limit)
@@ -137,7 +136,7 @@ class SqlDocuments:
             yield connection
 
     def _write_one(self, connection: Connection, changes: Sequence[Change], version: bytes) -> frozenset[str]:
-        """Write by a single statement; gives the key if it was written."""
+        """Write by a single statement; returns the key if it was written."""
         (change,) = changes
         if not change.expected:
             return self._insert(connection, changes, version)
@@ -192,15 +191,15 @@ def _answer(change: Change, version: bytes) -> Version:
 
 
 def _stored(version: Version) -> bytes:
-    """Give a version as it is stored; what this adapter never gave out belongs to no row."""
+    """Return a version as it is stored; what this adapter never gave out belongs to no row."""
     try:
         stored = bytes.fromhex(version)
     except ValueError:
-        return _NOBODYS
-    return stored if len(stored) == len(_NOBODYS) else _NOBODYS
+        return _FOREIGN_VERSION
+    return stored if len(stored) == len(_FOREIGN_VERSION) else _FOREIGN_VERSION
 
 
-_NOBODYS = bytes(16)
+_FOREIGN_VERSION = bytes(16)
 
 
 def _key(change: Change) -> bytes:

@@ -7,9 +7,7 @@ from sqlalchemy import Connection
 from onceonly.model.entities import Changes
 from onceonly.model.errors import CommitRefused, ConflictError, PermanentFailure
 from onceonly.model.message import Message
-from onceonly.sql.store.portions import chunks, packets
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import stored_bytes
+from onceonly.sql.store.statements import StoreScope, chunks, packets, stored_bytes
 from onceonly.sql.store.tables import ENTITY_KEY_BYTES
 
 Loaded = Mapping[str, bytes | None]
@@ -19,7 +17,6 @@ _NONE: Loaded = {}
 
 
 def load_all(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> Loaded:
-    """Load the entities of these messages; see `load`."""
     return load(connection, scope, list({message.unit for message in messages if message.unit}))
 
 

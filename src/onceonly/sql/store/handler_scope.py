@@ -18,8 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import FlushError
 
-from onceonly.formats.log_events import EventLogger
-from onceonly.formats.task_names import task_name
+from onceonly.formats.log_events import EventLogger, task_name
 from onceonly.sql.database import Database
 from onceonly.sql.guard import GONE, HandlerConnection, allow_uses, check_statement, handler_session, refuse_uses, shortened
 from onceonly.sql.statement_effects import LEFT, Effect
@@ -101,10 +100,9 @@ class HandlerScope:
 
     @property
     def sync_connection(self) -> HandlerConnection:
-        """The handler's connection object."""
         if self._connection is None:
             if self.is_over:
-                raise self._over("connection")
+                raise self._ended_error("connection")
             self._connection = HandlerConnection(self._unit.connection, self)
         return self._connection
 
@@ -119,7 +117,6 @@ class HandlerScope:
 
     @property
     def session(self) -> AsyncSession:
-        """The handler's session."""
         if self._session is None:
             self._open()
         return cast("AsyncSession", self._session)
@@ -129,7 +126,7 @@ class HandlerScope:
         """The driver's connection, as far as the handler may use it. Raises OwnTransactionNeeded."""
         if self._driver is None:
             if self.is_over:
-                raise self._over("connection")
+                raise self._ended_error("connection")
             self._driver = self.database.dialect.enclose_driver(self._unit.driver, self)
             if self._driver is None:
                 self._note(DRIVER, LEFT)
@@ -142,9 +139,8 @@ class HandlerScope:
         self._unit.write_rows()
 
     def check(self, statement: str, effect: Effect | None) -> None:
-        """Make sure that this statement may be executed here. Raises RuntimeError."""
         if self.is_over:
-            raise self._over("connection")
+            raise self._ended_error("connection")
         if effect is not None:
             check_statement(statement, effect, self.database.dialect.effects)
             if effect & Effect.SETS_SESSION and self.database.dialect.is_pooled:
@@ -154,14 +150,14 @@ class HandlerScope:
     def reach_adapted(self) -> Any:
         """Return SQLAlchemy's adapter of the driver's connection. Raises OwnTransactionNeeded."""
         if self.is_over:
-            raise self._over("connection")
+            raise self._ended_error("connection")
         self._note(DRIVER, LEFT)
         return self._unit.connection.connection.dbapi_connection
 
     def leave(self, what: str) -> None:
         """Note a use of the driver's connection that may outlive the transaction. Raises OwnTransactionNeeded."""
         if self.is_over:
-            raise self._over("connection")
+            raise self._ended_error("connection")
         self._note(what, LEFT)
 
     def before_driver(self, statement: str) -> Coroutine[Any, Any, Any] | None:
@@ -174,10 +170,9 @@ class HandlerScope:
     def check_use(self) -> None:
         """Raise RuntimeError if the handler has ended; see `DriverScope`."""
         if self.is_over:
-            raise self._over("connection")
+            raise self._ended_error("connection")
 
     def check_transaction(self) -> None:
-        """Raise RuntimeError if the unit's transaction has ended; see `DriverScope`."""
         if self.database.dialect.has_ended(self._unit.connection):
             raise RuntimeError(GONE)
 
@@ -269,7 +264,7 @@ class HandlerScope:
     def _open(self) -> None:
         """Make the session. Its transaction begins at once, so that it is the same for each handler."""
         if self.is_over:
-            raise self._over("session")
+            raise self._ended_error("session")
         factory = self.database.sessions
         chosen: Any = factory.kw.get("sync_session_class") or factory.class_.sync_session_class
         kind = handler_session(chosen)
@@ -291,12 +286,12 @@ class HandlerScope:
         self.said = self.said or what
 
     def _make_error(self) -> Exception:
-        return self._error or self._over("session or connection")
+        return self._error or self._ended_error("session or connection")
 
-    def _over(self, what: str) -> RuntimeError:
+    def _ended_error(self, what: str) -> RuntimeError:
         if not self._is_reported:
             self._is_reported = True
-            _log.warning("unit used after its handler ended", extra={"handler": self.name, "task": _running()})
+            _log.warning("unit used after its handler ended", extra={"handler": self.name, "task": _task_name()})
         whose = f" ({self.name})" if self.name else ""
         return RuntimeError(
             f"{what} used after its handler ended{whose}: it belongs to one run of the handler. "
@@ -304,7 +299,7 @@ class HandlerScope:
         )
 
 
-def _running() -> str:
+def _task_name() -> str:
     """Name the task that runs now. An empty text in a thread without one."""
     try:
         task = asyncio.current_task()

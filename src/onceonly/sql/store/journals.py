@@ -1,40 +1,36 @@
-"""What the janitors of a SQL database share: their journals, and the keys of clients that they remove."""
+"""What maintenance shares in a SQL database: the journals of all endpoints, and the keys of clients that it removes."""
 
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, bindparam, select, update
 
-from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.formats.undecodable import decode_or_report
 from onceonly.model.errors import SchemaTooNew
-from onceonly.model.journal import Journal
+from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.sql.database import Database
-from onceonly.sql.store.portions import KEYS_AT_ONCE
-from onceonly.sql.store.statements import delete_keys
+from onceonly.sql.store.statements import KEYS_AT_ONCE, delete_keys
 from onceonly.sql.store.tables import tables
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Journal).decode
+_decode = msgspec.json.Decoder(MaintenanceJournal).decode
 
 
 class SqlJournals:
-    """The journal of one endpoint's janitor, in a row next to those of the others."""
+    """The maintenance journal of one endpoint, in a row next to those of the others."""
 
     def __init__(self, database: Database, endpoint: str) -> None:
-        """Use the table of this database."""
         self._database = database
         self._endpoint = endpoint
         self._table = tables(database.prefix, database.schema).janitor
 
-    async def read(self) -> Journal | None:
-        """Read the row; see the port."""
+    async def read(self) -> MaintenanceJournal | None:
         query = select(self._table.c.journal).where(self._table.c.endpoint == self._endpoint)
         async with self._database.reading() as connection:
             found = await connection.scalar(query)
         return None if found is None else journal_in(self._endpoint, found)
 
-    async def write(self, journal: Journal) -> None:
-        """Write the row; the last one stays."""
+    async def write(self, journal: MaintenanceJournal) -> None:
         row = {"endpoint": self._endpoint, "journal": _encode(journal)}
 
         def put(connection: Connection) -> None:
@@ -66,7 +62,6 @@ class SqlKeys:
     """The keys of clients of all endpoints of a database."""
 
     def __init__(self, database: Database) -> None:
-        """Use the table of this database."""
         self._database = database
         self._table = tables(database.prefix, database.schema).keys
 
@@ -84,10 +79,6 @@ class SqlKeys:
             return await connection.run_sync(remove)
 
 
-def journal_in(endpoint: object, journal: Any) -> Journal | None:
+def journal_in(endpoint: object, journal: Any) -> MaintenanceJournal | None:
     """Decode a row; None for one that cannot be read. The next round of that endpoint's janitor replaces it."""
-    try:
-        return _decode(journal)
-    except UNDECODABLE as error:
-        report_undecodable("janitor journal", endpoint, error, "replaced by the next round")
-        return None
+    return decode_or_report(lambda: _decode(journal), "janitor journal", endpoint, "replaced by the next round")

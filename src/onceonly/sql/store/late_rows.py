@@ -82,7 +82,6 @@ class LateRows:
         """What its sessions have instead of listeners, the same objects in each session."""
 
     def __bool__(self) -> bool:
-        """Return whether any row waits."""
         return bool(self._waiting)
 
     def take(self, session: Session) -> bool:
@@ -112,7 +111,7 @@ class LateRows:
                 session.add(kept)
                 is_left = True
             elif is_left:  # it is inserted behind the one that is kept
-                session.add(_made_again(state, plan, row))
+                session.add(_recreate(state, plan, row))
             else:
                 self._add(plan, row)
         return not is_left
@@ -143,7 +142,7 @@ def _check_class(session: Session) -> None:
 
 
 def complete(session: Session) -> None:
-    """Give new objects the values of defaults that are functions, in the context of the handler; `take` comes later."""
+    """Set the values of defaults on new objects that are functions, in the context of the handler; `take` comes later."""
     try:
         _check_class(session)
         for state in _states(session):
@@ -169,7 +168,6 @@ def _states(session: Session) -> list[InstanceState[Any]]:
 
 
 def _row(state: InstanceState[Any]) -> tuple[_Plan, Row]:
-    """Return the row of a new object. Raises _CannotWait."""
     plan = _checked_plan(state)
     values: dict[str, Any] = state.dict
     if plan.defaults:
@@ -193,7 +191,7 @@ def _complete(plan: _Plan, values: dict[str, Any]) -> None:
             values[attribute] = default(None)
 
 
-def _made_again(state: InstanceState[Any], plan: _Plan, row: Row) -> object:
+def _recreate(state: InstanceState[Any], plan: _Plan, row: Row) -> object:
     """Return an object with the values of one that is gone."""
     made = state.manager.new_instance()
     values = {attribute: row[column] for attribute, (column, _) in plan.columns.items() if column in row}
@@ -237,7 +235,6 @@ def _checked_plan(state: InstanceState[Any]) -> _Plan:
 
 
 def _copied(value: Any) -> Any:
-    """Return a value that nobody else can change. Raises _CannotWait."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, enum.Enum):
         return value

@@ -3,30 +3,23 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, select
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.artifact import Reservation
-from onceonly.model.identity import Identity, claim_key, instant_in
+from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
-from onceonly.model.ring import Bucketing, instant_of, ring_key
+from onceonly.model.ring import instant_of
 from onceonly.model.token import Token
 from onceonly.ports.environment import Clock
-from onceonly.ports.lookup import ClaimState, Knowledge
+from onceonly.ports.operators import ClaimState, Knowledge
 from onceonly.sql.database import Database
-from onceonly.sql.store.bucketing import NO_BODY, find_bucketing, read_held, time_in
 from onceonly.sql.store.claims import ClaimGroup, places
-from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.register import SqlRegister
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import read_records
+from onceonly.sql.store.statements import StoreScope, chunks, read_records
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.time_buckets import find_bucketing, read_held
 from onceonly.sql.store.tokens import token_key
-
-RANGE_LIMIT = 100_000
-"""Claims that one search by time reads."""
-_INSTANT_BYTES = 6
-_HASH_BYTES = 10
 
 
 class SqlLookup:
@@ -38,30 +31,16 @@ class SqlLookup:
         self._register = SqlRegister(database, endpoint)
 
     async def know(self, messages: Sequence[Message]) -> tuple[Knowledge, ...]:
-        """Read claims or tokens, then records; see the port."""
-        scope = await self._cut()
+        scope = await self._scope_with_buckets()
         async with self._database.reading() as connection:
             return await connection.run_sync(_know, scope, messages)
 
-    async def near(self, identity: Identity, begin: int, end: int) -> Knowledge:
-        """Read a range of one or two buckets; see the port."""
-        scope = await self._cut()
-        if scope.bucketing is None or scope.claim_mode is not ClaimMode.HISTORY:
-            return Knowledge(claim=ClaimState.UNKNOWN if scope.claim_mode is not ClaimMode.HISTORY else ClaimState.NO_CLAIM)
-        async with self._database.reading() as connection:
-            found = await connection.run_sync(_near, scope, identity, (begin, end))
-            records = await connection.run_sync(
-                read_records, scope.tables, self._database.dialect, {claim_key(scope.endpoint, identity): identity}
-            )
-        return replace(found, record=records[0] if records else None)
-
     async def reservations(self, identity: Identity) -> tuple[Reservation, ...]:
-        """Read the register; see the port."""
         return await self._register.rows([identity])
 
-    async def _cut(self) -> StoreScope:
+    async def _scope_with_buckets(self) -> StoreScope:
         """Return the scope with the division of time. It may have been decided since the last call."""
-        if self._scope.bucketing is None and self._scope.claim_mode is ClaimMode.HISTORY:
+        if self._scope.bucketing is None and self._scope.claim_mode.has_history:
             self._scope = self._scope._replace(bucketing=await find_bucketing(self._database))
         return self._scope
 
@@ -88,29 +67,13 @@ def _by_mode(connection: Connection, scope: StoreScope, messages: Sequence[Messa
 
 def _by_claims(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> dict[Identity, Knowledge]:
     found = {message.identity: Knowledge(claim=ClaimState.NO_CLAIM) for message in messages}
-    former = [replace(m, id=m.id) for m in messages if m.former_instant]
     for place in places(scope, messages):
-        found |= _in_place(connection, scope, place)
-    for place in _former(scope, former):
-        claimed = _in_place(connection, scope, place)
-        found |= {identity: each for identity, each in claimed.items() if each.claim is ClaimState.HANDLED}
+        found |= _find_claims(connection, scope, place)
     # a message that was retried although its bucket refused it is claimed outside of the ring
     return found | _outside(connection, scope, [m for m in messages if found[m.identity].claim is not ClaimState.HANDLED])
 
 
-def _former(scope: StoreScope, messages: Sequence[Message]) -> list[ClaimGroup]:
-    """Return where an earlier version claimed messages whose instant is in a header."""
-    bucketing, groups = scope.bucketing, list[ClaimGroup]()
-    for message in messages:
-        instant = message.former_instant
-        if bucketing is not None and bucketing.has(instant):
-            table = scope.tables.buckets[bucketing.bucket(instant)]
-            key = ring_key(scope.endpoint, message.identity, instant)
-            groups.append(ClaimGroup(table, bucketing.start(instant), {key: message}))
-    return groups
-
-
-def _in_place(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[Identity, Knowledge]:
+def _find_claims(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[Identity, Knowledge]:
     if place.start is not None:
         held = read_held(connection, place.table)
         if held is None or held < place.start:
@@ -136,7 +99,7 @@ def _outside(connection: Connection, scope: StoreScope, messages: Sequence[Messa
     if not messages:
         return {}
     keys = {claim_key(scope.endpoint, message.identity): message for message in messages}
-    found = _in_place(connection, scope, ClaimGroup(scope.tables.claims, None, keys))
+    found = _find_claims(connection, scope, ClaimGroup(scope.tables.claims, None, keys))
     return {identity: each for identity, each in found.items() if each.claim is ClaimState.HANDLED}
 
 
@@ -153,41 +116,3 @@ def _by_tokens(connection: Connection, scope: StoreScope, messages: Sequence[Mes
         return ClaimState.NO_CLAIM if keys[message.identity] in live else ClaimState.HANDLED
 
     return {message.identity: Knowledge(claim=state(message)) for message in messages}
-
-
-def _near(connection: Connection, scope: StoreScope, identity: Identity, between: tuple[int, int]) -> Knowledge:
-    bucketing = scope.bucketing
-    assert bucketing is not None  # noqa: S101 - checked by the caller
-    if instant_in(identity) is not None:  # then the claim is at that instant and nowhere else
-        return _by_claims(connection, scope, [Message(source=identity.source, id=identity.id, type="", body=b"")])[identity]
-    begin, end = between
-    left, found = RANGE_LIMIT, ClaimState.NO_CLAIM
-    for start in range(bucketing.start(max(begin, 0)), end + 1, bucketing.width):
-        bucket = scope.tables.buckets[bucketing.bucket(start)]
-        held = read_held(connection, bucket)
-        if held != start:
-            if held is not None and held > start and bucketing.has(end):
-                found = ClaimState.TOO_OLD
-            continue
-        rows = connection.execute(claims_between(scope, bucketing, (max(begin, start), end), left)).all()
-        left -= len(rows)
-        for row in rows:
-            if row.fingerprint != NO_BODY and row.key == ring_key(scope.endpoint, identity, instant_of(row.key)):
-                return Knowledge(claim=ClaimState.HANDLED, fingerprint=row.fingerprint, instant=instant_of(row.key))
-        if left <= 0:
-            return Knowledge(claim=ClaimState.UNDETERMINED)
-    if begin < time_in(connection, scope.clock) - bucketing.retention:
-        found = ClaimState.TOO_OLD
-    return Knowledge(claim=found)
-
-
-def claims_between(
-    scope: StoreScope, bucketing: Bucketing, between: tuple[int, int], limit: int
-) -> Select[tuple[bytes, bytes]]:
-    """Return the query for the claims of a range of instants that is in one bucket."""
-    begin, end = between
-    claims = scope.tables.buckets[bucketing.bucket(begin)].c
-    low = begin.to_bytes(_INSTANT_BYTES, "big") + bytes(_HASH_BYTES)
-    high = end.to_bytes(_INSTANT_BYTES, "big") + b"\xff" * _HASH_BYTES
-    query: Select[tuple[bytes, bytes]] = select(claims.key, claims.fingerprint)
-    return query.where(claims.key >= low, claims.key <= high).order_by(claims.key).limit(limit)

@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, func, select
 
-from onceonly.config.journal import Journal
+from onceonly.config.retention import Journal
 from onceonly.formats.log_events import EventLogger
-from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
+from onceonly.formats.undecodable import decode_or_report
 from onceonly.model.conversation import (
     HANDLED,
     SENT,
-    HandlerRun,
     JournalEntry,
     JournalEvent,
     JournalPart,
+    JournalRun,
     conversation_key,
     message_key,
 )
@@ -33,8 +33,7 @@ from onceonly.model.record import Record
 from onceonly.sql.columns import EXACT, INSTANT, KEY, NAME, NAME_LENGTH, READABLE, SEQUENCE, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema
-from onceonly.sql.store.journal_keep import AgreedKeep, settings_table
-from onceonly.sql.store.tables import add_column
+from onceonly.sql.store.journal_retention import AgreedRetention, settings_table
 
 TABLES = 4
 MOST_EVENTS = 1000
@@ -79,16 +78,7 @@ def _metadata(prefix: str, schema: str | None = None) -> MetaData:
     return metadata
 
 
-def _add_second(connection: Connection, metadata: MetaData) -> None:
-    """Add the columns and the table of version 2. The columns are null in existing rows."""
-    (settings,) = (table for table in metadata.sorted_tables if table.name.endswith("journal_settings"))
-    settings.create(connection, checkfirst=True)
-    for table in metadata.sorted_tables:
-        for name in ("attempt", "duration", "error", "letter") if table is not settings else ():
-            add_column(connection, table.c[name])
-
-
-SCHEMA = Schema(component="journal", version=2, tables=_metadata, upgrades={1: _add_second})
+SCHEMA = Schema(component="journal", version=3, tables=_metadata)
 
 
 class SqlMessageJournal:
@@ -99,17 +89,17 @@ class SqlMessageJournal:
         tables = {table.name: table for table in _metadata(database.prefix, database.schema).tables.values()}
         self._tables = tuple(tables[f"{database.prefix}journal_{number}"] for number in range(TABLES))
         keep = round(setting.keep.total_seconds() * 1000)
-        self._kept = AgreedKeep(database, tables[f"{database.prefix}journal_settings"], endpoint, keep)
+        self._retention = AgreedRetention(database, tables[f"{database.prefix}journal_settings"], endpoint, keep)
         self._agree_at = 0
         self._process = f"{socket.gethostname()}:{os.getpid()}"[-NAME_LENGTH:]
         self._number, self._left, self._look_at = -1, 0, 0
         self._is_full = False
-        self._runs: dict[Identity, HandlerRun] = {}
+        self._runs: dict[Identity, JournalRun] = {}
 
     @property
     def every(self) -> float:
         """Seconds after which the next table is looked at again."""
-        return self._kept.longest / 8000
+        return self._retention.longest / 8000
 
     async def prepare(self) -> None:
         """Look how full the table of this time is, if that is not known, and once a minute which time that is.
@@ -118,13 +108,13 @@ class SqlMessageJournal:
         """
         now = self._database.clock.now()
         if now >= self._agree_at:
-            await self._kept.agree(now)
+            await self._retention.agree(now)
             self._agree_at = now + AGREE_AGAIN_MS
         number = self._number_at(now)
         if number == self._number and (self._left > 0 or now < self._look_at):
             return
         async with self._database.reading() as connection:
-            count = await connection.run_sync(_span, self._tables[number])
+            count = await connection.run_sync(_row_span, self._tables[number])
         free = self._rows - count
         was_full, self._is_full = self._is_full and number == self._number, free <= 0
         self._number, self._left = number, min(free, max(1, self._rows // LOOKS))
@@ -132,8 +122,7 @@ class SqlMessageJournal:
         if self._is_full and not was_full:
             _log.warning("message journal is full", extra={"endpoint": self._endpoint, "rows": count})
 
-    def ran(self, identity: Identity, run: HandlerRun | None) -> None:
-        """Learn how a handler ran, or forget it."""
+    def ran(self, identity: Identity, run: JournalRun | None) -> None:
         if run is None:
             self._runs.pop(identity, None)
         else:
@@ -193,16 +182,16 @@ class SqlMessageJournal:
         }
 
     async def rotate(self) -> int:
-        """Empty the table that is written next, if anything is in it; gives how many were. Raises CommitFailed, OutcomeUnknown.
+        """Empty the table that is written next, if anything is in it; returns how many. Raises CommitFailed, OutcomeUnknown.
 
         A table that a reader has locked is left for the next time. So is one with events that are not old enough: a process
         that had not heard of another one's setting has written there.
         """
         now = self._database.clock.now()
-        await self._kept.agree(now)
+        await self._retention.agree(now)
         table = self._tables[(self._number_at(now) + 1) % TABLES]
         async with self._database.reading() as connection:
-            if not await connection.run_sync(_span, table):
+            if not await connection.run_sync(_row_span, table):
                 return 0
         try:
             async with self._database.writing() as connection:
@@ -216,8 +205,8 @@ class SqlMessageJournal:
         maintenance = self._database.dialect.maintenance
         if not maintenance.shut(connection, table, by_rows=False):
             return False
-        newest = _newest(connection, table, self._database.clock.now() + self._kept.longest)
-        is_old = newest is None or self._database.clock.now() - newest >= self._kept.longest
+        newest = _newest(connection, table, self._database.clock.now() + self._retention.longest)
+        is_old = newest is None or self._database.clock.now() - newest >= self._retention.longest
         return is_old and maintenance.empty(connection, table, by_rows=False)
 
     async def conversation(self, key: bytes) -> JournalPart:
@@ -232,7 +221,7 @@ class SqlMessageJournal:
         now = self._database.clock.now()
 
         def look(connection: Connection) -> JournalPart:
-            self._kept.follow(self._kept.read(connection), now)
+            self._retention.follow(self._retention.read(connection), now)
             current = self._tables[self._number_at(now)]
             found: list[Any] = []
             for table in self._tables:
@@ -241,7 +230,7 @@ class SqlMessageJournal:
                 found += connection.execute(mine.order_by(own.at).limit(MOST_EVENTS + 1)).all()
             events = [(row.position, event) for row in found if (event := _readable_event(row)) is not None]
             events.sort(key=lambda each: (each[1].at, each[0]))
-            is_full = _span(connection, current) >= self._rows
+            is_full = _row_span(connection, current) >= self._rows
             return JournalPart(
                 events=tuple(event for _, event in events[:MOST_EVENTS]), more=len(events) > MOST_EVENTS, is_full=is_full
             )
@@ -250,10 +239,10 @@ class SqlMessageJournal:
             return await connection.run_sync(look)
 
     def _number_at(self, now: int) -> int:
-        return now // (self._kept.longest // 2) % TABLES
+        return now // (self._retention.longest // 2) % TABLES
 
 
-def _span(connection: Connection, table: Table) -> int:
+def _row_span(connection: Connection, table: Table) -> int:
     """Return how many rows the table has at most, by the first and the last position: counting would read them all."""
     first, last = connection.execute(
         select(select(func.min(table.c.position)).scalar_subquery(), select(func.max(table.c.position)).scalar_subquery())
@@ -272,11 +261,7 @@ def _newest(connection: Connection, table: Table, latest: int) -> int | None:
 
 def _readable_event(row: Any) -> JournalEvent | None:
     """Return the event of a row. None for one that cannot be read, which is logged: SQLite stores any value in any column."""
-    try:
-        return _event(row)
-    except UNDECODABLE as error:
-        report_undecodable("journal row", row.position, error, "left out of the journal")
-        return None
+    return decode_or_report(lambda: _event(row), "journal row", row.position, "left out of the journal")
 
 
 def _event(row: Any) -> JournalEvent:

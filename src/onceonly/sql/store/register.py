@@ -13,8 +13,7 @@ from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.sql.database import Database
-from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import StoreScope, chunks
 from onceonly.sql.store.tables import tables
 
 
@@ -32,7 +31,6 @@ class SqlRegister:
     """The register of one endpoint, in the database of its store."""
 
     def __init__(self, database: Database, endpoint: str) -> None:
-        """Use the table of this database."""
         self._database = database
         self._endpoint = endpoint
         self._tables = tables(database.prefix, database.schema)
@@ -59,7 +57,6 @@ class SqlRegister:
             return (await connection.execute(statement)).rowcount > 0
 
     async def remove(self, row: Reservation) -> None:
-        """Delete a row, if it is cancelled; see the port."""
         cancelled = {"cancelled": True}
 
         def delete(connection: Connection) -> None:
@@ -69,14 +66,12 @@ class SqlRegister:
             await connection.run_sync(delete)
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
-        """Read the rows of these messages by their keys; see the port."""
         register = self._tables.register.c
         query = self._query().where(self._database.dialect.among(register.key, "keys"), register.unit == unit)
         keys = [claim_key(self._endpoint, identity) for identity in identities]
         return tuple([row for some in chunks(keys) for row in await self._read(query, {"keys": some})])
 
     async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
-        """Read the oldest rows; see the port."""
         register = self._tables.register.c
         query = self._query().where(and_(register.endpoint == self._endpoint, register.opened_at < older_than))
         return await self._read(query.order_by(register.opened_at, register.attempt).limit(limit), {})

@@ -16,7 +16,7 @@ from onceonly.sql.columns import DATA, INSTANT, KEY, NAME, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import Schema
-from onceonly.sql.store.scope import StoreScope
+from onceonly.sql.store.statements import StoreScope
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
@@ -28,7 +28,7 @@ _OVER_AT_ONCE = 100
 
 @cache
 def requests_table(prefix: str, schema: str | None = None) -> Table:
-    """Give the table of requests. A row without a request is a tombstone, which stands until `until`."""
+    """Return the table of requests. A row without a request is a tombstone, which stands until `until`."""
     table = Table(
         f"{prefix}requests",
         MetaData(schema=schema),
@@ -65,14 +65,12 @@ class SqlRemoteRequests:
         self._scope = StoreScope(database, tables(database.prefix, database.schema), endpoint, claim_mode)
 
     async def put(self, key: str, request: Request, until: int) -> bool:
-        """Insert it, or look at what is there; see the port."""
         wanted = encode_request(request)
         row = self._row(key, until, wanted)
         async with self._database.autocommitting() as connection:
             return await connection.run_sync(self._put, row, wanted)
 
     async def open(self, opening: TransactionAttempt) -> "OpenSqlRequest | IdempotencyEntry":
-        """Lock the row, after waiting for its holder; see the port."""
         with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:
@@ -82,7 +80,7 @@ class SqlRemoteRequests:
                 keys = [key_of(self._endpoint, opening.key)]
                 columns = ["key", "request", "attempt", "answer"]
                 locked = self._database.dialect.lock(connection, self._table, keys, key="key", returning=columns)
-                transaction.hold(connection)
+                transaction.block_commit(connection)
                 row = next(iter(locked), None)
                 kept = _kept(row)
                 request = (
@@ -162,8 +160,6 @@ class OpenSqlRequest:
         return self._request
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
-        """Write record and response, and commit in time; see the port."""
-
         def last(connection: Connection) -> None:
             table = requests_table(self._scope.database.prefix, self._scope.database.schema)
             mine = table.c.key == key_of(self._opening.endpoint, self._opening.key)
@@ -174,7 +170,6 @@ class OpenSqlRequest:
         await self._unit.commit_attempt(() if record is None else (record,), last=last, limit=self._limit)
 
     def abandon(self) -> None:
-        """Give up; see the port."""
         self._unit.abandon()
 
 

@@ -25,8 +25,9 @@ from onceonly.model.errors import (
     LockTimeout,
     OnceOnlyError,
     OutcomeUnknown,
+    error_text,
+    text_of,
 )
-from onceonly.model.exceptions import text_of
 from onceonly.model.message import Failure, FailureKind
 from onceonly.ports.store import SyncThread
 from onceonly.sql.database import Database
@@ -88,12 +89,10 @@ class SqlResources:
 
     @property
     def connection(self) -> Connection:
-        """The unit's own connection object."""
         return cast("Connection", self._transaction.connection.sync_connection)
 
     @property
     def driver(self) -> object:
-        """The driver's connection."""
         return self._transaction.driver
 
     @property
@@ -104,17 +103,17 @@ class SqlResources:
         return self._scope
 
     def get(self, kind: type) -> object:
-        """Give the handler's AsyncSession (also by the factory's own class), AsyncConnection, Entities, or the driver's own.
+        """Return the handler's AsyncSession (also by the factory's own class), AsyncConnection, Entities, or the driver's own.
 
         Raises LookupError for any other type.
         """
         kinds = self._database.kinds
         way = kinds.get(kind)
         if way is None:
-            way = kinds[kind] = self._find_way(kind)
+            way = kinds[kind] = self._find_getter(kind)
         return way(self)
 
-    def _find_way(self, kind: type) -> Callable[[Any], object]:
+    def _find_getter(self, kind: type) -> Callable[[Any], object]:
         if _is_kind(kind, AsyncSession) and issubclass(self._database.sessions.class_, kind):
             return lambda self: self.scope.session
         if kind is AsyncConnection:
@@ -210,7 +209,7 @@ class SqlResources:
         return HandlerAttempt(self, handler)
 
     async def begin_attempt(self, handler: str) -> NestedTransaction | None:
-        """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
+        """Check that a handler may begin; returns its savepoint, in an isolated unit."""
         if not self._is_sure:
             self.check()
         self._is_sure = False
@@ -226,7 +225,7 @@ class SqlResources:
             return await self._transaction.connection.run_sync(lambda _: scope.sync_connection.begin_nested())
 
     async def end_attempt(self, savepoint: NestedTransaction | None) -> None:
-        """Make sure of what a handler left, and keep its work."""
+        """Check what a handler left, and keep its work."""
         scope = cast("HandlerScope", self._scope)
         if not (scope.is_taken or scope.own is not None) and (writing := self.leave(is_last=True)) is not None:
             await writing
@@ -267,7 +266,7 @@ class SqlResources:
             raise HandlerFailed(Failure(kind=FailureKind.ALONE, reason=str(scope.own))) from error
         if self._write_error is not None:
             raise CommitRefused(WRITE_FAILED) from self._write_error
-        graver = self._graver(error, scope, session)
+        graver = self._more_severe(error, scope, session)
         if graver is not None and savepoint is not None and self._is_whole():
             kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNKNOWN
             raise HandlerFailed(Failure(kind=kind, reason=f"{type(graver).__name__}: {graver}")) from error
@@ -283,7 +282,7 @@ class SqlResources:
             self._said = self._said or scope.said
 
     def check(self) -> None:
-        """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
+        """Check that the unit can still be committed. Raises CommitRefused if its handlers made that impossible."""
         state = self._transaction.state
         if state is State.LOST and not self._is_spoilt:
             raise CommitFailed(LOST)
@@ -304,11 +303,11 @@ class SqlResources:
         except DBAPIError as error:
             raise translated(error, self._database.dialect, locked=ConflictError, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
-            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+            raise OutcomeUnknown(error_text(error)) from error
         except StaleDataError as error:
             raise lost_row(error) from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
-            raise CommitRefused(f"the added objects cannot be written: {type(error).__name__}: {text_of(error)}") from error
+            raise CommitRefused(f"the added objects cannot be written: {error_text(error)}") from error
 
     @contextmanager
     def own_settings(self, connection: Connection) -> Iterator[None]:
@@ -382,7 +381,7 @@ class SqlResources:
         if state is State.LOST:
             raise CommitFailed(LOST)
 
-    def _graver(self, error: BaseException, scope: HandlerScope, session: Session | None) -> OnceOnlyError | None:
+    def _more_severe(self, error: BaseException, scope: HandlerScope, session: Session | None) -> OnceOnlyError | None:
         """Return what is to be raised instead of a handler's own error: what concerns the whole unit, or is not its fault."""
         if not isinstance(error, Exception | BaseExceptionGroup) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None

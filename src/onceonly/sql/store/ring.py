@@ -12,10 +12,9 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.ring import PENDING_COUNTED, Rotation, TimeBucket, bucket_as_found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
-from onceonly.sql.store.bucketing import RETENTION_MS, label_row, lowest_of, read_bucketing, read_lowest, start_of, time_in
-from onceonly.sql.store.portions import KEYS_AT_ONCE
-from onceonly.sql.store.statements import delete_keys
+from onceonly.sql.store.statements import KEYS_AT_ONCE, delete_keys
 from onceonly.sql.store.tables import tables
+from onceonly.sql.store.time_buckets import RETENTION_MS, label_row, lowest_of, read_bucketing, read_lowest, start_of, time_in
 
 
 class _Left(Exception):
@@ -33,7 +32,6 @@ class SqlRing:
     """
 
     def __init__(self, database: Database, *, retention: int = RETENTION_MS, clock: Clock | None = None) -> None:
-        """Use the tables of this database."""
         self._database = database
         self._tables = tables(database.prefix, database.schema)
         self._name = f"{database.schema or ''}.{database.prefix}ring"
@@ -51,7 +49,6 @@ class SqlRing:
         return self._bucketing
 
     async def now(self) -> int:
-        """Read the database's clock."""
         async with self._database.reading() as connection:
             return await connection.run_sync(time_in, self._clock)
 
@@ -62,7 +59,7 @@ class SqlRing:
             return await connection.run_sync(self._look, bucketing)
 
     async def estimate(self) -> int | None:
-        """Add up what the statistics of the database say of all tables of claims; see `ports.measuring`."""
+        """Add up what the statistics of the database say of all tables of claims; see `ports.measurements`."""
         rows_of = getattr(self._database.dialect.maintenance, "rows_of", None)
         if rows_of is None:
             return None
@@ -161,7 +158,7 @@ class SqlRing:
         self._database.dialect.insert_all(connection, bucket, [label_row(wanted)])
 
     def _check(self, connection: Connection, number: int, bucketing: Bucketing) -> int:
-        """Give the slice that a bucket shall hold. Raises _Left."""
+        """Return the slice that a bucket shall hold. Raises _Left."""
         bucket = self._tables.buckets[number]
         now = time_in(connection, self._clock)
         wanted = bucketing.wanted(number, now)

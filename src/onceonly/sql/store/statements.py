@@ -1,30 +1,65 @@
-"""The statements about records, on a synchronous connection inside a database transaction, and what a claim found."""
+"""The statements about records, on a synchronous connection inside a database transaction, and how much goes into one of them.
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+An attempt at a transaction or an execution is fenced by a tombstone in the place of the record that its commit would insert. A
+handler's attempt holds a claim that can be waited for. A transaction holds nothing that another process knows, so its attempt
+is made impossible instead: records are unique by their key, and the tombstone has the key of the attempt's record. It belongs
+to no endpoint, so no relay takes it for a record. The database's clock refuses the commit after `max_commit`; until then the
+tombstone stays.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Table, select
 
-from onceonly.formats.log_events import EventLogger, LoggedKeys
+from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.records import decode_record, encode_record
-from onceonly.formats.undecodable import UNDECODABLE
-from onceonly.model.errors import PermanentFailure, SchemaTooNew
+from onceonly.formats.undecodable import UNDECODABLE, UNREADABLE, report_record
+from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
+from onceonly.model.ring import Bucketing
+from onceonly.ports.environment import Clock
 from onceonly.sql.columns import Undecodable
+from onceonly.sql.database import Database
 from onceonly.sql.dialect import Dialect
-from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.tables import Tables
+from onceonly.sql.store.time_buckets import time_in
+
+if TYPE_CHECKING:
+    from onceonly.sql.store.message_journal import SqlMessageJournal
 
 BURIED = "-"
 """In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
+TOMBSTONE_MARGIN_MS = 3_600_000
+"""Milliseconds for which a tombstone stays after the last instant at which its attempt could be committed."""
+_OVER_AT_ONCE = 100
+"""How many tombstones that are over are removed with each new one."""
+KEYS_AT_ONCE = 10_000
+"""SQLite takes 32,766 variables."""
+BYTES_AT_ONCE = 4 << 20
+"""MariaDB takes packets of 16 MiB by default, and some bytes are written as two."""
+ROW_BYTES = 1024
+"""What a row is taken to have next to its great column."""
+Key = TypeVar("Key")
 
 
-SHOWN = 200
-"""Characters of each field of an unreadable record that are logged."""
-_log = EventLogger(logging.getLogger("onceonly"))
-_REPORTED = LoggedKeys()
+class StoreScope(NamedTuple):
+    """A database and the tables in it, the endpoint that works there, and what is kept.
+
+    `bucketing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
+    what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims without their
+    instant: their buckets would refuse them, and a person has sent them back. `journal` is there if the endpoint has one.
+    """
+
+    database: Database
+    tables: Tables
+    endpoint: str
+    claim_mode: ClaimMode
+    bucketing: Bucketing | None = None
+    clock: Clock | None = None
+    outside: frozenset[Identity] = frozenset()
+    journal: "SqlMessageJournal | None" = None
 
 
 class OldRecords(NamedTuple):
@@ -35,7 +70,7 @@ class OldRecords(NamedTuple):
 
 
 def row_of(endpoint: str, record: Record, now: int, claim: bytes | None = None) -> dict[str, Any]:
-    """Give the values of a record's row, by the names of its columns; `claim` is its message's key in the ring."""
+    """Return the values of a record's row, by the names of its columns; `claim` is its message's key in the ring."""
     return {
         "key": claim_key(endpoint, record.identity),
         "endpoint": endpoint,
@@ -54,7 +89,6 @@ def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes],
 
 
 def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old: OldRecords) -> tuple[Record, ...]:
-    """Read the records stored before an instant, oldest first."""
     records = tables.records.c
     query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)
     ordered = query.where(records.stored_at < old.than).order_by(records.stored_at, records.key).limit(old.limit)
@@ -80,21 +114,21 @@ def stored_bytes(value: object, what: str) -> bytes:
 
 
 def readable_records(rows: Iterable[Any]) -> tuple[Record, ...]:
-    """Give the records of rows that can be read. Another one stays in the table and is logged, once in a process."""
+    """Return the records of rows that can be read. Another one stays in the table and is logged, once in a process."""
     found = (readable_record(row.source, row.id, row.effects) for row in rows)
     return tuple(record for record in found if record is not None)
 
 
 def readable_record(source: object, id_: object, effects: object) -> Record | None:
-    """Give a record, or None for one that cannot be read, which is logged. The relay sends its messages when it can be read.
+    """Return a record, or None for one that cannot be read, which is logged. The relay sends its messages when it can be read.
 
     So a message whose record cannot be read is handled, and its copies are done. SQLite stores a value of any type in any
     column.
     """
     try:
         return decode_record(*_checked(source, id_, effects))
-    except (SchemaTooNew, *UNDECODABLE) as error:
-        _report(ascii(source)[:SHOWN], ascii(id_)[:SHOWN], ascii(str(error))[:SHOWN])
+    except UNREADABLE as error:
+        report_record(source, id_, error)
         return None
 
 
@@ -106,6 +140,57 @@ def _checked(source: object, id_: object, effects: object) -> tuple[Identity, by
     return Identity(source, id_), bytes(effects)
 
 
-def _report(source: str, id_: str, reason: str) -> None:
-    if _REPORTED.add(source, id_):
-        _log.error("record unreadable: its messages wait", extra={"source": source, "id": id_, "reason": reason})
+def bury(connection: Connection, scope: StoreScope, identity: Identity, max_commit: int) -> Record | None:
+    """Return the record of an attempt, or insert its tombstone. Waits for a commit that is inserting the record.
+
+    Raises PermanentFailure, UpgradeRequired for a record that cannot be read: its attempt was committed.
+    """
+    dialect, records = scope.database.dialect, scope.tables.records
+    now = time_in(connection, scope.clock)
+    row = {**row_of(scope.endpoint, Record(identity), now + max_commit + TOMBSTONE_MARGIN_MS), "endpoint": BURIED}
+    del row["claim"]
+    if dialect.insert_absent(connection, records, [row], key=["key"]):
+        over = select(records.c.key).where(records.c.endpoint == BURIED, records.c.stored_at < now).limit(_OVER_AT_ONCE)
+        if keys := sorted(each.key for each in connection.execute(over)):
+            delete_keys(connection, dialect, keys, records)
+        return None
+    found = connection.execute(
+        select(records.c.endpoint, records.c.effects).where(records.c.key == claim_key(scope.endpoint, identity))
+    ).one_or_none()
+    return None if found is None or found.endpoint == BURIED else record_in(identity, found.effects)
+
+
+def record_in(identity: Identity, effects: object) -> Record:
+    try:
+        if not isinstance(effects, bytes | bytearray | memoryview):  # SQLite stores a value of any type in any column
+            raise TypeError("its effects are not bytes")
+        return decode_record(identity, bytes(effects))
+    except SchemaTooNew as error:
+        raise UpgradeRequired(f"the record of attempt {identity.id!r} was {error}") from error
+    except UNDECODABLE as error:
+        raise PermanentFailure(f"the record of attempt {identity.id!r} cannot be read: {error}") from error
+
+
+def is_buried(connection: Connection, scope: StoreScope, identity: Identity) -> bool:
+    records = scope.tables.records.c
+    query = select(records.endpoint).where(records.key == claim_key(scope.endpoint, identity))
+    return connection.scalar(query) == BURIED
+
+
+def chunks(keys: Sequence[Key], size: int = KEYS_AT_ONCE) -> Iterator[Sequence[Key]]:
+    return (keys[start : start + size] for start in range(0, len(keys), size))
+
+
+def packets(rows: Iterable[dict[str, Any]], column: str) -> Iterator[list[dict[str, Any]]]:
+    """Put rows together that fit into one statement; `column` is the great one, of bytes."""
+    packet: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        more = len(row[column]) + ROW_BYTES
+        if packet and size + more > BYTES_AT_ONCE:
+            yield packet
+            packet, size = [], 0
+        packet.append(row)
+        size += more
+    if packet:
+        yield packet

@@ -10,24 +10,23 @@ from onceonly.model.errors import ConflictError, LockTimeout
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import BUCKETS
+from onceonly.model.ring import BUCKETS, Undecidable
 from onceonly.model.transaction import longest_commit
 from onceonly.ports.environment import Clock
-from onceonly.ports.measuring import AgedCount
+from onceonly.ports.measurements import AgedCount
 from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
-from onceonly.sql.store.attempts import bury
-from onceonly.sql.store.bucketing import RETENTION_MS, read_bucketing, read_held, time_in
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
+from onceonly.sql.store.leases import RecordLeases
 from onceonly.sql.store.message_journal import SqlMessageJournal
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import OldRecords, delete_keys, read_records, read_undispatched
+from onceonly.sql.store.shadow import Outcomes, ShadowOutcome, ShadowReport, claim_all
+from onceonly.sql.store.statements import OldRecords, StoreScope, bury, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
-from onceonly.sql.store.taking import RecordTaking
+from onceonly.sql.store.time_buckets import RETENTION_MS, read_bucketing, read_held, time_in
 from onceonly.sql.store.tokens import consume
-from onceonly.sql.store.unit import SqlUnit
+from onceonly.sql.store.unit import Shadowed, SqlUnit
 
 
 class SqlStore:
@@ -57,10 +56,12 @@ class SqlStore:
         self._tables = tables(database.prefix, database.schema)
         self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock, journal=journal)
         self._retention = retention
-        self._taking = RecordTaking(self._scope)
+        self._leases = RecordLeases(self._scope)
+        self.shadow = ShadowReport(endpoint) if claim_mode is ClaimMode.SHADOW else None
+        """What was handled in shadow mode, to be stored."""
 
     def isolate(self, isolations: Mapping[str, str]) -> None:
-        """Give units of one message another level, by the type of the message. Raises SetupError."""
+        """Set another level for units of one message, by the type of the message. Raises SetupError."""
         self._isolations = {name: checked_isolation(self._database.dialect, level) or "" for name, level in isolations.items()}
 
     async def prepare(self) -> None:
@@ -75,15 +76,20 @@ class SqlStore:
         """
         if self._scope.journal is not None:
             await self._scope.journal.prepare()
-        is_undecided = self._claim_mode is ClaimMode.HISTORY and self._scope.bucketing is None
-        if is_undecided and any(message.instant or message.former_instant for message in messages):
+        is_undecided = self._claim_mode.has_history and self._scope.bucketing is None
+        if is_undecided and any(message.instant for message in messages):
             await self.prepare()
         asked, undecidable, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
+        refused: Outcomes = {}
         for _ in range(2 * BUCKETS):
             try:
-                return await self._begin(asked, undecidable, outside, isolated=isolated)
+                return await self._begin(asked, undecidable, outside, refused, isolated=isolated)
             except OtherSlice as other:  # rolled back: no unit commits a label
                 shut = await self._check_bucket(other)
+                if self._claim_mode is ClaimMode.SHADOW:
+                    outside |= {each.message.identity for each in shut}
+                    refused = {**refused, **_refused(shut)}
+                    continue
                 outside |= {each.message.identity for each in shut if each.is_wanted_anyway}
                 undecidable += tuple(each for each in shut if not each.is_wanted_anyway)
                 gone = {each.message.identity for each in undecidable}
@@ -104,6 +110,7 @@ class SqlStore:
         messages: Sequence[Message],
         undecidable: tuple[UndecidableMessage, ...],
         outside: frozenset[Identity],
+        refused: Outcomes,
         *,
         isolated: bool,
     ) -> SqlUnit:
@@ -116,17 +123,18 @@ class SqlStore:
             transaction = await self._database.open(purpose, isolation=isolation or self._isolation)
         try:
 
-            def prepare(connection: Connection) -> tuple[BeginResult, Loaded]:
-                found = self._claim(connection, scope, messages)
+            def prepare(connection: Connection) -> tuple[BeginResult, Loaded, Outcomes]:
+                found, outcomes = self._claim(connection, scope, messages)
                 if undecidable:
                     found = replace(found, undecidable=undecidable)
                 loaded = load_all(connection, scope, found.new)
-                transaction.hold(connection, of_messages=True, isolated=isolated)
-                return found, loaded
+                transaction.block_commit(connection, of_messages=True, isolated=isolated)
+                return found, loaded, outcomes
 
             with self._database.translate(locked=ConflictError):
-                found, loaded = await transaction.connection.run_sync(prepare)
-            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated)
+                found, loaded, outcomes = await transaction.connection.run_sync(prepare)
+            shadow = None if self.shadow is None else Shadowed(self.shadow, outcomes, refused)
+            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated, shadow=shadow)
         except LockTimeout as error:  # a claim's or an entity's: no handler has met it
             transaction.drop()
             raise ConflictError(str(error)) from error.__cause__
@@ -134,12 +142,14 @@ class SqlStore:
             transaction.drop()
             raise
 
-    def _claim(self, connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
+    def _claim(self, connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> tuple[BeginResult, Outcomes]:
         if self._claim_mode is ClaimMode.NOTHING or not messages:
-            return BeginResult(new=tuple(messages))
+            return BeginResult(new=tuple(messages)), {}
         if self._claim_mode is ClaimMode.TOKENS:
-            return consume(connection, scope, messages)
-        return claim(connection, scope, messages)
+            return consume(connection, scope, messages), {}
+        if self._claim_mode is ClaimMode.SHADOW:
+            return claim_all(connection, scope, messages)
+        return claim(connection, scope, messages), {}
 
     def keeps(self, record: Record) -> bool:
         """Return whether there are effects to forget, or a claim that goes with them."""
@@ -162,12 +172,11 @@ class SqlStore:
             await connection.run_sync(delete_keys, self._database.dialect, keys, *gone)
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records that wait, oldest first; see the port."""
         async with self._database.reading() as connection:
             return await connection.run_sync(read_undispatched, self._tables, self._endpoint, OldRecords(older_than, limit))
 
     async def measure_records(self, limit: int) -> AgedCount:
-        """Count the records of this endpoint up to a limit, by the index on their age; see `ports.measuring`."""
+        """Count the records of this endpoint up to a limit, by the index on their age; see `ports.measurements`."""
         records = self._tables.records.c
         some = select(records.stored_at).where(records.endpoint == self._endpoint).limit(limit).subquery()
         first = select(func.min(records.stored_at)).where(records.endpoint == self._endpoint)
@@ -177,19 +186,18 @@ class SqlStore:
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""
-        asked = self._taking.asked(older_than, limit, lease=lease, after=after)
+        asked = self._leases.asked(older_than, limit, lease=lease, after=after)
         if self._database.dialect.single_writer:
             async with self._database.reading() as connection:
-                if not await connection.run_sync(self._taking.is_waiting, asked):
+                if not await connection.run_sync(self._leases.is_waiting, asked):
                     return ()
         async with self._database.writing() as connection:
-            taken = await connection.run_sync(self._taking.take, asked)
+            taken = await connection.run_sync(self._leases.take, asked)
             if taken and self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
                 return await connection.run_sync(with_fingerprints, self._scope, taken)
             return taken
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give records, one statement for ten thousand; see the port."""
         if not identities:
             return ()
         by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
@@ -202,8 +210,8 @@ class SqlStore:
         A claim in the ring depends on the message's instant, and a token is the message's own. Without the message the store
         cannot wait for these, and raises ConflictError.
         """
-        if self._claim_mode is ClaimMode.NOTHING:
-            return None  # nothing is claimed or recorded, so there is nothing to find or to wait for
+        if not self._claim_mode.decides:
+            return None  # what is claimed and recorded, if anything is, does not keep the message from being handled
         longest = longest_commit(unit)
         if longest is not None:
             async with self._database.autocommitting() as connection:
@@ -221,5 +229,10 @@ class SqlStore:
         return next(iter((*await self.find([identity]), *done)), None)
 
     def unit_key(self, message: Message) -> str:
-        """Let all messages share a unit."""
         return ""
+
+
+def _refused(shut: Sequence[UndecidableMessage]) -> Outcomes:
+    """Return the messages that would be dead letters. One whose bucket is late would only wait."""
+    late = Undecidable.SLOT_NOT_READY
+    return {each.message.identity: ShadowOutcome.UNDECIDABLE for each in shut if each.reason is not late}

@@ -5,25 +5,18 @@ reservations, tokens and clients' keys are empty if an endpoint does not use the
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Index,
     Integer,
     MetaData,
     String,
     Table,
-    insert,
-    inspect,
-    literal,
-    select,
-    text,
 )
-from sqlalchemy.schema import CreateColumn
 
 from onceonly.model.ring import BUCKETS
 from onceonly.sql.columns import (
@@ -39,14 +32,13 @@ from onceonly.sql.columns import (
     TRANSACTIONAL,
     TextKey,
 )
-from onceonly.sql.database_clock import DatabaseNow, database_now
+from onceonly.sql.database_clock import DatabaseNow
 from onceonly.sql.schema import Schema
 
 __all__ = ["Tables", "metadata", "tables"]
 
 KEY_TEXT = 32
 THE_RING = 1
-FIRST_DAY_MS = 24 * 3600 * 1000
 ENTITY_KEY_BYTES = 1024
 """How many bytes of UTF-8 the key of an entity may have."""
 
@@ -108,7 +100,7 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
     )
     in_ring = records.c.claim.is_not(None)
     Index(f"{prefix}records_claim", records.c.claim, postgresql_where=in_ring, sqlite_where=in_ring)
-    Index(_records_by_age(prefix), records.c.endpoint, records.c.stored_at)
+    Index(f"{prefix}records_stored_at", records.c.endpoint, records.c.stored_at)
     dead_letters = Table(
         f"{prefix}dead_letters",
         metadata,
@@ -119,7 +111,7 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         Column("reason", READABLE, nullable=False),
         Column("stored_at", INSTANT, nullable=False),
         Column("letter", DATA, nullable=False),
-        Column("failure", KEY, nullable=True),
+        Column("failure", KEY, nullable=False),
         Column("identity", KEY, nullable=True),
         sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
         **TRANSACTIONAL,
@@ -127,13 +119,13 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
     Index(f"{prefix}dead_letters_endpoint", dead_letters.c.endpoint, dead_letters.c.position)
     Index(f"{prefix}dead_letters_failure", dead_letters.c.endpoint, dead_letters.c.failure, dead_letters.c.position)
     Index(f"{prefix}dead_letters_identity", dead_letters.c.identity)
-    second, third = _second(prefix, metadata), _third(prefix, metadata)
-    later = (_fourth(prefix, metadata), _fifth(prefix, metadata), *_sixth(prefix, metadata))
-    return Tables(metadata, claims, records, dead_letters, *second, *third, *later)
+    optional, ring = _optional(prefix, metadata), _ring(prefix, metadata)
+    return Tables(
+        metadata, claims, records, dead_letters, *optional, *ring, *_running(prefix, metadata), *_actions(prefix, metadata)
+    )
 
 
-def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
-    """Define what came with version 2."""
+def _optional(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
     entities = Table(
         f"{prefix}entities",
         metadata,
@@ -172,14 +164,12 @@ def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table
     return entities, register, tokens, keys
 
 
-def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], Table]:
-    """Define what came with version 3: the ring, and what its janitors share."""
+def _ring(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], Table]:
     ring = Table(
         f"{prefix}ring",
         metadata,
         Column("number", Integer, primary_key=True, autoincrement=False),
         Column("width", INSTANT, nullable=False),
-        Column("since", INSTANT, nullable=False),
         **TRANSACTIONAL,
     )
     buckets = tuple(
@@ -203,9 +193,8 @@ def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], T
     return ring, buckets, janitor
 
 
-def _fourth(prefix: str, metadata: MetaData) -> Table:
-    """Define what came with version 4."""
-    return Table(
+def _running(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
+    starts = Table(
         f"{prefix}starts",
         metadata,
         Column("key", KEY, primary_key=True),
@@ -214,11 +203,7 @@ def _fourth(prefix: str, metadata: MetaData) -> Table:
         Column("until", INSTANT, nullable=False),
         **TRANSACTIONAL,
     )
-
-
-def _fifth(prefix: str, metadata: MetaData) -> Table:
-    """Define the table that came with version 5."""
-    return Table(
+    unsubscribed = Table(
         f"{prefix}unsubscribed",
         metadata,
         Column("endpoint", NAME, primary_key=True),
@@ -226,10 +211,6 @@ def _fifth(prefix: str, metadata: MetaData) -> Table:
         Column("count", BigInteger, nullable=False),
         **TRANSACTIONAL,
     )
-
-
-def _sixth(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
-    """Define the tables that came with version 6."""
     processes = Table(
         f"{prefix}processes",
         metadata,
@@ -241,8 +222,13 @@ def _sixth(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
         Column("seen", INSTANT, nullable=False),
         Column("counters", DATA, nullable=False),
         Column("troubles", DATA, nullable=False),
+        Column("types", DATA, nullable=False),
         **TRANSACTIONAL,
     )
+    return starts, unsubscribed, processes
+
+
+def _actions(prefix: str, metadata: MetaData) -> tuple[Table, Table]:
     actions = Table(
         f"{prefix}actions",
         metadata,
@@ -284,108 +270,12 @@ def _sixth(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
     )
     Index(f"{prefix}action_items_identity", items.c.identity)
     Index(f"{prefix}action_items_stored_until", items.c.stored_until)
-    return processes, actions, items
-
-
-def _records_by_age(prefix: str) -> str:
-    """Name the index that came with version 5."""
-    return f"{prefix}records_stored_at"
+    return actions, items
 
 
 def metadata(prefix: str, schema: str | None = None) -> MetaData:
     """Return the tables under a prefix, in a schema of the database."""
     return tables(prefix, schema).metadata
-
-
-def _add_second(connection: Connection, metadata: MetaData) -> None:
-    """Add the tables of version 2; those of version 1 stay as they are."""
-    added = ("entities", "register", "tokens", "keys")
-    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith(added)])
-
-
-def _add_third(connection: Connection, metadata: MetaData) -> None:
-    """Add the ring; the claims that are there stay where they are, as if they had been made now.
-
-    Messages of before `since` were claimed there, so that is where their copies are looked for, and those of the first day as
-    well: clocks differ, and processes of the older version may still end their work. Every part may have been done before.
-    """
-    (ring,) = (table for table in metadata.sorted_tables if table.name.endswith("ring"))
-    own = tables(ring.name.removesuffix("ring"), ring.schema)
-    own.metadata.create_all(connection, tables=[own.ring, *own.buckets, own.janitor])
-    now = database_now(connection)
-    if connection.scalar(select(own.ring.c.number)) is None:
-        connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY_MS))
-    add_column(connection, own.records.c.claim)
-    add_column(connection, own.records.c.taken_at)
-    if connection.dialect.name == "sqlite":
-        _rebuild_claims(connection, own.claims, now)
-    else:
-        add_column(connection, own.claims.c.arrived_at, f" DEFAULT {now}")
-        default = str(CreateColumn(own.claims.c.arrived_at).compile(dialect=connection.dialect)).partition(" DEFAULT ")[2]
-        _alter(connection, own.claims, f"ALTER COLUMN arrived_at SET DEFAULT {default.removesuffix(' NOT NULL')}")
-    for table in (own.records, own.claims, own.keys):
-        for index in table.indexes:
-            index.create(connection, checkfirst=True)
-
-
-def _add_fourth(connection: Connection, metadata: MetaData) -> None:
-    """Add the table of version 4."""
-    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("starts")])
-
-
-def _add_fifth(connection: Connection, metadata: MetaData) -> None:
-    """Add the index and the table of version 5.
-
-    CREATE INDEX blocks changes of the records until the end of the upgrade. CONCURRENTLY cannot run in the transaction that
-    makes an upgrade all or nothing, and the table holds only pending records: 200,000 of them take less than a second.
-    """
-    for table in metadata.sorted_tables:
-        for index in table.indexes:
-            if index.name == _records_by_age(table.name.removesuffix("records")):
-                index.create(connection, checkfirst=True)
-    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("unsubscribed")])
-
-
-def _add_sixth(connection: Connection, metadata: MetaData) -> None:
-    """Add the columns, indexes and tables of version 6.
-
-    The new columns are null in existing dead letters. Maintenance fills them, 1,000 at a time.
-    """
-    (letters,) = (table for table in metadata.sorted_tables if table.name.endswith("dead_letters"))
-    own = tables(letters.name.removesuffix("dead_letters"), letters.schema)
-    for column in (own.dead_letters.c.failure, own.dead_letters.c.identity):
-        add_column(connection, column)
-    for table in (own.dead_letters, own.register):
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            index.create(connection, checkfirst=True)
-    own.metadata.create_all(connection, tables=[own.processes, own.actions, own.action_items])
-
-
-def add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
-    """Add a column to its table, unless it is there."""
-    if column.name not in _columns(connection, column.table):
-        kind, null = column.type.compile(connection.dialect), "" if column.nullable else " NOT NULL"
-        _alter(connection, column.table, f"ADD COLUMN {column.name} {kind}{default}{null}")
-
-
-def _rebuild_claims(connection: Connection, claims: Table, now: int) -> None:
-    """Make the table anew: SQLite adds no column whose default is a clock."""
-    if "arrived_at" in _columns(connection, claims):
-        return
-    _alter(connection, claims, f"RENAME TO {claims.name}_2")
-    old = Table(f"{claims.name}_2", MetaData(), Column("key", KEY), Column("fingerprint", FINGERPRINT))
-    claims.create(connection)
-    copied = select(old.c.key, old.c.fingerprint, literal(now))
-    connection.execute(insert(claims).from_select(["key", "fingerprint", "arrived_at"], copied))
-    old.drop(connection)
-
-
-def _columns(connection: Connection, table: Any) -> set[str]:
-    return {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}
-
-
-def _alter(connection: Connection, table: Any, change: str) -> None:
-    connection.execute(text(f"ALTER TABLE {connection.dialect.identifier_preparer.format_table(table)} {change}"))
 
 
 _HANDLED_TWICE = "copies of messages that were handled before are handled again"
@@ -401,8 +291,7 @@ _LOSSES = {
 
 SCHEMA = Schema(
     component="store",
-    version=6,
+    version=7,
     tables=metadata,
-    upgrades={1: _add_second, 2: _add_third, 3: _add_fourth, 4: _add_fifth, 5: _add_sixth},
     losses=_LOSSES,
 )

@@ -11,14 +11,12 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
-from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import readable_record
+from onceonly.sql.store.statements import StoreScope, chunks, readable_record
 from onceonly.sql.store.tables import tables
 
 
 def token_key(token: Token) -> bytes:
-    """Give the 16 bytes that a token is stored as; its id may have any length."""
+    """Return the 16 bytes that a token is stored as; its id may have any length."""
     return hash_of(token.endpoint.encode(), token.id.encode())
 
 
@@ -38,10 +36,12 @@ def consume(connection: Connection, scope: StoreScope, messages: Sequence[Messag
     live = {message.identity for key, message in by_key.items() if key in taken}
     rest = [message for message in messages if message.identity not in live]
     records = _read_records(connection, scope, rest, not_taken=[key for key in by_key if key not in taken])
+    pending, now = [message.identity for message in rest if message.identity in records], database.clock.now()
     return BeginResult(
         new=tuple(message for message in messages if message.identity in live),
-        pending=tuple(records[message.identity] for message in rest if message.identity in records),
+        pending=tuple(records[identity][0] for identity in pending),
         done=tuple(message for message in rest if message.identity not in records),
+        ages=tuple(now - records[identity][1] for identity in pending),
     )
 
 
@@ -56,7 +56,6 @@ class SqlTokens:
     """The live tokens of one database, past any unit: for messages that come from outside, and to look."""
 
     def __init__(self, database: Database) -> None:
-        """Use the table of this database."""
         self._database = database
         self._tables = tables(database.prefix, database.schema)
 
@@ -119,8 +118,8 @@ class SqlTokens:
 
 def _read_records(
     connection: Connection, scope: StoreScope, messages: Sequence[Message], *, not_taken: Sequence[bytes]
-) -> dict[Identity, Record]:
-    """Read the records of messages that have no live token, and look again for the tokens.
+) -> dict[Identity, tuple[Record, int]]:
+    """Read the records of messages that have no live token, and when they were stored or taken; look again for the tokens.
 
     Who waited for another unit does not see what it released; without the second look its message would seem done, and be
     lost. Both are read from one state: between two reads a third unit could handle it.
@@ -129,13 +128,14 @@ def _read_records(
         return {}
     by_key = {claim_key(scope.endpoint, message.identity): message.identity for message in messages}
     records, tokens, dialect = scope.tables.records.c, scope.tables.tokens.c, scope.database.dialect
+    since = func.coalesce(records.taken_at, records.stored_at).label("since")
     query = union_all(
-        dialect.current(select(records.key, records.effects).where(dialect.among(records.key, "messages"))),
-        dialect.current(select(tokens.key, null()).where(dialect.among(tokens.key, "tokens"))),
+        dialect.current(select(records.key, records.effects, since).where(dialect.among(records.key, "messages"))),
+        dialect.current(select(tokens.key, null(), null()).where(dialect.among(tokens.key, "tokens"))),
     )
     rows = connection.execute(query, {"messages": [*by_key], "tokens": [*not_taken]}).all()
     if any(row.effects is None for row in rows):
         raise ConflictError("another worker released the token of a message while this unit was claiming it")
-    stored = ((by_key[row.key], row.effects) for row in rows)
-    read = ((each, readable_record(each.source, each.id, effects)) for each, effects in stored)
-    return {each: record for each, record in read if record is not None}
+    stored = ((by_key[row.key], row) for row in rows)
+    read = ((each, readable_record(each.source, each.id, row.effects), row.since) for each, row in stored)
+    return {each: (record, since) for each, record, since in read if record is not None}

@@ -9,17 +9,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import CommitFailed, ConflictError
+from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
-from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of, records_of
 from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import stored_bytes
+from onceonly.sql.store.statements import StoreScope, chunks, record_in, stored_bytes
 from onceonly.sql.store.tables import Tables, tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
-from onceonly.systems.waiting import waiting
+from onceonly.systems.key_wait import key_wait
 
 Session: TypeAlias = AsyncSession
 """SQLAlchemy's session, in which a transaction works."""
@@ -43,16 +43,16 @@ class SqlTransactions:
 
         Where there is one writer at a time, the holder of the key has the write lock, so that is what is waited for.
         """
-        transaction = await self._begun(opening)
+        transaction = await self._begin(opening)
         try:
 
             def prepare(connection: Connection) -> tuple[Limit, IdempotencyEntry | None]:
                 limit = Limit(self._database.dialect.started(connection), opening.max_commit)
                 kept = self._take(connection, opening) if opening.key else None
-                transaction.hold(connection)
+                transaction.block_commit(connection)
                 return limit, kept
 
-            async with waiting(opening):
+            async with key_wait(opening):
                 with self._database.translate(locked=ConflictError, unknown=CommitFailed):
                     limit, kept = await transaction.connection.run_sync(prepare)
         except BaseException:
@@ -66,18 +66,18 @@ class SqlTransactions:
     async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key's row on the primary, in a transaction of its own; see the port."""
         async with self._database.reading() as connection:
-            return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
+            return await connection.run_sync(read_entry, self._tables, self._endpoint, key_of(self._endpoint, key))
 
-    async def _begun(self, opening: TransactionAttempt) -> DatabaseTransaction:
+    async def _begin(self, opening: TransactionAttempt) -> DatabaseTransaction:
         """Begin. The time to reach a slow server does not count as waiting for a key. Raises ConflictError, CommitFailed."""
         with self._database.translate(locked=ConflictError, unknown=CommitFailed):
             await self._database.ready()
-        async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
+        async with key_wait(opening) if self._database.dialect.single_writer else nullcontext():
             with self._database.translate(locked=ConflictError, unknown=CommitFailed):
                 return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
 
     def _take(self, connection: Connection, opening: TransactionAttempt) -> IdempotencyEntry | None:
-        """Insert the key, without its answer; gives what is kept if it is there already."""
+        """Insert the key, without its answer; returns what is kept if it is there already."""
         key = key_of(self._endpoint, opening.key)
         row = {
             "key": key,
@@ -87,7 +87,7 @@ class SqlTransactions:
         }
         if self._database.dialect.insert_absent(connection, self._tables.keys, [row], key=["key"]):
             return None
-        kept = _read(connection, self._tables, key)
+        kept = read_entry(connection, self._tables, self._endpoint, key)
         if kept is None:  # it was removed since, or this transaction's snapshot is older than it
             raise ConflictError("another transaction has just stored or deleted this idempotency key")
         return kept
@@ -109,7 +109,6 @@ class SqlTransaction:
         await self._unit.load(unit)
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
-        """Write record and answer, and commit in time; see the port."""
         records: Sequence[Record] = () if record is None else (record,)
 
         def last(connection: Connection) -> None:
@@ -120,14 +119,24 @@ class SqlTransaction:
         await self._unit.commit_attempt(records, last=last, limit=self._limit)
 
     def abandon(self) -> None:
-        """Give up; see the port."""
         self._unit.abandon()
 
 
-def _read(connection: Connection, tables: Tables, key: bytes) -> IdempotencyEntry | None:
-    keys = tables.keys.c
+def read_entry(connection: Connection, tables: Tables, endpoint: str, key: bytes) -> IdempotencyEntry | None:
+    """Read what is committed under a key, and then the records of its attempt: they were committed with it.
+
+    Raises PermanentFailure, UpgradeRequired for a record that cannot be read.
+    """
+    keys, records = tables.keys.c, tables.records.c
     row = connection.execute(select(keys.attempt, keys.fingerprint, keys.answer).where(keys.key == key)).one_or_none()
     if row is None:
         return None
     answer = None if row.answer is None else stored_bytes(row.answer, "the answer of this idempotency key")
-    return IdempotencyEntry(row.attempt, stored_bytes(row.fingerprint, "the fingerprint of this idempotency key"), answer)
+    identities = {claim_key(endpoint, each): each for each in records_of(endpoint, row.attempt)}
+    found: dict[bytes, object] = {}
+    for some in chunks(sorted(identities)):
+        query = select(records.key, records.effects).where(records.key.in_(some), records.endpoint == endpoint)
+        found |= {each.key: each.effects for each in connection.execute(query)}
+    pending = tuple(record_in(identity, found[key]) for key, identity in identities.items() if key in found)
+    fingerprint = stored_bytes(row.fingerprint, "the fingerprint of this idempotency key")
+    return IdempotencyEntry(row.attempt, fingerprint, answer, pending)

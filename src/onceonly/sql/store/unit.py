@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -13,13 +14,12 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import BeginResult, Resources
 from onceonly.sql.dialect import Limit
-from onceonly.sql.store.attempts import is_buried
 from onceonly.sql.store.claims import record_claim, unclaim
 from onceonly.sql.store.entities import Loaded, load, save
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
-from onceonly.sql.store.scope import StoreScope
-from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.shadow import Outcomes, ShadowReport
+from onceonly.sql.store.statements import StoreScope, is_buried, row_of
 from onceonly.sql.store.tokens import give
 from onceonly.sql.transaction import DatabaseTransaction
 
@@ -28,11 +28,29 @@ _UNIQUE_VIOLATION = "23505"
 """The SQLSTATE, of a driver's own error."""
 
 
+class Shadowed(NamedTuple):
+    """What a unit in shadow mode found out about its messages, and where it reports that.
+
+    `known` were claimed before. `refused` are in no time bucket.
+    """
+
+    report: ShadowReport
+    known: Outcomes
+    refused: Outcomes
+
+
 class SqlUnit:
     """A unit on an open database transaction, which ends with the unit."""
 
     def __init__(
-        self, scope: StoreScope, transaction: DatabaseTransaction, found: BeginResult, *, loaded: Loaded, isolated: bool
+        self,
+        scope: StoreScope,
+        transaction: DatabaseTransaction,
+        found: BeginResult,
+        *,
+        loaded: Loaded,
+        isolated: bool,
+        shadow: Shadowed | None = None,
     ) -> None:
         self.key = ""
         self.found = found
@@ -45,6 +63,7 @@ class SqlUnit:
         self._scope = scope
         self._transaction = transaction
         self._is_over = False
+        self._shadow = shadow
 
     async def load(self, unit: str) -> None:
         """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, ConflictError, CommitFailed."""
@@ -79,6 +98,8 @@ class SqlUnit:
             if isinstance(error, OutcomeUnknown) and not self._transaction.has_said_commit:
                 raise CommitFailed(f"nothing was committed: {error}") from error
             raise
+        if self._shadow is not None:
+            self._shadow.report.add({**self._shadow.refused, **self._shadow.known}, self.found.new, records)
         self._resources.tell_committed()
 
     def abandon(self) -> None:
@@ -112,16 +133,22 @@ class SqlUnit:
         database, tables, endpoint, claim_mode = self._scope[:4]
         now = database.clock.now()
         handled = {record.identity for record in records}
-        unhandled = [message for message in self.found.new if message.identity not in handled]
+        left = handled if self._shadow is None else handled.union(self._shadow.known)  # of these, the claims are others'
+        unhandled = [message for message in self.found.new if message.identity not in left]
         if claim_mode is ClaimMode.TOKENS:
             issued = [token for record in records for token in record.issued]
             give(connection, self._scope, [*issued, *(Token(each.token, endpoint) for each in unhandled)])
         else:
             unclaim(connection, self._scope, unhandled)
         kept = [record for record in records if record.is_pending or record.issued]
+        if self._shadow is not None:
+            kept = [record for record in kept if record.identity not in self._shadow.known]
         claims = {message.identity: record_claim(self._scope, message) for message in self.found.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
-        database.dialect.insert_last(connection, tables.records, rows)
+        if self._shadow is None:
+            database.dialect.insert_last(connection, tables.records, rows)
+        else:  # a record that an earlier crash left may have outlived its claim
+            database.dialect.insert_absent(connection, tables.records, rows, key=["key"])
 
 
 def _is_no_longer_unique(cause: BaseException | None) -> bool:

@@ -11,7 +11,9 @@ from typing import ClassVar
 import pytest
 from onceonly_toy.file import ToyArtifacts, ToyDocuments, ToyFile, create
 
-from onceonly.conformance import (
+from onceonly.ports.documents import Documents
+from onceonly.ports.effects import ArtifactStore
+from onceonly_conformance import (
     ArtifactStoreSuite,
     DocumentDedupSuite,
     DocumentsSuite,
@@ -19,8 +21,6 @@ from onceonly.conformance import (
     DocumentTransactionSuite,
     Moment,
 )
-from onceonly.ports.documents import Documents
-from onceonly.ports.effects import ArtifactStore
 
 
 class CutFile(ToyFile):
@@ -62,7 +62,7 @@ class Place:
         return ToyArtifacts(ToyFile(self.path))
 
     def now(self) -> int:
-        """Give milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return round(time() * 1000)
 
     async def pass_time(self, milliseconds: int) -> None:

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 from onceonly_toymq.broker import LEASE_SECONDS, Broker, ToyTransport
 
-from onceonly.conformance import TransportSuite
 from onceonly.ports.transport import Transport
 from onceonly.testing import RunClock
+from onceonly_conformance import TransportSuite
 
 
 class Place:

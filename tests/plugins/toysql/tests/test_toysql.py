@@ -9,8 +9,9 @@ import pytest
 from onceonly_toysql.dialect import ToySql
 from sqlalchemy import Connection
 
-from onceonly.conformance import Moment
-from onceonly.conformance.sql import (
+from onceonly.sql.dialect import Dialect, Limit, Purpose
+from onceonly_conformance import Moment
+from onceonly_conformance.sql import (
     SqlDeadLetterSuite,
     SqlDocumentsSuite,
     SqlForgetfulStoreSuite,
@@ -20,7 +21,6 @@ from onceonly.conformance.sql import (
     SqlTransactionSuite,
     SqlTransportSuite,
 )
-from onceonly.sql.dialect import Dialect, Limit, Purpose
 
 
 class CutFile(ToySql):

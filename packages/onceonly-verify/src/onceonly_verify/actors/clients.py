@@ -3,7 +3,7 @@
 Where clients retry, a request stays in their queue until it has an answer.
 """
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -11,24 +11,17 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.entities import Entities
-from onceonly.model.errors import (
-    BudgetExceeded,
-    ConflictError,
-    HandlerFailed,
-    KeyReused,
-    OnceOnlyError,
-    OutcomeUnknown,
-)
-from onceonly.model.message import Delivery, Failure, FailureKind
+from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, KeyReused, OnceOnlyError, OutcomeUnknown
+from onceonly.model.message import Failure, FailureKind
 from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly_verify.actors.relays import asked
 from onceonly_verify.checked_handlers import decode_rows, encode_rows
 from onceonly_verify.invariants.looks import Announcement
 from onceonly_verify.invariants.reports import WrongReportError, with_each_record
-from onceonly_verify.naming import mark_text
+from onceonly_verify.names import mark_text
 from onceonly_verify.programs import Programs
-from onceonly_verify.roles import Batch, Role, receiving
+from onceonly_verify.roles import Batch, Role, receive_batches
 from onceonly_verify.time_steps import STEP
 from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Behaviour, Client, End, Workload
 from onceonly_verify.workload_ports import ANSWERS, AnswersWorld
@@ -38,7 +31,7 @@ ON_DOCUMENTS, IN_STORE = ("load", "save", "send"), ("open", "commit", "send", "f
 
 
 def client_roles(workload: Workload) -> tuple[Role, ...]:
-    """Give the first endpoint one process for each attempt of a client's."""
+    """Return the processes of the first endpoint, one for each attempt of a client's."""
     if not workload.clients:
         return ()
     return (
@@ -49,21 +42,22 @@ def client_roles(workload: Workload) -> tuple[Role, ...]:
             label=f"{workload.labels[0]}client: ",
             workers=len(workload.clients),
             reaches=(ON_DOCUMENTS if workload.deduplication in WITH_ENTITIES else IN_STORE)[: 2 if workload.quiet else None],
-            begins=receiving if workload.clients_retry else asked,
-            program=attempting,
+            begins=receive_batches if workload.clients_retry else asked,
+            program=attempt,
         ),
     )
 
 
-def attempting(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Run the shipping transaction, and what comes after it."""
-    return _attempt(programs, batch[0], ports)
+async def attempt(programs: Programs, batch: Batch, ports: Ports) -> None:
+    """Run the shipping transaction, and what comes after it.
 
-
-async def _attempt(programs: Programs, request: Delivery, ports: Ports) -> None:
-    """Attempt it. A client that retries takes an answer, or the answer that its key was used before, for the end."""
+    A client that retries takes an answer, or the answer that its key was used before, for the end. One that waits takes an
+    answer only when its messages were sent.
+    """
     handlers: Any = ports.handlers
-    retries = handlers.workload.clients_retry
+    request = batch[0]
+    retries, waits = handlers.workload.clients_retry, handlers.workload.clients_wait
+    is_sent = False
     with suppress(OnceOnlyError):  # the client is told
         try:
             records = await _transact(programs, ports)
@@ -73,11 +67,11 @@ async def _attempt(programs: Programs, request: Delivery, ports: Ports) -> None:
             if retries:
                 await ports.transport.release([request])
             return
-        if records:
-            await with_each_record(programs.relay.relay(records, ports), records)
+        relayed = await with_each_record(programs.relay.relay(records, ports), records) if records else None
+        is_sent = relayed is None or len(relayed.finished) == len(records)
     if retries:
         with suppress(OnceOnlyError):
-            await ports.transport.ack([request])
+            await (ports.transport.release if waits and not is_sent else ports.transport.ack)([request])
 
 
 async def _transact(programs: Programs, ports: Ports) -> Any:
@@ -112,9 +106,9 @@ async def _transact(programs: Programs, ports: Ports) -> Any:
     transport: Any = ports.transport
     if programs.has_log and ports.controls:
         transport = Announcement(transport, opening, ports.controls, watched.unit)
-    ways = programs.transaction.TransactionPorts(watched, ports.admission, ports.controls, transport)
+    own_ports = programs.transaction.TransactionPorts(watched, ports.admission, ports.controls, transport)
     try:
-        done = await programs.transaction.transact(opening, block, ways)
+        done = await programs.transaction.transact(opening, block, own_ports)
     except OnceOnlyError as error:
         for field in watched.told_by(error, attempt, has_key=bool(client.key)):
             handlers.driver.at_once(PortOperation("told", PLACE, _note, (field, attempt)))
@@ -173,13 +167,11 @@ class WatchedTransactions:
         return ("reused", "failed") if isinstance(error, KeyReused) else ("failed",)
 
     async def open(self, opening: TransactionAttempt) -> Any:
-        """Open one; see the port."""
         self._opened = opened = await self._transactions.open(opening)
         self.is_open = not isinstance(opened, IdempotencyEntry)
         return _WatchedTransaction(opened, self) if self.is_open else opened
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
-        """Read a key; see the port."""
         self.is_unread = False
         found: IdempotencyEntry | None = await self._transactions.entry(key)
         return found

@@ -1,6 +1,5 @@
 """Who else is at work on an endpoint's store: those that execute what other services ask, as their network delivers it."""
 
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -17,13 +16,14 @@ from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly_verify.actors.clients import PLACE
+from onceonly_verify.actors.relays import asked
 from onceonly_verify.checked_handlers import clock_of
 from onceonly_verify.invariants.executed import ExecutionLog
-from onceonly_verify.naming import mark_text
+from onceonly_verify.names import mark_text
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.time_steps import START, STEP
-from onceonly_verify.workload import WIRE, Workload, asking
+from onceonly_verify.workload import ENTITY, FENCERS, WIRE, MessageArrival, Workload, request_send
 from onceonly_verify.workload_ports import AnswersWorld, remote_requests_of
 
 ASK, CALL, PUT, LATE, POST, DELETE = "ASK", "CALL", "PUT", "LATE", "POST", "DELETE"
@@ -36,7 +36,7 @@ SOON = 1
 
 
 def executing_roles(workload: Workload, *, workers: int) -> tuple[Role, ...]:
-    """Give the first endpoint so many processes that answer other services, if any ask."""
+    """Return the processes of the first endpoint that answer other services, if any ask."""
     if not workload.asked:
         return ()
     verbs = {text.partition(" ")[0] for text in workload.asked}
@@ -50,18 +50,17 @@ def executing_roles(workload: Workload, *, workers: int) -> tuple[Role, ...]:
             label=f"{workload.labels[0]}request: ",
             workers=workers,
             reaches=("call-put", *executed, "ack"),
-            program=executing,
+            program=execute,
         ),
     )
 
 
-def executing(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Do what another service asks, and answer."""
-    return _execute(batch[0], programs, ports)
+async def execute(programs: Programs, batch: Batch, ports: Ports) -> None:
+    """Do what another service asks, and answer; what its caller does then is on its way at once.
 
-
-async def _execute(asked: Delivery, programs: Programs, ports: Ports) -> None:
-    """Do it, and answer; what its caller does then is on its way at once. Without an answer it comes again."""
+    Without an answer it comes again.
+    """
+    asked = batch[0]
     handlers: Any = ports.handlers
     requests = remote_requests_of(handlers.workload, programs, handlers.driver, endpoint=ports.endpoint)
     verb, _, key = asked.body.decode().partition(" ")
@@ -96,7 +95,7 @@ def _times(handlers: Any) -> tuple[int, int]:
 async def _follow(asked: Delivery, key: str, verbs: tuple[str, ...], ports: Ports) -> bool:
     """Put on the wire what an answer leads to."""
     receipt = mark_text((asked.receipt, 0))
-    sends = [asking(f"{verb} {key}") for verb in verbs]
+    sends = [request_send(f"{verb} {key}") for verb in verbs]
     sent = [replace(s, message=replace(s.message, id=f"{s.message.id} {receipt}.{i}")) for i, s in enumerate(sends)]
     return set(await ports.transport.send(sent)) == {Answer.TAKEN}
 
@@ -124,3 +123,29 @@ async def _post(key: str, programs: Programs, ports: Ports, requests: Any) -> bo
 
 def _note(world: AnswersWorld, asked: str, response: str) -> tuple[AnswersWorld, None]:
     return replace(world, responses=world.responses | {(asked, response)}), None
+
+
+def fencing_roles(workload: Workload) -> tuple[Role, ...]:
+    """Return the workers of the first endpoint, one for each message that is given up."""
+    if not workload.fences:
+        return ()
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=FENCERS,
+            point="starts on",
+            label=f"{workload.labels[0]}fencer: ",
+            workers=workload.fences,
+            reaches=("load", "save"),
+            begins=asked,
+            program=fence,
+        ),
+    )
+
+
+async def fence(_programs: Programs, batch: Batch, ports: Ports) -> None:
+    """Fence the entity's document for one message, as giving up does."""
+    name = batch[0].body.decode()
+    message = replace(MessageArrival(name, name).message(), unit=ENTITY)
+    with suppress(OnceOnlyError):  # another worker was faster, and fences as well
+        await ports.fence.fence(ports.store.unit_key(message), message.identity)

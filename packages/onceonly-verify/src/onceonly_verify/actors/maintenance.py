@@ -1,6 +1,6 @@
 """Who is at work on a ring, beside those who claim: its clock, and janitors that rotate a bucket at any moment."""
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,21 +17,21 @@ from onceonly_verify.workload import DeduplicationMode, Workload
 
 
 def maintenance_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
-    """Give the first endpoint so many janitors, and time that passes, where claims are forgotten."""
+    """Return the janitors of the first endpoint, and time that passes, where claims are forgotten."""
     if workload.deduplication is not DeduplicationMode.RING:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
     if workload.timing:
         return _timed_roles(workload, janitors=janitors)
-    buckets = sorted({BUCKETING.bucket(arrival.bucket_instant) for arrival in workload.arrivals})
+    buckets = sorted({BUCKETING.bucket(arrival.instant) for arrival in workload.arrivals})
     clock = Role(
         endpoint=endpoint,
         queue=f"clock of {endpoint}",
         point="goes on",
         label=f"{label}clock: ",
-        begins=partial(woken, texts=("by one slice",)),
+        begins=partial(wake_for, texts=("by one slice",)),
         waits=is_over,
-        program=ticking,
+        program=move_clock,
     )
     janitor = Role(
         endpoint=endpoint,
@@ -40,17 +40,17 @@ def maintenance_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
         label=f"{label}janitor: ",
         workers=janitors,
         reaches=("rotate",),
-        begins=partial(woken, texts=tuple(f"for bucket {number}" for number in buckets)),
+        begins=partial(wake_for, texts=tuple(f"for bucket {number}" for number in buckets)),
         waits=is_kept,
-        program=rotating,
+        program=rotate_bucket,
     )
     return (clock, janitor)
 
 
 def _timed_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
-    """Give the first endpoint so many janitors of buckets, and of claims without an instant, where the world has a clock."""
+    """Return the janitors of the first endpoint of buckets, and of claims without an instant, where the world has a clock."""
     endpoint, label = workload.endpoints[0], workload.labels[0]
-    instants = {arrival.bucket_instant for arrival in workload.arrivals}
+    instants = {arrival.instant for arrival in workload.arrivals}
     buckets = sorted({BUCKETING.bucket(instant) for instant in instants if instant})
     rotates = Role(
         endpoint=endpoint,
@@ -59,10 +59,10 @@ def _timed_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
         label=f"{label}janitor: ",
         workers=janitors,
         reaches=("rotate",),
-        begins=partial(woken, texts=tuple(f"for bucket {number}" for number in buckets)),
+        begins=partial(wake_for, texts=tuple(f"for bucket {number}" for number in buckets)),
         waits=is_current,
         is_patient=True,
-        program=rotating,
+        program=rotate_bucket,
     )
     removes = Role(
         endpoint=endpoint,
@@ -71,72 +71,62 @@ def _timed_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
         label=f"{label}janitor: ",
         workers=janitors,
         reaches=("remove-expired",),
-        begins=partial(woken, texts=("for claims without an instant",)),
+        begins=partial(wake_for, texts=("for claims without an instant",)),
         waits=nothing_is_claimed_outside,
         is_patient=True,
-        program=removing,
+        program=remove_expired_claims,
     )
     return (*([rotates] if buckets else []), *([removes] if 0 in instants else []))
 
 
-def woken(broker: Any, role: Role, _transports: Any, *, texts: tuple[str, ...]) -> Iterator[Begun]:
+def wake_for(broker: Any, role: Role, _transports: Any, *, texts: tuple[str, ...]) -> Iterator[Begun]:
     """Wake somebody at any moment, for one of these things to do."""
     for text in texts:
         yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
 
 
 def is_over(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
-    """Tell whether the clock has come to its end."""
+    """Return whether the clock has come to its end."""
     return ring_in(worlds).now >= END
 
 
 def is_kept(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
-    """Tell whether there will never again be anything to do for a bucket."""
+    """Return whether there will never again be anything to do for a bucket."""
     ring, number = ring_in(worlds), _bucket(batch)
     return ring.now >= END and ring.buckets[number].start == BUCKETING.wanted(number, END)
 
 
 def is_current(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
-    """Tell whether a bucket holds the slice that it should hold now."""
+    """Return whether a bucket holds the slice that it should hold now."""
     ring, number = ring_in(worlds), _bucket(batch)
     return ring.buckets[number].start == BUCKETING.wanted(number, ring.now)
 
 
 def nothing_is_claimed_outside(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
-    """Tell whether there are no claims outside of the ring."""
+    """Return whether there are no claims outside of the ring."""
     return not ring_in(worlds).arrivals
 
 
-def removing(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def remove_expired_claims(programs: Programs, _batch: Batch, ports: Ports) -> None:
     """Remove expired claims from outside of the ring, as a janitor does."""
-    return _remove(programs, ports)
-
-
-async def _remove(programs: Programs, ports: Ports) -> None:
-    store, handlers = _of(ports)
+    store, handlers = _store_and_handlers(ports)
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         await programs.ring.MemoryRing(ClockDriver(handlers.driver), store).remove_expired()
 
 
-def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Let time pass."""
-    store, handlers = _of(ports)
-    work: Coroutine[Any, Any, Any] = handlers.driver.perform(PortOperation("tick", store.place, tick, ()))
-    return work
+async def move_clock(_programs: Programs, _batch: Batch, ports: Ports) -> None:
+    store, handlers = _store_and_handlers(ports)
+    await handlers.driver.perform(PortOperation("tick", store.place, tick, ()))
 
 
-def rotating(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def rotate_bucket(programs: Programs, batch: Batch, ports: Ports) -> None:
     """Rotate a bucket, if it can be, as a janitor does."""
-    return _rotate(programs, _bucket(batch), ports)
-
-
-async def _rotate(programs: Programs, number: int, ports: Ports) -> None:
-    store, handlers = _of(ports)
+    store, handlers = _store_and_handlers(ports)
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
-        await programs.ring.MemoryRing(ClockDriver(handlers.driver), store).rotate(number)
+        await programs.ring.MemoryRing(ClockDriver(handlers.driver), store).rotate(_bucket(batch))
 
 
-def _of(ports: Ports) -> tuple[Any, Any]:
+def _store_and_handlers(ports: Ports) -> tuple[Any, Any]:
     return ports.store, ports.handlers
 
 

@@ -1,6 +1,6 @@
 """Who else is at work on an endpoint's store: relays, and transactions of somebody's own whose processes die."""
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,9 +17,9 @@ from onceonly.model.token import PreparedToken, Token
 from onceonly.ports.bundle import Ports
 from onceonly_verify.checked_handlers import clock_of
 from onceonly_verify.invariants.reports import RelayLog, WatchedSweep, with_each_record
-from onceonly_verify.naming import mark_text
+from onceonly_verify.names import mark_text
 from onceonly_verify.programs import Programs
-from onceonly_verify.roles import Batch, Begun, Role, receiving
+from onceonly_verify.roles import Batch, Begun, Role, receive_batches
 from onceonly_verify.time_steps import PLACE as CLOCK_PLACE
 from onceonly_verify.time_steps import STEP, note_sweep
 from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
@@ -38,7 +38,6 @@ LATER = 1
 
 
 def relay_roles(workload: Workload, *, relays: int) -> tuple[Role, ...]:
-    """Give each endpoint so many relays."""
     told = {workload.endpoints[0]: workload.told}
     return tuple(
         Role(
@@ -49,8 +48,8 @@ def relay_roles(workload: Workload, *, relays: int) -> tuple[Role, ...]:
             workers=relays,
             finishes=True,
             reaches=("undispatched", "send", "forget", *(["find"] if told.get(endpoint) else [])),
-            begins=partial(waking, told=told.get(endpoint, ())),
-            program=relaying,
+            begins=partial(wake, told=told.get(endpoint, ())),
+            program=relay_records,
         )
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
         if relays
@@ -58,7 +57,7 @@ def relay_roles(workload: Workload, *, relays: int) -> tuple[Role, ...]:
 
 
 def transaction_roles(workload: Workload) -> tuple[Role, ...]:
-    """Give the first endpoint one process for each transaction that somebody may begin."""
+    """Return the processes of the first endpoint, one for each transaction that somebody may begin."""
     if not workload.transactions:
         return ()
     return (
@@ -70,13 +69,13 @@ def transaction_roles(workload: Workload) -> tuple[Role, ...]:
             workers=len(workload.transactions),
             reaches=("begin", "commit"),
             begins=asked,
-            program=transacting,
+            program=commit_and_end,
         ),
     )
 
 
 def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
-    """Give each endpoint that leaves something to sweep so many sweepers."""
+    """Return the sweepers of each endpoint that leaves something to sweep."""
     senders = tuple(endpoint for endpoint in workload.endpoints if workload.effects_of(endpoint))
     swept = (
         (TOKENS_SWEPT, workload.deduplication is DeduplicationMode.TOKENS),
@@ -97,8 +96,8 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
                 *([f"store of {endpoint}"] if workload.makes else []),
             ),
             reaches=reached,
-            begins=waking,
-            program=sweeping,
+            begins=wake,
+            program=sweep,
         )
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
         if sweepers and endpoint in (senders or workload.endpoints)
@@ -106,7 +105,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
 
 
 def shared_sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
-    """Give all endpoints together so many processes that sweep the tokens of each, one after another."""
+    """Return processes for all endpoints together that sweep the tokens of each, one after another."""
     if not sweepers:
         return ()
     return (
@@ -118,30 +117,22 @@ def shared_sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ..
             workers=sweepers,
             sweeps=(TOKENS,),
             reaches=TOKENS_SWEPT if workload.deduplication is DeduplicationMode.TOKENS else TOKENS_FENCED,
-            begins=waking,
-            program=sweeping_all,
+            begins=wake,
+            program=sweep_all_endpoints,
         ),
     )
 
 
-def sweeping_all(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def sweep_all_endpoints(programs: Programs, batch: Batch, ports: Ports) -> None:
     """Sweep for each endpoint, as a process does that runs several."""
     handlers: Any = ports.handlers
     each = tuple(ports_of(handlers.workload, programs, handlers.driver, endpoint=name) for name in handlers.workload.endpoints)
-    return _sweep_all(programs, each)
+    for of_endpoint in each:
+        await sweep(programs, batch, of_endpoint)
 
 
-async def _sweep_all(programs: Programs, each: Sequence[Ports]) -> None:
-    for ports in each:
-        await _sweep(programs, ports)
-
-
-def sweeping(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def sweep(programs: Programs, _batch: Batch, ports: Ports) -> None:
     """Remove what is left of attempts that were never committed, however young it is."""
-    return _sweep(programs, ports)
-
-
-async def _sweep(programs: Programs, ports: Ports) -> None:
     handlers: Any = ports.handlers
     effects: Any = ports.effects
     timing, now = handlers.workload.timing, clock_of(handlers.workload, handlers.driver).now()
@@ -165,7 +156,6 @@ class WatchedTokens:
         self._driver = driver
 
     async def prepared(self, older_than: int, limit: int) -> tuple[PreparedToken, ...]:
-        """List tokens; see the port."""
         found: tuple[PreparedToken, ...] = await self._tokens.prepared(older_than, limit)
         return found
 
@@ -175,21 +165,18 @@ class WatchedTokens:
         await self._tokens.discard(tokens)
 
 
-def waking(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:
+def wake(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:
     """Wake a relay at any moment: to look for old records, or because it was told of a transaction, committed or not."""
     for text in (LOOK, *told):
         yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
 
 
-def relaying(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def relay_records(programs: Programs, batch: Batch, ports: Ports) -> None:
     """Find records in one of the runtime's two ways, and run the shipping relay on what there is."""
-    return _relay(batch[0].body.decode(), programs, ports)
-
-
-async def _relay(text: str, programs: Programs, ports: Ports) -> None:
     if ports.pending is None:
         return
     handlers: Any = ports.handlers
+    text = batch[0].body.decode()
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         if text == LOOK:
             now = clock_of(handlers.workload, handlers.driver).now()
@@ -203,18 +190,14 @@ async def _relay(text: str, programs: Programs, ports: Ports) -> None:
 
 def asked(broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
     """Ask for a transaction at any moment; nobody asks for it again when it comes to nothing."""
-    for world, batch in receiving(broker, role, transports):
+    for world, batch in receive_batches(broker, role, transports):
         taken = {delivery.receipt for delivery in batch}
         yield replace(world, entries=tuple(entry for entry in world.entries if entry.receipt not in taken)), batch
 
 
-def transacting(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
-    """Write a row and its record in one transaction, and be gone, whatever came of it."""
-    return _transact(batch[0], programs, ports)
-
-
-async def _transact(asked_for: Delivery, programs: Programs, ports: Ports) -> None:
-    text, mark = asked_for.body.decode(), mark_text((asked_for.receipt, 1))
+async def commit_and_end(programs: Programs, batch: Batch, ports: Ports) -> None:
+    """Write a row and its record in one transaction, and end, whatever came of it."""
+    text, mark = batch[0].body.decode(), mark_text((batch[0].receipt, 1))
     identity = Identity(ports.endpoint, text)
     handlers: Any = ports.handlers
     with suppress(OnceOnlyError):  # the one who asked is told

@@ -1,6 +1,6 @@
 """What time adds to a world: runs with clocks of their own, delayed messages, and those who drop what has expired."""
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.bundle import Ports
-from onceonly_verify.actors.maintenance import woken
+from onceonly_verify.actors.maintenance import wake_for
 from onceonly_verify.clock import is_to_come
-from onceonly_verify.expiry import ExpiringWorld, drop_expired
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role
-from onceonly_verify.time_steps import STEP, Timing, clock_of_world, skew_of, skewed
+from onceonly_verify.time_steps import STEP, ExpiringWorld, Timing, clock_of_world, drop_expired, skew_of, skewed
 from onceonly_verify.workload import WITH_ENTITIES, DeduplicationMode, Workload
 from onceonly_verify.workload_ports import DEDUP, listed_since, marked, marks_of
 
@@ -23,7 +22,7 @@ PAGE = 10
 
 
 def expiry_roles(workload: Workload) -> tuple[Role, ...]:
-    """Give the services that drop expired documents, and a janitor of the dedup store, where time passes."""
+    """Return the services that drop expired documents, and a janitor of the dedup store, where time passes."""
     if not workload.timing or workload.deduplication not in WITH_ENTITIES:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
@@ -34,10 +33,10 @@ def expiry_roles(workload: Workload) -> tuple[Role, ...]:
         queue="service of the documents",
         point="wakes up",
         label=f"{label}service: ",
-        begins=partial(woken, texts=tuple(f"for the {place}" for place in places)),
+        begins=partial(wake_for, texts=tuple(f"for the {place}" for place in places)),
         waits=nothing_expired,
         is_patient=True,
-        program=dropping,
+        program=drop_documents,
     )
     janitor = Role(
         endpoint=endpoint,
@@ -45,26 +44,26 @@ def expiry_roles(workload: Workload) -> tuple[Role, ...]:
         point="wakes up",
         label=f"{label}janitor: ",
         reaches=("keys",),
-        begins=partial(woken, texts=("to look",)),
+        begins=partial(wake_for, texts=("to look",)),
         waits=no_mark_is_there,
         is_patient=True,
-        program=removing_marks,
+        program=sweep_marks,
     )
     return (service, janitor) if workload.deduplication is DeduplicationMode.DEDUP else (service,)
 
 
 def timed(role: Role, timing: Timing | None) -> Role:
-    """Give each run of a role a clock of its own, and keep back what is delayed."""
+    """Return a role whose runs each have a clock of their own, and which keeps back what is delayed."""
     if timing is None:
         return role
     skews = timing.sweeper_skews if role.sweeps else timing.skews
     waits = is_to_come_or_delayed if role.waits is is_to_come else role.waits
     waits = waits or (partial(nothing_is_old, role.sweeps, timing.sweep_after) if role.sweeps else is_delayed)
-    begins = role.begins if role.program is dropping else partial(beginning, (role.begins, skews))
+    begins = role.begins if role.program is drop_documents else partial(begin_with_clocks, (role.begins, skews))
     return replace(role, waits=waits, begins=begins, is_patient=role.is_patient or bool(role.sweeps))
 
 
-def beginning(own: tuple[Any, tuple[int, ...]], broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
+def begin_with_clocks(own: tuple[Any, tuple[int, ...]], broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
     """Begin as the role does by its own rule, once by each of these clocks."""
     begins, skews = own
     for world, batch in begins(broker, role, transports):
@@ -99,25 +98,17 @@ def nothing_expired(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bo
     return not worlds[_place(batch)].expired(clock_of_world(worlds).now)
 
 
-def dropping(_programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def drop_documents(_programs: Programs, batch: Batch, ports: Ports) -> None:
     """Drop what has expired in one place."""
     handlers: Any = ports.handlers
-    now = handlers.driver.read_clock
-    work: Coroutine[Any, Any, Any] = _drop(_place(batch), now, handlers.driver)
-    return work
+    place = WorldPart(_place(batch), ExpiringWorld())
+    await handlers.driver.perform(PortOperation("expire", place, drop_expired, (handlers.driver.read_clock(),)))
 
 
-def removing_marks(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+async def sweep_marks(programs: Programs, _batch: Batch, ports: Ports) -> None:
     """Run the shipping clean-up of a dedup store on documents."""
     handlers: Any = ports.handlers
-    return _remove_marks(marks_of(handlers.workload, programs, handlers.driver))
-
-
-async def _drop(place: str, now: Any, driver: Any) -> None:
-    await driver.perform(PortOperation("expire", WorldPart(place, ExpiringWorld()), drop_expired, (now(),)))
-
-
-async def _remove_marks(marks: Any) -> None:
+    marks = marks_of(handlers.workload, programs, handlers.driver)
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         await marks.sweep(limit=PAGE)
 

@@ -8,115 +8,115 @@ from onceonly_verify.world import Bounds
 
 BOTH_SIDES = ("load", "save", "ack")
 """What the endpoint that asks does, and the one that follows up."""
-CALLING = Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, requests=1)
-FOLLOWING = Workload(arrivals=copies("a"), quiet=True, deduplication=DeduplicationMode.HISTORY, followed=True)
+CALLING = Workload(copies("a"), endpoints=CHAIN, quiet=True, deduplication=DeduplicationMode.HISTORY, requests=1)
+FOLLOWING = Workload(copies("a"), quiet=True, deduplication=DeduplicationMode.HISTORY, followed=True)
 
-REQUEST_CHECKS: tuple[Check, ...] = (
-    Check(
-        name="a request, a failed call",
-        workload=CALLING,
-        bounds=Bounds(failures=1),
-        workers=1,
-        sweepers=1,
-        reaches=BOTH_SIDES,
+REQUEST_CHECKS = {
+    "a request, a failed call": Check(CALLING, Bounds(failures=1), workers=1, sweepers=1, reaches=BOTH_SIDES),
+    "a request, a crash and a failed call": Check(
+        CALLING, Bounds(crashes=1, failures=1), workers=1, sweepers=1, reaches=BOTH_SIDES
     ),
-    Check(
-        name="a request, a crash and a failed call",
-        workload=CALLING,
-        bounds=Bounds(crashes=1, failures=1),
-        workers=1,
-        sweepers=1,
-        reaches=BOTH_SIDES,
-    ),
-    Check(
-        name="a request, two attempts",
-        workload=Workload(arrivals=copies("a"), deduplication=DeduplicationMode.HISTORY, requests=1),
-        bounds=Bounds(expiries=1),
+    "a request, two attempts": Check(
+        Workload(copies("a"), deduplication=DeduplicationMode.HISTORY, requests=1),
+        Bounds(expiries=1),
         sweepers=1,
         reaches=("load", "save", "remote-put", "remote-call", "send", "ack"),
     ),
-    Check(
-        name="a response, two attempts",
-        workload=FOLLOWING,
-        bounds=Bounds(expiries=1),
-        reaches=("load", "save", "remote-get", "remote-call", "ack"),
+    "a response, two attempts": Check(
+        FOLLOWING, Bounds(expiries=1), reaches=("load", "save", "remote-get", "remote-call", "ack")
     ),
-    Check(
-        name="a response, two attempts, a dedup store",  # a fence finds no record of what is done: only the admission knows
-        workload=replace(FOLLOWING, deduplication=DeduplicationMode.DEDUP),
-        bounds=Bounds(expiries=1),
+    "a response, two attempts, a dedup store": Check(
+        replace(FOLLOWING, deduplication=DeduplicationMode.DEDUP),
+        Bounds(expiries=1),
         reaches=("load", "save", "dedup-contains", "dedup-add", "remote-get", "remote-call", "ack"),
     ),
-    Check(
-        name="a response, a crash and a failed call",
-        workload=FOLLOWING,
-        bounds=Bounds(crashes=1, failures=1),
-        workers=1,
-        reaches=("load", "save", "remote-get", "remote-call", "ack"),
+    "a response, a crash and a failed call": Check(
+        FOLLOWING, Bounds(crashes=1, failures=1), workers=1, reaches=("load", "save", "remote-get", "remote-call", "ack")
     ),
-    Check(
-        name="a request, and the other service away at every step",
-        workload=CALLING,
-        bounds=Bounds(silences=6),
-        workers=1,
-        sweepers=1,
-        patience=30,
-        reaches=("load", "save", "ack"),
+    "a request, and the other service away at every step": Check(
+        CALLING, Bounds(silences=6), workers=1, sweepers=1, patience=30, reaches=("load", "save", "ack")
     ),
-    Check(
-        name="a request, a crash, and the other service away",  # at the DELETEs of the attempt that died, too
-        workload=CALLING,
-        bounds=Bounds(crashes=1, silences=2),
-        workers=1,
-        sweepers=1,
-        patience=30,
-        reaches=BOTH_SIDES,
+    "a request, a crash, and the other service away": Check(
+        CALLING, Bounds(crashes=1, silences=2), workers=1, sweepers=1, patience=30, reaches=BOTH_SIDES
     ),
-    Check(
-        name="two responses in a batch, and the other service away at every step",
-        workload=replace(FOLLOWING, arrivals=copies("a", "b")),
-        bounds=Bounds(silences=4),
+    "two responses in a batch, and the other service away at every step": Check(
+        replace(FOLLOWING, arrivals=copies("a", "b")),
+        Bounds(silences=4),
         workers=1,
         batch=2,
         patience=30,
         reaches=("remote-get", "remote-call"),
     ),
-    Check(
-        name="a request, and early sweeps",
-        workload=CALLING,
-        bounds=Bounds(sweeps=2),
+    "a request, and early sweeps": Check(CALLING, Bounds(sweeps=2), workers=1, sweepers=1, reaches=BOTH_SIDES),
+    "asked by another service, late and duplicated": Check(Workload(asked=("ASK a", "PUT a")), workers=0, reaches=()),
+    "asked by another service, and a crash": Check(
+        Workload(asked=("ASK a",)), Bounds(crashes=1), workers=0, executors=1, reaches=()
+    ),
+    "asked by another service, and a failed call": Check(
+        Workload(asked=("ASK a",)), Bounds(failures=1), workers=0, executors=1, reaches=()
+    ),
+    "asked by another service, and deleted before it is executed": Check(
+        Workload(asked=("PUT a", "PUT a", "DELETE a")), Bounds(crashes=1, failures=1), workers=0, reaches=()
+    ),
+}
+
+
+CALLED = ("CALL a",)
+MADE = ("load", "save", "remote-put", "remote-call", "send", "ack")
+
+EXECUTION_CHECKS = {
+    "tokens elsewhere, asked by another service, and a failed call": Check(
+        Workload(asked=CALLED, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(failures=1),
+        workers=0,
+        executors=1,
+        reaches=(),
+    ),
+    "tokens elsewhere, asked by another service, and two failed calls": Check(
+        Workload(asked=CALLED, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(failures=2),
+        workers=0,
+        executors=1,
+        reaches=(),
+    ),
+    "tokens elsewhere, asked by another service, a crash and an early sweep": Check(
+        Workload(asked=CALLED, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(crashes=1, sweeps=1),
+        workers=0,
+        executors=1,
+        sweepers=1,
+        reaches=(),
+    ),
+    "asked by another service for two things": Check(Workload(asked=("CALL a", "CALL b")), workers=0, reaches=()),
+    "asked by another service, two effects, and a failed call": Check(
+        Workload(asked=CALLED, effects=2), Bounds(failures=1), workers=0, executors=1, reaches=()
+    ),
+    "asked by another service, nothing to send, and a failed call": Check(
+        Workload(asked=CALLED, quiet=True), Bounds(failures=1), workers=0, executors=1, reaches=()
+    ),
+    "asked by another service at the deadline": Check(
+        Workload(asked=("LATE a", "PUT b", "DELETE b")), Bounds(failures=1), workers=0, executors=1, reaches=()
+    ),
+    "two requests in one batch, and a failed call": Check(
+        Workload(copies("a", "b"), deduplication=DeduplicationMode.HISTORY, requests=1),
+        Bounds(failures=1),
         workers=1,
         sweepers=1,
-        reaches=BOTH_SIDES,
+        batch=2,
+        reaches=MADE,
     ),
-    Check(
-        name="asked by another service, late and duplicated",
-        workload=Workload(arrivals=(), asked=("ASK a", "PUT a")),
-        bounds=Bounds(),
-        workers=0,
-        reaches=(),
+    "an artifact and a request, and a failed call": Check(
+        Workload(copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=1, requests=1),
+        Bounds(failures=1),
+        workers=1,
+        sweepers=1,
+        reaches=(*MADE, "artifact-create"),
     ),
-    Check(
-        name="asked by another service, and a crash",
-        workload=Workload(arrivals=(), asked=("ASK a",)),
-        bounds=Bounds(crashes=1),
-        workers=0,
-        executors=1,
-        reaches=(),
+    "two artifacts, and an early sweep": Check(
+        Workload(copies("a"), deduplication=DeduplicationMode.HISTORY, artifacts=2, quiet=True),
+        Bounds(sweeps=1),
+        workers=1,
+        sweepers=1,
+        reaches=("load", "save", "artifact-create", "ack"),
     ),
-    Check(
-        name="asked by another service, and a failed call",
-        workload=Workload(arrivals=(), asked=("ASK a",)),
-        bounds=Bounds(failures=1),
-        workers=0,
-        executors=1,
-        reaches=(),
-    ),
-    Check(
-        name="asked by another service, and deleted before it is executed",
-        workload=Workload(arrivals=(), asked=("PUT a", "PUT a", "DELETE a")),
-        bounds=Bounds(crashes=1, failures=1),
-        workers=0,
-        reaches=(),
-    ),
-)
+}

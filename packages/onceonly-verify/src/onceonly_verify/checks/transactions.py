@@ -1,7 +1,7 @@
 """The checks of clients' transactions: with a relay, and with control messages where the store cannot be searched."""
 
 from onceonly_verify.check import Check
-from onceonly_verify.workload import Client, DeduplicationMode, Workload
+from onceonly_verify.workload import OF_NOBODY, UNREADABLE, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
 
 TWICE = (Client("t", key="k"), Client("t", key="k"))
@@ -11,114 +11,155 @@ NOWHERE = Client("t", key="k", entity="")
 LOOKING = ("load", "ack")
 """What a worker does to see how an attempt ended."""
 
-TRANSACTION_CHECKS: tuple[Check, ...] = (
-    Check(
-        name="a relay, and two attempts with one key",
-        workload=Workload(arrivals=(), clients=TWICE),
-        bounds=Bounds(crashes=1, failures=1),
-        workers=0,
-        relays=1,
+TRANSACTION_CHECKS = {
+    "a relay, and two attempts with one key": Check(
+        Workload(clients=TWICE), Bounds(crashes=1, failures=1), workers=0, relays=1
     ),
-    Check(
-        name="a relay, and two requests under one key, optimistic store",
-        workload=Workload(arrivals=(), clients=REUSED, blocking=False),
-        bounds=Bounds(crashes=1, failures=1),
-        workers=0,
-        relays=1,
+    "a relay, and two requests under one key, optimistic store": Check(
+        Workload(clients=REUSED, blocking=False), Bounds(crashes=1, failures=1), workers=0, relays=1
     ),
-    Check(
-        name="tokens elsewhere, a relay, and a sweeper whose clock is ahead",
-        workload=Workload(arrivals=(), clients=(Client("t"),), deduplication=DeduplicationMode.ELSEWHERE),
-        bounds=Bounds(crashes=1, sweeps=1),
+    "tokens elsewhere, a relay, and a sweeper whose clock is ahead": Check(
+        Workload(clients=(Client("t"),), deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(crashes=1, sweeps=1),
         workers=0,
         relays=1,
         sweepers=1,
     ),
-    Check(
-        name="tokens elsewhere, two attempts with one key, and early sweeps",
-        workload=Workload(arrivals=(), clients=TWICE, deduplication=DeduplicationMode.ELSEWHERE),
-        bounds=Bounds(failures=1, sweeps=1),
+    "tokens elsewhere, two attempts with one key, and early sweeps": Check(
+        Workload(clients=TWICE, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(failures=1, sweeps=1),
         workers=0,
         relays=1,
         sweepers=1,
     ),
-    Check(
-        name="tokens elsewhere, asked by another service, and an early sweep",
-        workload=Workload(arrivals=(), asked=("ASK a",), deduplication=DeduplicationMode.ELSEWHERE),
-        bounds=Bounds(sweeps=1),
+    "tokens elsewhere, asked by another service, and an early sweep": Check(
+        Workload(asked=("ASK a",), deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(sweeps=1),
         workers=0,
         executors=1,
         sweepers=1,
         reaches=(),
     ),
-    Check(
-        name="tokens, a control message, a key without an entity, and an early sweep",
-        workload=Workload(arrivals=(), clients=(NOWHERE,), deduplication=DeduplicationMode.TOKENS),
-        bounds=Bounds(sweeps=1),
+    "tokens, a control message, a key without an entity, and an early sweep": Check(
+        Workload(clients=(NOWHERE,), deduplication=DeduplicationMode.TOKENS),
+        Bounds(sweeps=1),
         workers=1,
         sweepers=1,
         reaches=LOOKING,
     ),
-    Check(
-        name="a control message",
-        workload=Workload(arrivals=(), clients=(Client("t"),), deduplication=DeduplicationMode.HISTORY, looks=2),
-        bounds=Bounds(crashes=1, failures=1),
+    "a control message": Check(
+        Workload(clients=(Client("t"),), deduplication=DeduplicationMode.HISTORY, looks=2),
+        Bounds(crashes=1, failures=1),
         workers=1,
         reaches=LOOKING,
     ),
-    Check(
-        name="a control message, two workers",
-        workload=Workload(arrivals=(), clients=(Client("t"),), deduplication=DeduplicationMode.HISTORY),
-        bounds=Bounds(crashes=1, expiries=1),
+    "a control message, two workers": Check(
+        Workload(clients=(Client("t"),), deduplication=DeduplicationMode.HISTORY),
+        Bounds(crashes=1, expiries=1),
         reaches=LOOKING,
     ),
-    Check(
-        name="a control message, and a client's key",
-        workload=Workload(arrivals=(), clients=(Client("t", key="k"),), deduplication=DeduplicationMode.HISTORY),
-        bounds=Bounds(crashes=1, failures=1),
+    "a control message, and a client's key": Check(
+        Workload(clients=(Client("t", key="k"),), deduplication=DeduplicationMode.HISTORY),
+        Bounds(crashes=1, failures=1),
         workers=1,
         reaches=LOOKING,
     ),
-    Check(
-        name="a control message, and a key without an entity",
-        workload=Workload(arrivals=(), clients=(NOWHERE,), deduplication=DeduplicationMode.HISTORY),
-        bounds=Bounds(crashes=1, failures=1),
+    "a control message, and a key without an entity": Check(
+        Workload(clients=(NOWHERE,), deduplication=DeduplicationMode.HISTORY),
+        Bounds(crashes=1, failures=1),
         workers=1,
         reaches=LOOKING,
     ),
-    Check(
-        name="a control message, and two attempts with one key",
-        workload=Workload(arrivals=(), clients=TWICE, deduplication=DeduplicationMode.HISTORY),
-        bounds=Bounds(),
+    "a control message, and two attempts with one key": Check(
+        Workload(clients=TWICE, deduplication=DeduplicationMode.HISTORY), workers=1, reaches=LOOKING
+    ),
+    "one key, two requests": Check(
+        Workload(clients=REUSED, deduplication=DeduplicationMode.HISTORY, quiet=True), Bounds(crashes=1, failures=1), workers=0
+    ),
+    "one key, two entities": Check(
+        Workload(clients=ELSEWHERE, deduplication=DeduplicationMode.HISTORY, quiet=True),
+        Bounds(crashes=1, failures=1),
+        workers=0,
+    ),
+    "one key, with an entity and without": Check(
+        Workload(clients=(Client("t", key="k"), NOWHERE), deduplication=DeduplicationMode.HISTORY, quiet=True),
+        Bounds(crashes=1, failures=1),
+        workers=0,
+    ),
+    "one key, three attempts on two entities": Check(
+        Workload(clients=(*ELSEWHERE, Client("t", key="k")), deduplication=DeduplicationMode.HISTORY, quiet=True), workers=0
+    ),
+}
+
+
+ONCE = (Client("t", key="k"),)
+STRAYS = Workload(copies("a"), strays=(UNREADABLE, OF_NOBODY), deduplication=DeduplicationMode.HISTORY)
+OPENED_ELSEWHERE = Workload(clients=(Client("t"),), opened_by="api", deduplication=DeduplicationMode.HISTORY)
+RECEIVING = ("load", "save", "send", "ack")
+GIVING_UP = (*RECEIVING, "dead-letter")
+
+CLIENT_CHECKS = {
+    "a client that retries": Check(
+        Workload(clients=ONCE, clients_retry=True), Bounds(crashes=1, failures=1), workers=0, relays=1
+    ),
+    "a client that retries until its messages are sent, no relay": Check(
+        Workload(clients=ONCE, clients_retry=True, clients_wait=True), Bounds(crashes=1, failures=1), workers=0
+    ),
+    "two clients that retry until their messages are sent, one key, no relay": Check(
+        Workload(clients=TWICE, clients_retry=True, clients_wait=True), Bounds(crashes=1), workers=0
+    ),
+    "two clients that retry, two requests under one key, optimistic store": Check(
+        Workload(clients=REUSED, clients_retry=True, blocking=False), Bounds(failures=1), workers=0, relays=1
+    ),
+    "two clients that retry, one key and a crash, optimistic store": Check(
+        Workload(clients=TWICE, clients_retry=True, blocking=False), Bounds(crashes=1), workers=0, relays=1
+    ),
+    "two clients that retry, two requests under one key, on documents": Check(
+        Workload(clients=REUSED, clients_retry=True, deduplication=DeduplicationMode.HISTORY, quiet=True),
+        Bounds(failures=1),
+        workers=0,
+    ),
+    "a block that fails, and two attempts with one key": Check(
+        Workload(clients=TWICE, behaviours=(("t", Behaviour.UNSTEADY),)), Bounds(crashes=1, whims=2), workers=0, relays=1
+    ),
+    "a block that waits for a lock, and two attempts with one key": Check(
+        Workload(clients=TWICE, behaviours=(("t", Behaviour.LOCKED),)), Bounds(failures=1, whims=1), workers=0, relays=1
+    ),
+    "tokens elsewhere, a transaction with two effects": Check(
+        Workload(clients=(Client("t"),), effects=2, deduplication=DeduplicationMode.ELSEWHERE),
+        Bounds(crashes=1, failures=1, sweeps=1),
+        workers=0,
+        relays=1,
+        sweepers=1,
+    ),
+    "a control message, two effects": Check(
+        Workload(clients=(Client("t"),), effects=2, deduplication=DeduplicationMode.HISTORY),
+        Bounds(failures=1),
         workers=1,
         reaches=LOOKING,
     ),
-    Check(
-        name="one key, two requests",
-        workload=Workload(arrivals=(), clients=REUSED, deduplication=DeduplicationMode.HISTORY, quiet=True),
-        bounds=Bounds(crashes=1, failures=1),
+    "a control message that another endpoint processes": Check(OPENED_ELSEWHERE, Bounds(crashes=1), workers=1, reaches=LOOKING),
+    "a transaction that sends nothing": Check(
+        Workload(clients=(Client("t", key="k", effects=False),), deduplication=DeduplicationMode.HISTORY, quiet=True),
+        Bounds(failures=1),
         workers=0,
     ),
-    Check(
-        name="one key, two entities",
-        workload=Workload(arrivals=(), clients=ELSEWHERE, deduplication=DeduplicationMode.HISTORY, quiet=True),
-        bounds=Bounds(crashes=1, failures=1),
-        workers=0,
+    "stray control messages next to a good message, and a crash": Check(
+        STRAYS, Bounds(crashes=1), workers=1, batch=2, reaches=GIVING_UP
     ),
-    Check(
-        name="one key, with an entity and without",
-        workload=Workload(
-            arrivals=(), clients=(Client("t", key="k"), NOWHERE), deduplication=DeduplicationMode.HISTORY, quiet=True
-        ),
-        bounds=Bounds(crashes=1, failures=1),
-        workers=0,
+    "stray control messages next to a good message, and a failed call": Check(
+        STRAYS, Bounds(failures=1), workers=1, batch=2, reaches=GIVING_UP
     ),
-    Check(
-        name="one key, three attempts on two entities",
-        workload=Workload(
-            arrivals=(), clients=(*ELSEWHERE, Client("t", key="k")), deduplication=DeduplicationMode.HISTORY, quiet=True
-        ),
-        bounds=Bounds(),
-        workers=0,
+    "a control message next to a good message": Check(
+        Workload(copies("a"), clients=(Client("t"),), deduplication=DeduplicationMode.HISTORY, prefix="cloudevents:"),
+        workers=1,
+        batch=2,
+        reaches=RECEIVING,
     ),
-)
+    "two control messages in one batch": Check(
+        Workload(clients=(Client("t"), Client("u", entity="f")), deduplication=DeduplicationMode.HISTORY),
+        workers=1,
+        batch=2,
+        reaches=LOOKING,
+    ),
+}

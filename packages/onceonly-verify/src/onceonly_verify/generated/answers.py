@@ -28,7 +28,7 @@ _OWN = ("BatchReport", "RunResult", "UnitResult", "RelayResult")
 def neutral_answers(name: str) -> tuple[str, ...]:
     """Return expressions that a call of this name could have answered without doing anything."""
     found: dict[str, None] = {}
-    for annotation in _annotations().get(name, ()):
+    for annotation in sorted(_annotations().get(name, ())):
         if annotation.endswith("| None"):
             found["None"] = None
         for beginnings, values in _EMPTY:

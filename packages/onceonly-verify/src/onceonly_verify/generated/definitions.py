@@ -4,12 +4,31 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from onceonly_verify.generated.answers import is_sequence
-from onceonly_verify.generated.places import NodePlace
-from onceonly_verify.mutations.scope import Definition, DefinitionScope, Function, ScopeNames
+from onceonly_verify.mutations.places import CodePlace
+from onceonly_verify.mutations.scope import Definition, DefinitionScope, DoesNotApply, Function, ScopeNames
+
+
+class NodePlace(CodePlace, frozen=True, kw_only=True):
+    """A node by its number in the walk of its definition. Mutants are generated anew from each source, so it always fits."""
+
+    number: int
+    text: str
+
+    @property
+    def words(self) -> str:
+        """Return the words that the generator found for it."""
+        return self.text
+
+    def find(self, scope: DefinitionScope) -> list[ast.AST]:
+        """Find its node. Raises DoesNotApply."""
+        nodes = list(scope.nodes())
+        if self.number >= len(nodes):
+            raise DoesNotApply(f"{self.text} is number {self.number} of {len(nodes)} nodes: generate the mutant again")
+        return [nodes[self.number]]
+
 
 LONGEST = 72
 """Characters of code in a name."""
-Bodies = Function | ast.Module
 
 
 class MutableDefinition:
@@ -25,7 +44,6 @@ class MutableDefinition:
         self._sequences = self._local_sequences()
 
     def place(self, node: ast.AST, text: str) -> NodePlace:
-        """Address a node."""
         return NodePlace(number=self.numbers[node], text=text)
 
     def parent(self, node: ast.AST) -> ast.AST:
@@ -41,7 +59,6 @@ class MutableDefinition:
         return isinstance(node, ast.Name) and node.id in self._sequences
 
     def blocks(self) -> Iterator[list[ast.stmt]]:
-        """List its blocks of statements."""
         if isinstance(self.scope.root, Function):
             yield self.scope.root.body
         for node in self.own:

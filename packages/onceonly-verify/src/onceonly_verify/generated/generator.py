@@ -29,12 +29,11 @@ class GeneratedMutant(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say in one line what it does to the shipping code."""
+        """Return in one line what it does to the shipping code."""
         return self.change.words
 
     @property
     def module(self) -> str:
-        """Name the module without its packages."""
         return self.change.module.rpartition(".")[2]
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from onceonly_verify.generated import edits as own_edits
 from onceonly_verify.generated.answers import enums, has_default, neutral_answers, passes_on, sequence_fields
 from onceonly_verify.generated.definitions import MutableDefinition, called, shown
 from onceonly_verify.mutations import edits
@@ -59,7 +58,7 @@ def _unanswered(found: MutableDefinition, node: ast.Await) -> Iterator[Candidate
     values = [ast.unparse(node.value.args[0])] if passes_on(name) and node.value.args else neutral_answers(name)
     for value in values:
         operation = EditOperation(
-            change=own_edits.put_value,
+            change=edits.put_value,
             words=f"takes `{value}` for the answer of `{what}`, without the call,",
             where=found.place(node, what),
             key=value,
@@ -138,7 +137,7 @@ def conditions(found: MutableDefinition) -> Iterator[Candidate]:
             for side, dropped in (("left", node.right), ("right", node.left)):
                 text = f"{shown(dropped)} of {shown(node)}"
                 words = f"drops `{shown(dropped)}` of `{shown(node)}`"
-                yield _edit(found, "drop operand", text, node, own_edits.keep_side, words, key=side)
+                yield _edit(found, "drop operand", text, node, edits.keep_side, words, key=side)
 
 
 def _negated(found: MutableDefinition, test: ast.expr) -> Candidate:
@@ -160,7 +159,7 @@ def comparisons(found: MutableDefinition) -> Iterator[Candidate]:
         turned = TURNED[type(node.ops[0])]
         new = shown(ast.Compare(node.left, [turned()], node.comparators))
         words = f"compares `{new}` instead of `{shown(node)}`"
-        yield _edit(found, "turn", shown(node), node, own_edits.turn, words, key=turned.__name__)
+        yield _edit(found, "turn", shown(node), node, edits.turn, words, key=turned.__name__)
 
 
 def firsts(found: MutableDefinition) -> Iterator[Candidate]:
@@ -201,7 +200,7 @@ def elements(found: MutableDefinition) -> Iterator[Candidate]:
             for each in node.elts:
                 if isinstance(each, ast.Starred):
                     what = f"{shown(each)} of {shown(node)}"
-                    yield _edit(found, "drop element", what, each, own_edits.drop_from_display, f"drops `{shown(each)}`")
+                    yield _edit(found, "drop element", what, each, edits.drop_from_display, f"drops `{shown(each)}`")
         elif isinstance(node, ast.Call):
             for keyword in node.keywords:
                 if keyword.arg and has_default(f"onceonly.{found.module}", node.func, keyword.arg):
@@ -267,10 +266,10 @@ def exceptions(found: MutableDefinition) -> Iterator[Candidate]:
                     words = f"does not catch `{shown(each)}` in `except {named}`"
                     yield _edit(found, "drop", what, each, edits.drop_element, words, line=node.body[0].lineno)
             words = f"drops the handler of `{named}`"
-            yield _edit(found, "drop", f"except {named}", node, own_edits.drop_handler, words, line=node.body[0].lineno)
+            yield _edit(found, "drop", f"except {named}", node, edits.drop_handler, words, line=node.body[0].lineno)
         elif isinstance(node, ast.With | ast.AsyncWith):
             text = shown(node.items[0].context_expr)
-            yield _edit(found, "drop with", text, node, own_edits.drop_with, f"drops `with {text}`")
+            yield _edit(found, "drop with", text, node, edits.drop_with, f"drops `with {text}`")
 
 
 OPERATORS: tuple[Operator, ...] = (

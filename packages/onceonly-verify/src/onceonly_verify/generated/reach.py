@@ -15,7 +15,7 @@ from onceonly_verify.mutations.edits import EditOperation
 from onceonly_verify.mutations.scope import DefinitionScope, Function
 from onceonly_verify.processes import Tell, side_by_side
 from onceonly_verify.programs import changed
-from onceonly_verify.running import explore
+from onceonly_verify.runs import explore
 from onceonly_verify.schedules import Walk
 from onceonly_verify.simulation import at_once
 from onceonly_verify.world_player import InitialState

@@ -13,10 +13,13 @@ from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.checks.larger import LARGE
 from onceonly_verify.generated.generator import GeneratedMutant, generated_modules, generated_mutants
-from onceonly_verify.generated.listed import equivalents, known_survivors
+from onceonly_verify.generated.lists import equivalents, known_survivors
 from onceonly_verify.generated.reach import CheckReach, Reach, record_reach
-from onceonly_verify.generated.running import GeneratedResult, Limits, MutantTask
+from onceonly_verify.generated.runs import GeneratedResult, Limits, MutantTask, run_generated
+from onceonly_verify.mutants import Mutant
 from onceonly_verify.mutations.scope import DefinitionScope, ScopeNames
+from onceonly_verify.results import MutantResult
+from onceonly_verify.runs import run_mutants
 
 SAMPLE = 60
 """Mutants in a sample."""
@@ -67,8 +70,6 @@ class ModuleFigures(Struct, kw_only=True):
 
 
 class GeneratedFindings(Struct, frozen=True, kw_only=True):
-    """What came of a run."""
-
     seed: int
     sampled: bool
     modules: Mapping[str, ModuleFigures]
@@ -76,7 +77,6 @@ class GeneratedFindings(Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> ModuleFigures:
-        """Add the modules up."""
         names = ModuleFigures.__struct_fields__
         return ModuleFigures(**{name: sum(getattr(each, name) for each in self.modules.values()) for name in names})
 
@@ -105,10 +105,7 @@ def tasks_of(
         selected = tuple(each for each in selected if each.name not in known_survivors())
     return [
         MutantTask(
-            mutant=each,
-            checks=checks_for(each, reach, checks),
-            limits=plan.limits,
-            larger=checks_for(each, reach, larger),
+            mutant=each, checks=checks_for(each, reach, checks), limits=plan.limits, larger=checks_for(each, reach, larger)
         )
         for each in selected
     ]
@@ -148,7 +145,6 @@ def _tree(module: str) -> ast.Module:
 def summed_up(
     results: Sequence[GeneratedResult], plan: GeneratedPlan, mutants: Sequence[GeneratedMutant] | None = None
 ) -> GeneratedFindings:
-    """Count, and name the survivors."""
     mutants = generated_mutants() if mutants is None else mutants
     by_name = {each.name: each for each in mutants}
     modules: dict[str, ModuleFigures] = {}
@@ -173,3 +169,35 @@ def summed_up(
             )
     sampled = sum(each.run for each in modules.values()) < sum(each.total - each.equivalent for each in modules.values())
     return GeneratedFindings(seed=plan.seed, sampled=sampled, modules=modules, survivors=tuple(survivors))
+
+
+def run_named(
+    mutants: Sequence[GeneratedMutant], plan: GeneratedPlan, *, recorded: Callable[[CheckReach], None] | None = None
+) -> tuple[MutantResult, ...]:
+    """Run generated mutants, each with the checks that reach it. A result has steps if a history shows what is wrong.
+
+    None does if the mutant is caught by what never happens. `recorded` is called with the reach of each check.
+    """
+    reach = reach_of(plan, recorded=recorded)
+    found = run_generated([_task(each, reach, plan) for each in mutants], jobs=plan.jobs)
+    return tuple(_with_history(mutant, each) for mutant, each in zip(mutants, found, strict=True))
+
+
+def _task(mutant: GeneratedMutant, reach: Reach, plan: GeneratedPlan) -> MutantTask:
+    return MutantTask(mutant=mutant, checks=checks_for(mutant, reach), limits=plan.limits)
+
+
+def _with_history(mutant: GeneratedMutant, found: GeneratedResult) -> MutantResult:
+    """Run the check that caught the mutant once more, in every order: there the history is the shortest."""
+    if found.caught:
+        (again,) = run_mutants([Mutant(mutant.name, (found.check,), (mutant.change,), needs_log=True)], jobs=1)
+        if again.caught:
+            return again
+    return MutantResult(
+        name=mutant.name,
+        caught=found.caught,
+        check=found.check,
+        violation=found.violation,
+        states=found.states,
+        seconds=found.seconds,
+    )

@@ -7,15 +7,15 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from onceonly.adapters.memory.store import StoreWorld
-from onceonly.algorithms.delivery import NO_COPY
 from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.algorithms.settlement import NO_COPY
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
 from onceonly_verify.board import BOARD
 from onceonly_verify.invariants.batch_log import BrokenOracleError
-from onceonly_verify.invariants.deaths import left_marked, wrongly_suspected
+from onceonly_verify.invariants.copies import left_marked, wrongly_suspected
 from onceonly_verify.invariants.logged import WrongReportError
 from onceonly_verify.invariants.resources import (
     UNDECIDABLE,
@@ -41,7 +41,7 @@ from onceonly_verify.invariants.retention import (
     lost_answers,
     retention_over,
 )
-from onceonly_verify.naming import BY, effect_text, fingerprint_of, name_of
+from onceonly_verify.names import BY, effect_text, fingerprint_of, name_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.step_limit import EndlessStep
 from onceonly_verify.workload import FLAWS, HOPELESS, Behaviour, Flaw, Workload, unreadable
@@ -56,10 +56,10 @@ class AuditedWorld(Protocol):
     views: Views
 
     def escaped(self, state: State) -> BaseException | None:
-        """Give what a worker's program let escape, if one did."""
+        """Return what a worker's program let escape, if one did."""
 
     def name_of(self, identity: Identity) -> str:
-        """Give the name that steps use for a message."""
+        """Return the name that steps use for a message."""
 
 
 class SentMessages(NamedTuple):
@@ -102,25 +102,27 @@ class Auditor:
         self._sent_by_broker: dict[int, int] = {}
 
     def violation(self, state: State) -> str:
-        """Say what is wrong with this state; empty when nothing is."""
+        """Return what is wrong with this state; empty when nothing is."""
         return (
-            self._look((0, state[STORE]), self._whole)
-            or self._look((1, state[STORE], self._sent_in(state[BROKER])), self._safe)
-            or self._look(
+            self._first_violation((0, state[STORE]), self._whole)
+            or self._first_violation((1, state[STORE], self._sent_in(state[BROKER])), self._wrong_sends)
+            or self._first_violation(
                 (2, self._parts.at(state, self._parts.places[self._deaths]), state[BROKER], state[LEDGER]), self._settling
             )
-            or self._look((6, self._parts.at(state, self._parts.places[self._deaths]), state[BROKER]), self._suspected)
-            or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
+            or self._first_violation(
+                (6, self._parts.at(state, self._parts.places[self._deaths]), state[BROKER]), self._suspected
+            )
+            or self._first_violation((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
             or self._escape(state)
         )
 
     def violation_at_rest(self, state: State) -> str:
-        """Say what is wrong with this state, in which nothing is left to do."""
-        return self._look((4, state[STORE], state[BROKER], state[LETTERS]), self._finished) or self._look(
+        """Return what is wrong with this state, in which nothing is left to do."""
+        return self._first_violation((4, state[STORE], state[BROKER], state[LETTERS]), self._finished) or self._first_violation(
             (5, state[STORE]), self._unmarked
         )
 
-    def _look(self, key: tuple[int, ...], rule: Any) -> str:
+    def _first_violation(self, key: tuple[int, ...], rule: Any) -> str:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = next(rule(*key[1:]), "")
@@ -143,7 +145,7 @@ class Auditor:
         return found
 
     def _sent_in(self, broker: int) -> int:
-        """Give the number of what a broker shows as sent."""
+        """Return the number of what a broker shows as sent."""
         found = self._sent_by_broker.get(broker)
         if found is None:
             part = self._parts.known[BROKER].values[broker]
@@ -158,11 +160,11 @@ class Auditor:
             rows = committed_rows(self._parts.stores(store), endpoint, world)
             for name, times in Counter(name_of(text) for text, _ in rows).items():
                 if times > 1 and not handled_after_retention(self._workload, self._parts.stores(store), endpoint, name):
-                    yield f"duplicate: {name!r} was handled {times} times{self._where(endpoint)}"
+                    yield f"duplicate: {name!r} was handled {times} times{self._endpoint_text(endpoint)}"
                 if name in self._hopeless:
-                    yield f"stray: {name!r} was handled{self._where(endpoint)}, and no handler may get it"
+                    yield f"stray: {name!r} was handled{self._endpoint_text(endpoint)}, and no handler may get it"
                 if name.count(".") != self._workload.depth(endpoint):
-                    yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
+                    yield f"stray: {name!r} was handled{self._endpoint_text(endpoint)}, where nobody sent it"
             over = retention_over(self._workload, self._parts.stores(store), endpoint)
             yield from self._torn(endpoint, world, over)
         yield from lost_answers(self._workload, self._parts.stores(store), self._stores(store))
@@ -183,15 +185,15 @@ class Auditor:
             if fingerprint_of(text) in claimed or text in self._workload.unclaimed or (text, mark) in over:
                 continue
             if self._workload.timing:
-                yield f"forgotten: {name_of(text)!r} is unknown{self._where(endpoint)}, and its retention is not over"
+                yield f"forgotten: {name_of(text)!r} is unknown{self._endpoint_text(endpoint)}, and its retention is not over"
             else:
-                yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
+                yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._endpoint_text(endpoint)}, but no claim"
         for identity, body in world.claims:
             if body not in written:
                 name = self._environment.name_of(identity)
-                yield f"torn: {name!r} is claimed{self._where(endpoint)}, but no row was committed"
+                yield f"torn: {name!r} is claimed{self._endpoint_text(endpoint)}, but no row was committed"
 
-    def _safe(self, store: int, number: int) -> Iterator[str]:
+    def _wrong_sends(self, store: int, number: int) -> Iterator[str]:
         """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
         every = self._sent.values[number]
         stores = self._stores(store)
@@ -313,7 +315,7 @@ class Auditor:
             stored = {stored.record.identity.id for stored in world.records}
             waiting = {letter.body.decode(): letter.message.id for letter in mine if letter.finish_only}
             for text in sorted(expected.get(endpoint, set()) - set(rows) - given_up):
-                yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
+                yield f"lost: {text!r} is neither handled nor a dead letter{self._endpoint_text(endpoint)}"
             if world.open:
                 yield "leak: a unit is still open"
             pending = sorted(stored - set(waiting.values()))
@@ -343,7 +345,7 @@ class Auditor:
         records = {stored.record.identity for stored in self._stores(store)[letter.endpoint].records}
         return letter.finish_only and letter.message is not None and letter.message.identity not in records
 
-    def _where(self, endpoint: str) -> str:
+    def _endpoint_text(self, endpoint: str) -> str:
         return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""
 
 

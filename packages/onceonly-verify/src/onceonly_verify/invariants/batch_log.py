@@ -5,8 +5,9 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
-from onceonly.algorithms.delivery import KILLED, MOST_HELD, NO_COPY, ROTATION_SECONDS
+from onceonly.algorithms.deaths import KILLED, MOST_HELD
 from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.algorithms.settlement import NO_COPY, ROTATION_SECONDS
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     BudgetExceeded,
@@ -25,9 +26,8 @@ from onceonly.model.errors import (
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
-from onceonly.model.peer import peer_of
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, requested
+from onceonly.model.remote import HTTP, peer_of, requested
 from onceonly.model.retry import AWAY, BLAMED, RetryDecision
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
@@ -45,8 +45,6 @@ class BrokenOracleError(Exception):
 
 
 class Observed:
-    """A port whose calls are noted."""
-
     def __init__(self, port: Any, note: Callable[..., Any], names: Mapping[str, str]) -> None:
         self._port = port
         self._note = note
@@ -93,7 +91,7 @@ class BatchLog:
             return Observed(port, self._call, {**{name: name for name in names}, **renamed})
 
         handlers = observed(ports.handlers, "handle", "handle_batch")
-        handlers.read, handlers.verdict = self._read, self._verdict
+        handlers.read, handlers.decide_retry = self._read, self._decide_retry
         controls = ports.controls
         return ports._replace(
             handlers=handlers,
@@ -103,7 +101,7 @@ class BatchLog:
             effects=observed(ports.effects, "register", "create", "discard", "clean", "call", "response"),
             transport=observed(ports.transport, "send", "ack", "release"),
             dead_letters=observed(ports.dead_letters, "add"),
-            starts=observed(ports.starts, "died", begin="start", ended="ended"),
+            run_markers=observed(ports.run_markers, find_dead="died", begin="start", finish="ended"),
             controls=controls and controls._replace(attempts=observed(controls.attempts, "entry", "record", "bury")),
         )
 
@@ -151,13 +149,15 @@ class BatchLog:
             self._other_bodies.add(delivery.receipt)
         return read
 
-    def _verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
+    def _decide_retry(
+        self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]
+    ) -> RetryDecision:
         logged = self._logged(message.identity, "is decided on")
         with _OF_THE_LOG:
             self._check_decision(logged, failure, attempts, history)
             own = failure == logged.failure
             logged.decided, logged.failed = failure, logged.failed or (own and failure.kind not in _PUT_OFF)
-        logged.decision = self._handlers.verdict(message, failure, attempts=attempts, history=history)
+        logged.decision = self._handlers.decide_retry(message, failure, attempts=attempts, history=history)
         return logged.decision
 
     def _check_decision(self, logged: LoggedMessage, failure: Failure, attempts: int, history: tuple[Failure, ...]) -> None:
@@ -216,7 +216,7 @@ class BatchLog:
         for logged in self._unit:
             logged.must_be_isolated = False
         self._is_isolated = isolated
-        if [logged for logged in self._unit if logged.doubted] and len(messages) > 1:
+        if [logged for logged in self._unit if logged.blamed] and len(messages) > 1:
             raise WrongReportError(f"wrong unit: a message that may ruin units is in one of several: {names}")
 
     def _users(self) -> list[Delivery]:
@@ -231,7 +231,9 @@ class BatchLog:
     def _after_look(self, unit: Any, messages: Sequence[Message]) -> Any:
         if self._gone is None:
             (message,) = messages
-            return self._opened(unit, partial(self._call, "probe") if message in unit.found.new else self._of_known)
+            return self._opened(
+                unit, partial(self._call, "probe") if message in unit.found.new else self._refuse_commit_of_known
+            )
         if self._gone.message not in unit.found.new:
             self._handled_by_another()
         return None
@@ -241,7 +243,7 @@ class BatchLog:
         self._units.append(opened)
         return opened
 
-    async def _of_known(self, *_: Any) -> None:
+    async def _refuse_commit_of_known(self, *_: Any) -> None:
         (logged,) = self._unit
         raise WrongReportError(f"unfair: {logged.message.id!r} is known, and its unit is committed without its handler")
 
@@ -316,7 +318,7 @@ class BatchLog:
                 called = dict.fromkeys(call.url.rpartition("/")[0] for call in record.requests)
                 logged.away = ", ".join(called) if answer is Answer.AWAY else None
 
-    def _seen_as(self, point: str, error: Exception, arguments: Sequence[Any]) -> Exception:
+    def _translated_error(self, point: str, error: Exception, arguments: Sequence[Any]) -> Exception:
         """Return an error as the algorithm must see it: a peer that does not answer is away."""
         if point == "response" and _is_away(error):
             peer = _peer(arguments[0])
@@ -335,7 +337,7 @@ class BatchLog:
         logged = self.messages.get(arguments[0].identity) if point in {"handle", "response"} else None
         if point == "handle_batch" and isinstance(error, BudgetExceeded):
             logged = self.messages[arguments[0][0].identity]
-        error = self._seen_as(point, error, arguments)
+        error = self._translated_error(point, error, arguments)
         if point in {"died", "start"}:
             identities = arguments[0] if point == "died" else arguments[:1]
             for identity in identities:
@@ -397,7 +399,7 @@ class BatchLog:
         elif isinstance(error, LockTimeout) and logged:
             logged.failure = Failure(kind=FailureKind.LOCKED, reason=f"{type(error).__name__}: {error}")
 
-    # Starts, and deaths.
+    # Run markers, and deaths.
 
     def _before_died(self, identities: Sequence[Identity]) -> None:
         for each in self.messages.values():
@@ -615,8 +617,6 @@ class _NoAnswer(Exception):
 
 
 class _Unit:
-    """A unit whose end is noted."""
-
     def __init__(self, unit: Any, note: Callable[..., Any]) -> None:
         self.key, self.found, self.resources = unit.key, unit.found, unit.resources
         self.names = ", ".join(message.id for message in unit.found.new) or "known messages"

@@ -1,6 +1,7 @@
 """What attempts left behind is removed in the order that the register promises: cancel the row, delete, remove the row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from onceonly.model.artifact import Reservation
@@ -48,17 +49,20 @@ class CleanupLog:
         if self._is_uncancelled:
             raise WrongReportError("refused: a register row is refused, and no other process has cancelled its attempt")
 
-    def failed(self) -> None:
-        """Note that a call raised: what it was made for may not be complete."""
-        for row in self._rows[-1:]:
-            row.has_failed = True
+    @contextmanager
+    def failure_noted(self) -> Iterator[None]:
+        """Note that the call in this block raised: what it was made for may not be complete."""
+        try:
+            yield
+        except Exception:
+            for row in self._rows[-1:]:
+                row.has_failed = True
+            raise
 
     def looks(self, identities: Sequence[Identity], unit: str) -> None:
-        """Note which rows are read."""
         self._asked |= {(unit, identity) for identity in identities}
 
     def found(self, rows: Sequence[Reservation]) -> None:
-        """Note the rows that were read."""
         self._found += rows
 
     def cancels(self, attempt: str) -> None:
@@ -76,7 +80,6 @@ class CleanupLog:
             raise WrongReportError(f"leak: the register row of attempt {attempt} is to be removed, and it is not cancelled")
 
     def removed(self, attempt: str) -> None:
-        """Note that a row is removed."""
         for row in self._rows:
             row.is_removed |= row.attempt == attempt
 
@@ -112,8 +115,6 @@ class CleanupLog:
 
 
 class WatchedRegister:
-    """A register whose calls are noted."""
-
     def __init__(self, register: Any, log: CleanupLog) -> None:
         self._register, self._log = register, log
 
@@ -122,7 +123,6 @@ class WatchedRegister:
         return getattr(self._register, name)
 
     async def open(self, rows: Sequence[Reservation]) -> None:
-        """Write new rows; see the port."""
         self._log.opens(rows)
         try:
             await self._register.open(rows)
@@ -131,31 +131,23 @@ class WatchedRegister:
             raise
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
-        """Give rows; see the port."""
         self._log.looks(identities, unit)
         found: tuple[Reservation, ...] = await self._register.rows(identities, unit)
         self._log.found(found)
         return found
 
     async def cancel(self, row: Reservation) -> bool:
-        """Cancel a row; see the port."""
         self._log.cancels(row.attempt)
-        try:
+        with self._log.failure_noted():
             is_there: bool = await self._register.cancel(row)
-        except Exception:
-            self._log.failed()
-            raise
         self._log.cancelled(row.attempt, is_there=is_there)
         return is_there
 
     async def remove(self, row: Reservation) -> None:
         """Remove a row; see the port. Raises WrongReportError if it is not cancelled."""
         self._log.removes(row.attempt)
-        try:
+        with self._log.failure_noted():
             await self._register.remove(row)
-        except Exception:
-            self._log.failed()
-            raise
         self._log.removed(row.attempt)
 
 
@@ -170,22 +162,15 @@ class WatchedArtifacts:
         return getattr(self._artifacts, name)
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List names; see the port."""
-        try:
+        with self._log.failure_noted():
             listed: tuple[str, ...] = await self._artifacts.names(prefix)
-        except Exception:
-            self._log.failed()
-            raise
         return listed
 
     async def delete(self, name: str) -> None:
         """Delete an artifact; see the port. Raises WrongReportError if its attempt may still be committed."""
         self._log.deletes(name)
-        try:
+        with self._log.failure_noted():
             await self._artifacts.delete(name)
-        except Exception:
-            self._log.failed()
-            raise
 
 
 class WatchedRequests(WatchedArtifacts):

@@ -1,6 +1,6 @@
-"""What must hold of a copy and of a dead letter: they have the body, the headers and the history of their own message."""
+"""What must hold of a copy and of a dead letter: body, headers and history of their message, a death for each suspicion."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,10 +8,13 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import PortOperation
 from onceonly.formats.cloudevents import ALONE, ATTEMPTS, HELD, HISTORY, attribute_of, encode
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send
 from onceonly.model.record import Answer
-from onceonly_verify.naming import blamed_in, name_of
+from onceonly_verify.board import BOARD, START, BoardWorld
+from onceonly_verify.names import blamed_in, name_of
 from onceonly_verify.time_steps import unskewed
+from onceonly_verify.workload import Workload
 
 _MARKS = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
 
@@ -93,3 +96,25 @@ def _unmarked(headers: Headers) -> list[tuple[str, str]]:
 
 def _counted(history: Sequence[Failure]) -> tuple[Failure, ...]:
     return tuple(failure for failure in history if failure.kind is not FailureKind.LATER)
+
+
+def wrongly_suspected(workload: Workload, board: Any, entry: Any, identity: Identity) -> Iterator[str]:
+    """Look at a copy that must run alone, or that was only held: the deaths so far have to be a reason for it."""
+    if not isinstance(board, BoardWorld):
+        return
+    headers, name = dict(entry.headers), name_of(entry.body.decode())
+    if board.now == START:
+        if "ce-onceonlyheld" in headers:
+            yield f"apart: {name!r} counts as held by a dead process, and no death was seen"
+        return
+    own = dict(board.deaths).get(claim_key(entry.queue, identity), 0)
+    was_alone = any(each.alone for each in workload.arrivals if each.name == name)
+    if "ce-onceonlyalone" in headers and not (own or board.unclear or was_alone):
+        yield f"apart: {name!r} has to run alone, although every death so far is explained, and none was its own"
+
+
+def left_marked(worlds: Mapping[str, Any]) -> Iterator[str]:
+    """Look, at rest, for what marks a handler that does not run any more."""
+    board = worlds.get(BOARD.name)
+    if board and (board.rows or board.alone):
+        yield "leak: a handler is marked as running, or a process is taken, and no handler runs"

@@ -23,12 +23,10 @@ class OpenedUnit:
         return getattr(self._opened, name)
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
-        """Commit it; see the port."""
         await self._opened.commit(record, answer)
         self.is_over = self.is_committed = True
 
     def abandon(self) -> None:
-        """Give it up; see the port."""
         self.is_over = True
         self._opened.abandon()
 

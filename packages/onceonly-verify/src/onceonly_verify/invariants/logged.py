@@ -2,7 +2,7 @@
 
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Record
-from onceonly.model.retry import RetryDecision, is_doubted
+from onceonly.model.retry import RetryDecision, is_blamed
 from onceonly.model.ring import Undecidable
 
 
@@ -69,7 +69,6 @@ class LoggedMessage:
 
     @property
     def alone(self) -> bool:
-        """Return whether it must run alone."""
         return any(delivery.alone for delivery in self.deliveries)
 
     @property
@@ -83,6 +82,6 @@ class LoggedMessage:
         return not self.alone and any(delivery.suspect for delivery in self.deliveries)
 
     @property
-    def doubted(self) -> bool:
+    def blamed(self) -> bool:
         """Return whether it runs in a unit of one, behind the others."""
-        return any(is_doubted(delivery.history) for delivery in self.deliveries)
+        return any(is_blamed(delivery.history) for delivery in self.deliveries)

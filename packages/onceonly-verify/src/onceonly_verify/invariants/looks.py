@@ -46,7 +46,7 @@ class Announcement:
         return await self._transport.send(sends)
 
 
-class _Look:
+class _AttemptCheck:
     """One control message, and what its look found and did so far."""
 
     def __init__(self, delivery: Delivery, controls: Controls) -> None:
@@ -99,7 +99,7 @@ class LookLog:
 
     def __init__(self, batch: Sequence[Delivery], ports: Ports, controls: Controls) -> None:
         mine = [each for each in batch if take_apart(each.headers, each.body).attributes.get("type") == CONTROL]
-        self._left = {each.receipt: _Look(each, controls) for each in mine}
+        self._left = {each.receipt: _AttemptCheck(each, controls) for each in mine}
         self._controls = controls
 
         def observed(port: Any, *names: str) -> Any:
@@ -131,58 +131,58 @@ class LookLog:
             after(look, answer, *arguments)
         return answer
 
-    def _after_entry(self, look: _Look, entry: IdempotencyEntry | None, key: str, endpoint: str) -> None:
+    def _after_entry(self, look: _AttemptCheck, entry: IdempotencyEntry | None, key: str, endpoint: str) -> None:
         if look.control and (key, endpoint) == (look.control.key, look.control.endpoint):
             look.is_keyed, look.entry = True, entry
 
-    def _after_record(self, look: _Look, record: Record | None, identity: Identity, unit: str) -> None:
+    def _after_record(self, look: _AttemptCheck, record: Record | None, identity: Identity, unit: str) -> None:
         if look.control and (identity, unit) == (look.control.identity, look.control.unit):
             look.is_read, look.record = True, record
 
-    def _before_send(self, look: _Look, sends: Sequence[Send]) -> None:
+    def _before_send(self, look: _AttemptCheck, sends: Sequence[Send]) -> None:
         if sends[0].message.type == CONTROL:
             number = look.next()
             wanted = message_of(replace(look.control, look=number), self._controls) if look.control and number else None
             if list(sends) != [wanted]:
                 raise WrongReportError(f"wrong look: a control message leads to {sends}, and not to {wanted}")
 
-    def _after_send(self, look: _Look, answers: Sequence[Answer], sends: Sequence[Send]) -> None:
+    def _after_send(self, look: _AttemptCheck, answers: Sequence[Answer], sends: Sequence[Send]) -> None:
         if sends[0].message.type == CONTROL:
             look.copied = answers[0]
         else:
             look.sent = together(answers)
 
-    def _before_bury(self, look: _Look, identity: Identity, unit: str) -> None:
+    def _before_bury(self, look: _AttemptCheck, identity: Identity, unit: str) -> None:
         control = look.control
         if control is None or (identity, unit) != (control.identity, control.unit) or look.has_ended or look.next():
             raise WrongReportError(f"wrong look: attempt {identity.id} is given up, and this is not the last look at it")
 
-    def _after_bury(self, look: _Look, *_: Any) -> None:
+    def _after_bury(self, look: _AttemptCheck, *_: Any) -> None:
         look.is_buried = True
 
-    def _before_forget(self, _: _Look, records: Sequence[Record]) -> None:
+    def _before_forget(self, _: _AttemptCheck, records: Sequence[Record]) -> None:
         if idle := [each for each in records if not each.effects]:
             raise WrongReportError(f"wrong look: what ended attempt {idle[0].identity.id} is forgotten, and nothing was sent")
 
-    def _after_forget(self, look: _Look, *_: Any) -> None:
+    def _after_forget(self, look: _AttemptCheck, *_: Any) -> None:
         look.is_forgotten = True
 
-    def _after_add(self, look: _Look, _: None, letter: DeadLetter) -> None:
+    def _after_add(self, look: _AttemptCheck, _: None, letter: DeadLetter) -> None:
         if not look.is_hopeless:
             raise WrongReportError(f"wrong look: a control message is given up because {letter.reason!r}")
         look.is_given_up = True
 
-    def _before_ack(self, _: _Look, deliveries: Sequence[Delivery]) -> None:
+    def _before_ack(self, _: _AttemptCheck, deliveries: Sequence[Delivery]) -> None:
         for look in self._settled(deliveries):
             if missing := look.missing():
                 raise WrongReportError(f"wrong look: a control message is acked, and {missing}")
 
-    def _before_release(self, _: _Look, deliveries: Sequence[Delivery]) -> None:
+    def _before_release(self, _: _AttemptCheck, deliveries: Sequence[Delivery]) -> None:
         for look in self._settled(deliveries):
             is_doubtful = {look.sent, look.copied} & {Answer.UNKNOWN} or look.copied is Answer.REFUSED
             if not (look.has_failed or is_doubtful):
                 raise WrongReportError("wrong look: a control message is released, and no call failed")
 
-    def _settled(self, deliveries: Sequence[Delivery]) -> list[_Look]:
+    def _settled(self, deliveries: Sequence[Delivery]) -> list[_AttemptCheck]:
         mine = [each.receipt for each in deliveries if each.receipt in self._left]
         return [self._left.pop(receipt) for receipt in mine]

@@ -4,14 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from onceonly.model.errors import (
-    CommitRefused,
-    ConflictError,
-    OnceOnlyError,
-    RetryableError,
-    UpgradeRequired,
-    VersionConflict,
-)
+from onceonly.model.errors import CommitRefused, ConflictError, OnceOnlyError, RetryableError, UpgradeRequired, VersionConflict
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Record
@@ -52,9 +45,11 @@ async def reported(
 
 
 async def with_each_record(work: Coroutine[Any, Any, Any], records: Sequence[Any]) -> Any:
-    """Relay records. Raises WrongReportError unless each is finished, refused or unknown."""
+    """Relay records. Raises WrongReportError unless each is finished, refused, unknown or away."""
     relayed = await work
-    reported = [record.identity for part in (relayed.finished, relayed.refused, relayed.unknown) for record in part]
+    reported = [
+        record.identity for part in (relayed.finished, relayed.refused, relayed.unknown, relayed.away) for record in part
+    ]
     if Counter(reported) != Counter(record.identity for record in records):
         raise WrongReportError(f"miscounted: {len(records)} records were relayed, and {len(reported)} are reported")
     return relayed
@@ -140,7 +135,7 @@ class WatchedSweep:
 
     async def prepared(self, older_than: int, limit: int) -> Any:
         """Read a page; see the port. Raises WrongReportError."""
-        self._looked_at_all()
+        self._require_whole_page()
         if self._is_last or self._swept or self._is_away:
             raise WrongReportError(
                 "miscounted: a sweep reads one more page, and the last one was short, or something was swept or away"
@@ -156,7 +151,6 @@ class WatchedSweep:
         return found
 
     async def discard(self, tokens: Sequence[Any]) -> None:
-        """Remove tokens; see the port."""
         try:
             await self._tokens.discard(tokens)
         except RetryableError:
@@ -183,14 +177,14 @@ class WatchedSweep:
         except RetryableError as error:
             if self._swept:
                 raise WrongReportError(f"miscounted: a sweep raised {error!r}, and {self._swept} were swept") from error
-            self._looked_at_all()
+            self._require_whole_page()
             raise
         except OnceOnlyError as error:
             raise WrongReportError(f"miscounted: a sweep raised {error!r}, which is none of its errors") from error
-        self._looked_at_all()
+        self._require_whole_page()
         if swept != self._swept or (self._is_away and not swept):
             raise WrongReportError(f"miscounted: a sweep reports {swept}, and {self._swept} were swept")
 
-    def _looked_at_all(self) -> None:
+    def _require_whole_page(self) -> None:
         if self._left:
             raise WrongReportError(f"miscounted: a sweep has not looked at {len(self._left)} of the tokens that a page listed")

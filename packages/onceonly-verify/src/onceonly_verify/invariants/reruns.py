@@ -11,7 +11,7 @@ from onceonly.model.errors import (
     LockTimeout,
     PeerAway,
     RetryableError,
-    Unable,
+    StoreUnavailable,
     UpgradeRequired,
     VersionConflict,
 )
@@ -75,10 +75,10 @@ class Reruns:
                 )
             if step is Next.ALONE and len(unit) > 1:
                 raise WrongReportError(f"wrong unit: one of {names} failed the last one, and is in one of several again")
-            is_behind = step is Next.ALONE or logged.doubted
+            is_behind = step is Next.ALONE or logged.blamed
             if is_behind and not logged.is_started and self._shows_outage(logged):
                 raise WrongReportError(f"wrong unit: {logged.message.id!r} runs by itself, and an earlier unit shows an outage")
-        self._is_behind = any(each.doubted or self._next.get(each.message.identity) is Next.ALONE for each in unit)
+        self._is_behind = any(each.blamed or self._next.get(each.message.identity) is Next.ALONE for each in unit)
         self._judgeable = None
         self._same = []
         self._next |= dict.fromkeys((logged.message.identity for logged in unit), Next.NONE)
@@ -92,7 +92,7 @@ class Reruns:
         """Note that an error ended a unit: the error of the commit, or of what was done for `logged`."""
         steps = dict.fromkeys((each.message.identity for each in unit), Next.NONE)
         if len(unit) == 1:
-            self._must_judge(error, logged)
+            self._expect_unit_without_handlers(error, logged)
         elif isinstance(error, PeerAway):
             steps = {each.message.identity: Next.ANY if each.away is None else Next.NONE for each in unit}
         elif isinstance(error, HandlerFailed | CommitRefused) or (isinstance(error, LockTimeout) and not isolated):
@@ -118,17 +118,17 @@ class Reruns:
 
     def _shows_outage(self, logged: LoggedMessage) -> bool:
         """Report whether an earlier unit met an outage that matters to a message. One that failed before runs behind all."""
-        half = "" if logged.doubted else self._half.get(logged.message.identity, "")
+        half = "" if logged.blamed else self._half.get(logged.message.identity, "")
         away = {self._half.get(identity, "") for identity, key in self._away.items() if key == self._key(logged.message)}
         return any(half.startswith(other) or other.startswith(half) for other in away)
 
-    def _must_judge(self, error: Exception, logged: LoggedMessage | None) -> None:
+    def _expect_unit_without_handlers(self, error: Exception, logged: LoggedMessage | None) -> None:
         self._judgeable = self._unjudged = None  # a second error, of what cleans up after the first, takes its place
         if logged is None or isinstance(error, NOT_JUDGED) or self._key(logged.message):
             return
-        if self._has_committed or not isinstance(error, Unable):
+        if self._has_committed or not isinstance(error, StoreUnavailable):
             self._judgeable = logged.message
-        if (self._has_committed and self._is_behind and not self._has_halved) or not isinstance(error, Unable):
+        if (self._has_committed and self._is_behind and not self._has_halved) or not isinstance(error, StoreUnavailable):
             self._unjudged = logged
 
     def looks(self, messages: Sequence[Message]) -> None:

@@ -11,9 +11,9 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.clock import BUCKETING, RETENTION, bucket_instant, ring_in
+from onceonly_verify.clock import BUCKETING, RETENTION, ring_in
 from onceonly_verify.invariants.retention import committed_rows
-from onceonly_verify.naming import effect_text, name_of
+from onceonly_verify.names import effect_text, name_of
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload
 from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS, AnswersWorld, is_swept
 from onceonly_verify.world import BrokerPart
@@ -90,7 +90,7 @@ def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
 
 def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
-    instant, name = bucket_instant(letter.message) if letter.message else 0, letter.body.decode()
+    instant, name = letter.message.instant if letter.message else 0, letter.body.decode()
     if letter.reason != Undecidable.TOO_OLD.value or ring_in(worlds).now - instant <= RETENTION:
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
@@ -230,7 +230,7 @@ def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]
 
 
 def _listed(worlds: Worlds) -> set[str]:
-    """Give the attempts that a sweeper finds."""
+    """Return the attempts that a sweeper finds."""
     listed = {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
     return listed | {row.attempt for row in _rows(worlds)}
 
@@ -241,5 +241,4 @@ def _rows(worlds: Worlds) -> list[Any]:
 
 
 def _written(worlds: Worlds) -> list[Any]:
-    """Return the documents there are."""
     return [each for world in worlds.values() for each in getattr(world, "written", ()) if each.body is not None]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from onceonly.adapters.memory.store import StoreWorld
-from onceonly_verify.naming import name_of
+from onceonly_verify.names import name_of
 from onceonly_verify.time_steps import CLOCK, STEP, clock_of_world
 from onceonly_verify.workload import DeduplicationMode, Workload
 
@@ -29,7 +29,7 @@ def committed_rows(worlds: Worlds, endpoint: str, store: StoreWorld) -> Collecti
 def handled_after_retention(workload: Workload, worlds: Worlds, endpoint: str, name: str) -> bool:
     """Return whether a message was handled again only after the retention of the time before was over."""
     ringed = workload.deduplication is DeduplicationMode.RING and not any(
-        each.bucket_instant for each in workload.arrivals if each.name == name
+        each.instant for each in workload.arrivals if each.name == name
     )
     if workload.timing is None or (workload.deduplication not in FORGETTING and not ringed):
         return False

@@ -5,48 +5,41 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 
 from onceonly_verify.mutants.adapters import ADAPTERS
 from onceonly_verify.mutants.artifacts import ARTIFACTS
-from onceonly_verify.mutants.batch_handlers import BATCH_HANDLERS
-from onceonly_verify.mutants.batches import BATCHES
-from onceonly_verify.mutants.chain import CHAINED
-from onceonly_verify.mutants.clients import CLIENTS
-from onceonly_verify.mutants.deaths import DEATHS
-from onceonly_verify.mutants.executions import EXECUTIONS
-from onceonly_verify.mutants.hopeless import HOPELESS
-from onceonly_verify.mutants.in_database import IN_DATABASE
-from onceonly_verify.mutants.known_bad import Mutant
-from onceonly_verify.mutants.outbox import OUTBOX
+from onceonly_verify.mutants.batches import BATCH_HANDLERS, BATCHES
+from onceonly_verify.mutants.deaths import DEATHS, HOPELESS
+from onceonly_verify.mutants.known_bad import Mutant, named
+from onceonly_verify.mutants.outbox import CHAINED, OUTBOX
 from onceonly_verify.mutants.relay import RELAY
-from onceonly_verify.mutants.requests import CALLING, EXECUTION
+from onceonly_verify.mutants.requests import CALLING, EXECUTION, EXECUTIONS
 from onceonly_verify.mutants.rings import RINGS
-from onceonly_verify.mutants.shared_tokens import SHARED_TOKENS
 from onceonly_verify.mutants.shell import SHELL
 from onceonly_verify.mutants.stored_elsewhere import ENTITIES
 from onceonly_verify.mutants.timed import TIMED
-from onceonly_verify.mutants.tokens import TOKENS
-from onceonly_verify.mutants.transactions import TRANSACTIONS
+from onceonly_verify.mutants.tokens import IN_DATABASE, SHARED_TOKENS, TOKENS
+from onceonly_verify.mutants.transactions import CLIENTS, TRANSACTIONS
 
-MUTANTS: tuple[Mutant, ...] = (
-    *OUTBOX,
-    *SHELL,
-    *ADAPTERS,
-    *CHAINED,
-    *BATCHES,
-    *BATCH_HANDLERS,
-    *HOPELESS,
-    *RELAY,
-    *ENTITIES,
-    *TOKENS,
-    *SHARED_TOKENS,
-    *IN_DATABASE,
-    *ARTIFACTS,
-    *TRANSACTIONS,
-    *CLIENTS,
-    *EXECUTION,
-    *EXECUTIONS,
-    *CALLING,
-    *RINGS,
-    *TIMED,
-    *DEATHS,
+MUTANTS = named(
+    OUTBOX,
+    SHELL,
+    ADAPTERS,
+    CHAINED,
+    BATCHES,
+    BATCH_HANDLERS,
+    HOPELESS,
+    RELAY,
+    ENTITIES,
+    TOKENS,
+    SHARED_TOKENS,
+    IN_DATABASE,
+    ARTIFACTS,
+    TRANSACTIONS,
+    CLIENTS,
+    EXECUTION,
+    EXECUTIONS,
+    CALLING,
+    RINGS,
+    TIMED,
+    DEATHS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -7,158 +7,108 @@ from onceonly_verify.mutants.known_bad import (
     ONE,
     OPTIMISTIC,
     UNSTEADY,
-    Mutant,
+    mutant,
     store,
     transport,
 )
-from onceonly_verify.mutations.operations import (
-    add_argument,
-    define,
-    ignore_answer,
-    imports,
-    insert_after,
-    insert_before,
-    never,
-    replace,
-    replace_statement,
-    swallow,
-)
-from onceonly_verify.mutations.places import (
-    argument,
-    call,
-    condition,
-    element,
-    guard,
-    iterated,
-    named,
-    point,
-    result_of,
-    then,
-)
+from onceonly_verify.mutations import operations as do
+from onceonly_verify.mutations import places as at
 
-_CONFLICT = condition("world.claims")
-_COMMITTED = point("commit")
-_NO_CONFLICT = store("commit", never(_CONFLICT))
+_CONFLICT = at.condition("world.claims")
+_COMMITTED = at.point("commit")
+_NO_CONFLICT = store("commit", do.never(_CONFLICT))
 
 TWO_COMMITS = (
     store(
         "MemoryStore.commit",
-        insert_before(_COMMITTED, "bare = tuple(Record(record.identity) for record in changes.records)"),
-        replace(element(argument(_COMMITTED, 2), 1), "replace(old, records=bare)"),
-        insert_after(_COMMITTED, "await self._perform('record', _add_records, (changes.records,))"),
+        do.insert_before(_COMMITTED, "bare = tuple(Record(record.identity) for record in changes.records)"),
+        do.replace(at.element(at.argument(_COMMITTED, 2), 1), "replace(old, records=bare)"),
+        do.insert_after(_COMMITTED, "await self._perform('record', _add_records, (changes.records,))"),
     ),
     store(
         "",
-        define("""
+        do.define("""
 def _add_records(world, records):
     return replace(world, records=world.records + tuple(StoredRecord(record, 0) for record in records)), None
 """),
     ),
 )
 
-ADAPTERS: tuple[Mutant, ...] = (
-    Mutant(
-        "check before load",
+ADAPTERS = {
+    "check before load": mutant(
         (COPIES,),
-        (
-            store(
-                "MemoryStore.begin",
-                insert_before(
-                    point("begin"),
-                    "found = await self._perform('look', _look_only, (tuple(messages), token))",
-                    found=result_of(point("begin")),
-                    token=element(argument(point("begin"), 2), 1),
-                ),
-                ignore_answer(point("begin")),
+        store(
+            "MemoryStore.begin",
+            do.insert_before(
+                at.point("begin"),
+                "found = await self._perform('look', _look_only, (tuple(messages), token))",
+                found=at.result_of(at.point("begin")),
+                token=at.element(at.argument(at.point("begin"), 2), 1),
             ),
-            store(
-                "",
-                define("""
+            do.ignore_answer(at.point("begin")),
+        ),
+        store(
+            "",
+            do.define("""
 def _look_only(world, messages, token):
     return world, begin(world, messages, token, False)[1]
 """),
-            ),
         ),
     ),
-    Mutant(
-        "claim of a failed or postponed handler committed",
-        (UNSTEADY,),
-        (store("commit", replace(argument("frozenset", 0), "claims", claims=iterated("frozenset"))),),
+    "claim of a failed or postponed handler committed": mutant(
+        (UNSTEADY,), store("commit", do.replace(at.argument("frozenset", 0), "claims", claims=at.iterated("frozenset")))
     ),
-    Mutant("no version check", (OPTIMISTIC,), (_NO_CONFLICT,)),
-    Mutant(
-        "none on first insert",
-        (OPTIMISTIC,),
-        (store("commit", replace(_CONFLICT, "len(world.claims) > 1 and old")),),
-    ),
-    Mutant("state and record in two commits", (ONE, COPIES), TWO_COMMITS),
-    Mutant(
-        "claim in another transaction",
+    "no version check": mutant((OPTIMISTIC,), _NO_CONFLICT),
+    "none on first insert": mutant((OPTIMISTIC,), store("commit", do.replace(_CONFLICT, "len(world.claims) > 1 and old"))),
+    "state and record in two commits": mutant((ONE, COPIES), *TWO_COMMITS),
+    "claim in another transaction": mutant(
         (ONE, COPIES),
-        (
-            store(
-                "begin",
-                add_argument("replace", "claims", "world.claims | frozenset(unit.claims)", unit=result_of("OpenUnit")),
-            ),
-            _NO_CONFLICT,
+        store(
+            "begin",
+            do.add_argument("replace", "claims", "world.claims | frozenset(unit.claims)", unit=at.result_of("OpenUnit")),
         ),
+        _NO_CONFLICT,
     ),
-    Mutant(
-        "overwrite with the fresh version on conflict",
+    "overwrite with the fresh version on conflict": mutant(
         (OPTIMISTIC,),
-        (
-            store(
-                "commit",
-                replace_statement(call("Raises", within=then(_CONFLICT)), "kept = frozenset()", kept=result_of("frozenset")),
+        store(
+            "commit",
+            do.replace_statement(
+                at.call("Raises", within=at.then(_CONFLICT)), "kept = frozenset()", kept=at.result_of("frozenset")
             ),
         ),
     ),
-    Mutant(
-        "OutcomeUnknown retried in place",
+    "OutcomeUnknown retried in place": mutant(
         (COPIES,),
-        (
-            store(
-                "MemoryStore.commit",
-                swallow(_COMMITTED, "OutcomeUnknown", "await self._perform('again', _write_again, (changes,))"),
-            ),
-            store(
-                "",
-                imports("onceonly.model.errors", "OutcomeUnknown"),
-                define("""
+        store(
+            "MemoryStore.commit",
+            do.swallow(_COMMITTED, "OutcomeUnknown", "await self._perform('again', _write_again, (changes,))"),
+        ),
+        store(
+            "",
+            do.imports("onceonly.model.errors", "OutcomeUnknown"),
+            do.define("""
 def _write_again(world, changes):
     stored = tuple(StoredRecord(record, 0) for record in changes.records)
     return replace(world, records=world.records + stored, notes=world.notes + changes.notes), None
 """),
-            ),
         ),
     ),
-    Mutant(
-        "multi-ack past an unfinished delivery",
+    "multi-ack past an unfinished delivery": mutant(
         (CRASHING,),
-        (
-            transport(
-                "ack",
-                insert_before("_settled", "last = max((receipt.number for receipt in receipts), default=0)"),
-                replace("_settled", "{entry.number for entry in world.entries if entry.held_until and entry.number <= last}"),
-            ),
+        transport(
+            "ack",
+            do.insert_before("_settled", "last = max((receipt.number for receipt in receipts), default=0)"),
+            do.replace("_settled", "{entry.number for entry in world.entries if entry.held_until and entry.number <= last}"),
         ),
     ),
-    Mutant(
-        "a failed pass's effects kept",
-        (UNSTEADY,),
-        (store("MemoryResources._attempt", never(guard("undo"))),),
-    ),
-    Mutant(
-        "the row and the claim of a failed handler committed",
+    "a failed pass's effects kept": mutant((UNSTEADY,), store("MemoryResources._attempt", do.never(at.guard("undo")))),
+    "the row and the claim of a failed handler committed": mutant(
         (ISOLATED_FAILING,),
-        (
-            store("MemoryResources._attempt", never(guard("undo"))),
-            store("commit", replace(argument("frozenset", 0), "claims", claims=iterated("frozenset"))),
-        ),
+        store("MemoryResources._attempt", do.never(at.guard("undo"))),
+        store("commit", do.replace(at.argument("frozenset", 0), "claims", claims=at.iterated("frozenset"))),
     ),
-    Mutant(
-        "a failed handler undoes the rows of the others",
-        (UNSTEADY,),
-        (store("Notebook.undo", replace_statement(named("_rows"), "self._rows.clear()")),),
+    "a failed handler undoes the rows of the others": mutant(
+        (UNSTEADY,), store("Notebook.undo", do.replace_statement(at.named("_rows"), "self._rows.clear()"))
     ),
-)
+}

@@ -1,8 +1,10 @@
 """What a mutant is, and the checks that mutants name."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
-from onceonly_verify.mutations import CodeChange, EditOperation, change
+from onceonly_verify.mutations import CodeChange, change
 
 ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
 DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
@@ -56,45 +58,28 @@ class Mutant(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Say in one line what it does to the shipping code."""
+        """Return in one line what it does to the shipping code."""
         return "; ".join(each.words for each in self.changes if each.words)
 
 
-def outbox(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the algorithm's page."""
-    return change("algorithms.outbox", function, *operations)
+def mutant(checks: tuple[str, ...], *changes: CodeChange, needs_log: bool = False) -> Mutant:
+    """Return a mutant that takes its name from the table it is in."""
+    return Mutant("", checks, changes, needs_log)
 
 
-def delivery(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the delivery shell."""
-    return change("algorithms.delivery", function, *operations)
+def named(*tables: Mapping[str, Mutant]) -> tuple[Mutant, ...]:
+    """Return the mutants of tables by name, in their order."""
+    return tuple(mutant._replace(name=name) for table in tables for name, mutant in table.items())
 
 
-def intake(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the sorting."""
-    return change("algorithms.intake", function, *operations)
-
-
-def relay(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the relay."""
-    return change("algorithms.relay", function, *operations)
-
-
-def identity(function: str, *operations: EditOperation) -> CodeChange:
-    """Change how ids are made."""
-    return change("model.identity", function, *operations)
-
-
-def starts(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the record of runs in memory."""
-    return change("adapters.memory.starts", function, *operations)
-
-
-def transport(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the memory transport."""
-    return change("adapters.memory.transport", function, *operations)
-
-
-def store(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the memory store."""
-    return change("adapters.memory.store", function, *operations)
+outbox = partial(change, "algorithms.outbox")
+delivery = partial(change, "algorithms.delivery")
+blame = partial(change, "algorithms.blame")
+settlement = partial(change, "algorithms.settlement")
+deaths = partial(change, "algorithms.deaths")
+intake = partial(change, "algorithms.intake")
+relay = partial(change, "algorithms.relay")
+identity = partial(change, "model.identity")
+run_markers = partial(change, "adapters.memory.run_markers")
+transport = partial(change, "adapters.memory.transport")
+store = partial(change, "adapters.memory.store")

@@ -1,37 +1,12 @@
 """Broken versions of requests that are executed once, on the side that asks and on the side that is asked."""
 
+from functools import partial
+
 from onceonly_verify.mutants.artifacts import FIXED_NAMES, effects
-from onceonly_verify.mutants.known_bad import Mutant, delivery, outbox
-from onceonly_verify.mutations import CodeChange, EditOperation, change
-from onceonly_verify.mutations.operations import (
-    add_argument,
-    add_parameter,
-    define,
-    drop,
-    imports,
-    insert_after,
-    insert_before,
-    insert_first,
-    keep_only,
-    never,
-    replace,
-    replace_answer,
-    replace_body,
-    swallow,
-    swap,
-)
-from onceonly_verify.mutations.places import (
-    argument,
-    branch,
-    call,
-    condition,
-    each,
-    left,
-    loop,
-    point,
-    result_of,
-    returned,
-)
+from onceonly_verify.mutants.known_bad import blame, mutant, outbox, settlement
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations import operations as do
+from onceonly_verify.mutations import places as at
 
 ASKED, ASKED_CRASHING, DELETED = (
     "asked by another service, late and duplicated",
@@ -44,156 +19,159 @@ AWAY, AWAY_CRASHING, AWAY_FROM_TWO = (
     "two responses in a batch, and the other service away at every step",
 )
 FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attempts", "a response, two attempts, a dedup store"
-_BURIED = argument("RequestsWorld", 1)
+_BURIED = at.argument("RequestsWorld", 1)
 
 
-def execution(function: str, *operations: EditOperation) -> CodeChange:
-    """Change what executes requests."""
-    return change("algorithms.remote_execution", function, *operations)
-
-
-def stored_requests(function: str, *operations: EditOperation) -> CodeChange:
-    """Change where requests are kept."""
-    return change("adapters.memory.remote_requests", function, *operations)
-
-
-def remote_call(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the calls of other services."""
-    return change("algorithms.remote_call", function, *operations)
-
-
-EXECUTION: tuple[Mutant, ...] = (
-    Mutant(
-        "callee checks request before response",
+execution = partial(change, "algorithms.remote_execution")
+stored_requests = partial(change, "adapters.memory.remote_requests")
+remote_call = partial(change, "algorithms.remote_call")
+EXECUTION = {
+    "callee checks request before response": mutant(
         (ASKED,),
-        (
-            stored_requests(
-                "MemoryRemoteRequests.open",
-                insert_before("_transactions.open", "early = await self.perform('call-request', request, (opening.key,))"),
-                add_argument("OpenMemoryRequest", "", "early"),
-            ),
-            stored_requests("OpenMemoryRequest.__init__", add_parameter("early"), insert_first("self._early = early")),
-            stored_requests("OpenMemoryRequest.request", replace_body("return self._early")),
+        stored_requests(
+            "MemoryRemoteRequests.open",
+            do.insert_before("_transactions.open", "early = await self.perform('call-request', request, (opening.key,))"),
+            do.add_argument("OpenMemoryRequest", "", "early"),
         ),
+        stored_requests("OpenMemoryRequest.__init__", do.add_parameter("early"), do.insert_first("self._early = early")),
+        stored_requests("OpenMemoryRequest.request", do.replace_body("return self._early")),
     ),
-    Mutant("response deleted first", (ASKED,), (execution("bury", swap("requests.bury", "requests.remove")),)),
-    Mutant("POST answered before dispatch", (ASKED,), (execution("execute", drop(call("_dispatch", nth=-1))),)),
-    Mutant(
-        "a response given again with its messages undispatched",
-        (ASKED_CRASHING,),
-        (execution("execute", drop(call("_dispatch", having="pending.find"))),),
+    "response deleted first": mutant((ASKED,), execution("bury", do.swap("requests.bury", "requests.remove"))),
+    "POST answered before dispatch": mutant((ASKED,), execution("execute", do.drop(at.call("_dispatch", nth=-1)))),
+    "a response given again with its messages undispatched": mutant(
+        (ASKED_CRASHING,), execution("execute", do.drop(at.call("_dispatch", having="pending.find")))
     ),
-    Mutant("no tombstone on DELETE", (DELETED,), (stored_requests("bury", keep_only(left(_BURIED), of=_BURIED)),)),
-    Mutant("executed without a request", (ASKED,), (execution("execute", drop(branch(condition(result_of("request"))))),)),
-    Mutant(
-        "request and tombstone in two writes",
+    "no tombstone on DELETE": mutant((DELETED,), stored_requests("bury", do.keep_only(at.left(_BURIED), of=_BURIED))),
+    "executed without a request": mutant(
+        (ASKED,), execution("execute", do.drop(at.branch(at.condition(at.result_of("request")))))
+    ),
+    "request and tombstone in two writes": mutant(
         (DELETED,),
-        (
-            stored_requests(
-                "MemoryRemoteRequests.bury", insert_before(point("call-bury"), "await self.perform('call-bury', unput, (key,))")
-            ),
-            stored_requests(
-                "",
-                define("""
+        stored_requests(
+            "MemoryRemoteRequests.bury",
+            do.insert_before(at.point("call-bury"), "await self.perform('call-bury', unput, (key,))"),
+        ),
+        stored_requests(
+            "",
+            do.define("""
 def unput(world, key):
     return replace(world, requests=frozenset(e for e in world.requests if e[0] != key)), None
 """),
-            ),
-            stored_requests("bury", replace(argument("RequestsWorld", 0), "world.requests")),
         ),
+        stored_requests("bury", do.replace(at.argument("RequestsWorld", 0), "world.requests")),
     ),
-)
+}
 
-CALLING: tuple[Mutant, ...] = (
-    Mutant(
-        "a service that is away counted as a failure",
-        (AWAY, AWAY_FROM_TWO),
-        (delivery("_away", replace(argument("Failure", "kind"), "FailureKind.COMMIT")),),
+CALLING = {
+    "a service that is away counted as a failure": mutant(
+        (AWAY, AWAY_FROM_TWO), blame("peer_away", do.replace(at.argument("Failure", "kind"), "FailureKind.COMMIT"))
     ),
-    Mutant(
-        "the others of a batch left behind when a service is away",
-        (AWAY_FROM_TWO,),
-        (delivery("_without_peer", replace_answer("_run", "RunResult()")),),
+    "the others of a batch left behind when a service is away": mutant(
+        (AWAY_FROM_TWO,), blame("_without_peer", do.replace_answer("_run", "RunResult()"))
     ),
-    Mutant(
-        "a committed request acknowledged while its service is away",
+    "a committed request acknowledged while its service is away": mutant(
         (AWAY,),
-        (
-            delivery(
-                "_await_peers",
-                insert_first("await _ack([d for i in of.values() for d in i.deliveries], ports)\nreturn BatchReport()"),
+        settlement(
+            "_await_peers",
+            do.insert_first("await ack([d for i in of.values() for d in i.deliveries], ports)\nreturn BatchReport()"),
+        ),
+    ),
+    "the row of a request removed while its service is away": mutant(
+        (AWAY_CRASHING,), effects("RegisteredEffects._delete", do.replace(at.returned(), "None"))
+    ),
+    "PUT OutcomeUnknown taken as success": mutant(
+        (FAILING,),
+        effects("", do.imports("onceonly.model.errors", "OutcomeUnknown")),
+        effects("RegisteredEffects.create", do.swallow("create", "OutcomeUnknown")),
+    ),
+    "POST before the commit": mutant(
+        (FAILING,),
+        effects(
+            "RegisteredEffects.create",
+            do.insert_after(
+                at.loop("artifacts"), "await self._remote.perform(record.requests)", record=at.each(at.loop("records"))
             ),
         ),
     ),
-    Mutant(
-        "the row of a request removed while its service is away",
-        (AWAY_CRASHING,),
-        (effects("RegisteredEffects._delete", replace(returned(), "None")),),
-    ),
-    Mutant(
-        "PUT OutcomeUnknown taken as success",
-        (FAILING,),
-        (
-            effects("", imports("onceonly.model.errors", "OutcomeUnknown")),
-            effects("RegisteredEffects.create", swallow("create", "OutcomeUnknown")),
-        ),
-    ),
-    Mutant(
-        "POST before the commit",
-        (FAILING,),
-        (
-            effects(
-                "RegisteredEffects.create",
-                insert_after(loop("artifacts"), "await self._remote.perform(record.requests)", record=each(loop("records"))),
-            ),
-        ),
-    ),
-    Mutant(
-        "followed up before POST is answered",
+    "followed up before POST is answered": mutant(
         (ATTEMPTS, FAILING),
-        (
-            outbox(
-                "dispatch",
-                insert_after("transport.send", "called = await ports.effects.call(records)", called=result_of("effects.call")),
-                replace_answer(call("effects.call", nth=0), "{}"),
+        outbox(
+            "dispatch",
+            do.insert_after(
+                "transport.send", "called = await ports.effects.call(records)", called=at.result_of("effects.call")
             ),
+            do.replace_answer(at.call("effects.call", nth=0), "{}"),
         ),
     ),
-    Mutant(
-        "no answer to POST taken for one",
+    "no answer to POST taken for one": mutant(
         (FAILING,),
-        (
-            effects(
-                "RegisteredEffects.call",
-                replace_body("""
+        effects(
+            "RegisteredEffects.call",
+            do.replace_body("""
 try:
     await perform(records, self._remote)
 except Exception:
     pass
 return dict.fromkeys((record.identity for record in records if record.requests), Answer.TAKEN)
 """),
-            ),
         ),
     ),
-    Mutant("requests under fixed names", (ATTEMPTS,), (FIXED_NAMES,)),
-    Mutant(
-        "a response that is not there taken for lost at once",
-        (FOLLOWED,),
-        (remote_call("gone", never(condition("admission.admits"))),),
+    "requests under fixed names": mutant((ATTEMPTS,), FIXED_NAMES),
+    "a response that is not there taken for lost at once": mutant(
+        (FOLLOWED,), remote_call("lost_response_error", do.never(at.condition("admission.admits")))
     ),
-    Mutant(
-        "response deleted before what follows it up is committed",
+    "response deleted before what follows it up is committed": mutant(
         (FAILING,),
-        (
-            outbox(
-                "process",
-                insert_after(
-                    "effects.create",
-                    "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.requests)])",
-                    records=argument("effects.create", 0),
-                ),
+        outbox(
+            "process",
+            do.insert_after(
+                "effects.create",
+                "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.requests)])",
+                records=at.argument("effects.create", 0),
             ),
         ),
     ),
-    Mutant("request and response left for ever", (FAILING,), (remote_call("forgetting", replace(returned(), "()")),)),
-)
+    "request and response left for ever": mutant((FAILING,), remote_call("delete_call", do.replace(at.returned(), "()"))),
+}
+
+
+TOKENS, TWO_THINGS = "tokens elsewhere, asked by another service, and a failed call", "asked by another service for two things"
+DEADLINE, TWO_REQUESTS = "asked by another service at the deadline", "two requests in one batch, and a failed call"
+TWO_KINDS, TWO_ARTIFACTS = "an artifact and a request, and a failed call", "two artifacts, and an early sweep"
+TWO_EFFECTS = "asked by another service, two effects, and a failed call"
+
+EXECUTIONS = {
+    "tokens of an execution removed after OutcomeUnknown": mutant(
+        (TOKENS,),
+        execution(
+            "execute",
+            do.insert_first(
+                "await ports.admission.discard(records)",
+                inside=at.handler("BaseException"),
+                records=at.result_of("admission.prepare"),
+            ),
+        ),
+    ),
+    "only the first effect of an execution stored": mutant(
+        (TWO_EFFECTS,), execution("execute", do.replace(at.argument("Record", 1), "old[:1]"))
+    ),
+    "an earlier response not returned": mutant(
+        (TWO_EFFECTS,), execution("execute", do.replace(at.returned(at.result_of("requests.open")), "None"))
+    ),
+    "one response for all requests": mutant(
+        (TWO_THINGS,), stored_requests("MemoryRemoteRequests.open", do.replace(at.argument("replace", "key"), "RESPONSE"))
+    ),
+    "a request stored at its deadline": mutant((DEADLINE,), execution("keep", do.compare(at.comparison("now"), ">=", "now"))),
+    "answers of calls given to other records": mutant(
+        (TWO_REQUESTS,), remote_call("perform", do.replace(at.argument(at.call("iter", having="perform"), 0), "[*old][::-1]"))
+    ),
+    "only the first artifact created": mutant(
+        (TWO_ARTIFACTS,), effects("RegisteredEffects.create", do.insert_after("create", "break"))
+    ),
+    "only the first artifact deleted": mutant(
+        (TWO_ARTIFACTS,), effects("RegisteredEffects._delete", do.insert_after("delete", "break"))
+    ),
+    "only artifacts of the first kind deleted": mutant(
+        (TWO_KINDS,), effects("RegisteredEffects._delete", do.insert_after(at.loop("names"), "break"))
+    ),
+}

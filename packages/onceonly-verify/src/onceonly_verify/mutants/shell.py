@@ -1,4 +1,4 @@
-"""Broken versions of the delivery shell and of sorting."""
+"""Broken versions of the delivery loop, of blame, settlement, deaths and sorting."""
 
 from onceonly_verify.mutants.known_bad import (
     ACROSS,
@@ -28,470 +28,336 @@ from onceonly_verify.mutants.known_bad import (
     UNSEEN_KILL,
     UNSEEN_TWO,
     UNSTEADY,
-    Mutant,
+    blame,
+    deaths,
     delivery,
     intake,
-    starts,
+    mutant,
+    run_markers,
+    settlement,
 )
 from onceonly_verify.mutations import change
-from onceonly_verify.mutations.operations import (
-    always,
-    compare,
-    define,
-    drop,
-    drop_argument,
-    first_only,
-    insert_after,
-    insert_before,
-    keep_only,
-    never,
-    replace,
-    replace_statement,
-)
-from onceonly_verify.mutations.places import (
-    answer,
-    argument,
-    assigned,
-    attempt,
-    branch,
-    call,
-    comparison,
-    condition,
-    each,
-    handler,
-    index_of,
-    iterated,
-    loop,
-    lower_bound,
-    receiver,
-    result_of,
-    returned,
-    root,
-    source_of,
-    then,
-)
+from onceonly_verify.mutations import operations as do
+from onceonly_verify.mutations import places as at
 
 LATE = "given up while an earlier save may land, history"
-_HELD, _ALONE = call("retry", passing="held"), call("retry", passing="alone")
-_COPIED = call("append", having="setdefault")
-_READ = {"message": result_of("handlers.read"), "delivery": argument("handlers.read", 0)}
-_OTHER_BODY = condition("fingerprint")
-_IDENTITY = argument("starts.begin", 0)
-_FENCED = answer("fence.fence")
-_IS_ITS_OWN = condition(result_of("_is_committed_without"))
-_LOCKED = returned("_locked")
-_ABANDONED = returned("_abandoned")
+_HELD, _ALONE = at.call("retry", passing="held"), at.call("retry", passing="alone")
+_COPIED = at.call("append", having="setdefault")
+_READ = {"message": at.result_of("handlers.read"), "delivery": at.argument("handlers.read", 0)}
+_OTHER_BODY = at.condition("fingerprint")
+_IDENTITY = at.argument("run_markers.begin", 0)
+_FENCED = at.answer("fence.fence")
+_IS_ITS_OWN = at.condition(at.result_of("_is_committed_without"))
+_LOCKED = at.returned("_locked")
+_ABANDONED = at.returned("_abandoned")
 
-SHELL: tuple[Mutant, ...] = (
-    Mutant(
-        "a message whose copy is refused is released",
+SHELL = {
+    "a message whose copy is refused is released": mutant(
         (NO_COPY,),
-        (
-            delivery(
-                "retry",
-                replace(condition("Answer.REFUSED"), "old and item.alone", item=argument("uncopied", 0)),
-                compare(comparison("Answer.UNKNOWN"), "is not", "Answer.TAKEN"),
-            ),
+        settlement(
+            "retry",
+            do.replace(at.condition("Answer.REFUSED"), "old and item.alone", item=at.argument("uncopied", 0)),
+            do.compare(at.comparison("Answer.UNKNOWN"), "is not", "Answer.TAKEN"),
         ),
     ),
-    Mutant(
-        "a message whose copy is refused is acked",
-        (NO_COPY,),
-        (delivery("retry", compare(comparison("Answer.TAKEN"), "is not", "Answer.UNKNOWN")),),
+    "a message whose copy is refused is acked": mutant(
+        (NO_COPY,), settlement("retry", do.compare(at.comparison("Answer.TAKEN"), "is not", "Answer.UNKNOWN"))
     ),
-    Mutant(
-        "an innocent suspect given up when no copy can be made",
+    "an innocent suspect given up when no copy can be made": mutant(
         (NO_COPY_UNSTEADY,),
-        (delivery("set_apart", drop_argument(_HELD, "uncopied"), drop_argument(_ALONE, "uncopied")),),
+        deaths("isolate_suspects", do.drop_argument(_HELD, "uncopied"), do.drop_argument(_ALONE, "uncopied")),
     ),
-    Mutant(
-        "ack before processing",
-        (ONE, COPIES),
-        (delivery("deliver", insert_after("sort", "await _ack(deliveries, ports)")),),
+    "ack before processing": mutant(
+        (ONE, COPIES), delivery("deliver", do.insert_after("sort", "await ack(deliveries, ports)"))
     ),
-    Mutant(
-        "conflict swallowed, then acked",
+    "conflict swallowed, then acked": mutant(
         (ONE,),
-        (
-            delivery(
-                "_nobodys",
-                replace_statement(
-                    call("RunResult", passing="conflicted"),
-                    """
+        blame(
+            "_unattributed",
+            do.replace_statement(
+                at.call("RunResult", passing="conflicted"),
+                """
+from onceonly.model.record import Record
 finished = tuple(Record(item.message.identity) for item in items)
 return RunResult(processed=(UnitResult(finished=finished),))
 """,
-                ),
             ),
         ),
     ),
-    Mutant(
-        "claim by delivery instead of identity",
+    "claim by delivery instead of identity": mutant(
         (COPIES,),
-        (
-            intake("sort", replace("handlers.read", "_renamed(delivery, ports)", delivery=_READ["delivery"])),
-            intake(
-                "",
-                define("""
+        intake("sort", do.replace("handlers.read", "_renamed(delivery, ports)", delivery=_READ["delivery"])),
+        intake(
+            "",
+            do.define("""
 def _renamed(delivery, ports):
     from msgspec.structs import replace
     message = ports.handlers.read(delivery)
     return replace(message, id=f'{message.id} {delivery.receipt.number}')
 """),
-            ),
         ),
     ),
-    Mutant(
-        "a duplicate within a batch handled twice",
+    "a duplicate within a batch handled twice": mutant(
         (DUPLICATE,),
-        (
-            intake(
-                "sort",
-                replace(argument(receiver(_COPIED), 0), "(message.identity, delivery.receipt)", **_READ),
-                replace(index_of(argument("PendingMessage", 0)), "old[0]"),
-            ),
+        intake(
+            "sort",
+            do.replace(at.argument(at.receiver(_COPIED), 0), "(message.identity, delivery.receipt)", **_READ),
+            do.replace(at.index_of(at.argument("PendingMessage", 0)), "old[0]"),
         ),
     ),
-    Mutant(
-        "a copy within a batch left out of the ack",
+    "a copy within a batch left out of the ack": mutant(
         (DUPLICATE,),
-        (
-            intake(
-                "sort",
-                replace_statement(
-                    _COPIED, "copies[message.identity] = [delivery]", copies=receiver(receiver(_COPIED)), **_READ
-                ),
+        intake(
+            "sort",
+            do.replace_statement(
+                _COPIED, "copies[message.identity] = [delivery]", copies=at.receiver(at.receiver(_COPIED)), **_READ
             ),
         ),
     ),
-    Mutant(
-        "copies of a known message left out of the ack",
+    "copies of a known message left out of the ack": mutant(
         (ACROSS,),
-        (
-            delivery(
-                "_finish",
-                insert_before(
-                    "finish",
-                    "each = [i.deliveries if i.message.identity in done.handled else i.deliveries[:1] for i in items]",
-                    items=argument("release", 0),
-                ),
-                replace(argument("finish", 1), "[delivery for deliveries in each for delivery in deliveries]"),
+        settlement(
+            "_finish",
+            do.insert_before(
+                "finish",
+                "each = [i.deliveries if i.message.identity in done.handled else i.deliveries[:1] for i in items]",
+                items=at.argument("release_messages", 0),
             ),
+            do.replace(at.argument("finish", 1), "[delivery for deliveries in each for delivery in deliveries]"),
         ),
     ),
-    Mutant(
-        "a message lost where a refused unit is halved",
-        (REFUSED_COMMIT,),
-        (delivery("_run", replace(lower_bound(argument(call("_run", nth=-1), 0)), "old + 1")),),
+    "a message lost where a refused unit is halved": mutant(
+        (REFUSED_COMMIT,), blame("_run", do.replace(at.lower_bound(at.argument(at.call("_run", nth=-1), 0)), "old + 1"))
     ),
-    Mutant(
-        "batch acked when one failed",
+    "batch acked when one failed": mutant(
         (UNSTEADY,),
-        (
-            delivery(
-                "settle",
-                insert_before(
-                    "_finish",
-                    """
+        settlement(
+            "settle",
+            do.insert_before(
+                "_finish",
+                """
 if done.finished:
-    await _ack([delivery for item in items for delivery in item.deliveries], ports)
+    await ack([delivery for item in items for delivery in item.deliveries], ports)
 """,
-                    done=argument("_finish", 0),
-                ),
+                done=at.argument("_finish", 0),
             ),
         ),
     ),
-    Mutant(
-        "delayed copy acked before taken",
+    "delayed copy acked before taken": mutant(
         (FAILING,),
-        (
-            delivery(
-                "retry",
-                insert_before(
-                    attempt("transport.send"),
-                    "await _ack([delivery for item, _ in decided for delivery in item.deliveries], ports)",
-                ),
+        settlement(
+            "retry",
+            do.insert_before(
+                at.attempt("transport.send"),
+                "await ack([delivery for item, _ in decided for delivery in item.deliveries], ports)",
             ),
         ),
     ),
-    Mutant(
-        "original acked though its copy was not taken",
-        (FAILING,),
-        (delivery("retry", replace(assigned(comparison("Answer.TAKEN")), "[item for item, _ in decided]")),),
+    "original acked though its copy was not taken": mutant(
+        (FAILING,), settlement("retry", do.replace(at.assigned(at.comparison("Answer.TAKEN")), "[item for item, _ in decided]"))
     ),
-    Mutant(
-        "the error of an acknowledgement raised",
-        (ONE, FAILING),
-        (delivery("_ack", replace("suppress", "suppress()")),),
-    ),
-    Mutant(
-        "dead letter acked before stored",
+    "the error of an acknowledgement raised": mutant((ONE, FAILING), settlement("ack", do.replace("suppress", "suppress()"))),
+    "dead letter acked before stored": mutant(
         (FAILING,),
-        (
-            delivery(
-                "give_up",
-                insert_before("dead_letters.add", "await _ack(letter.deliveries, ports)", letter=each(loop("letters"))),
-            ),
+        settlement(
+            "give_up",
+            do.insert_before("dead_letters.add", "await ack(letter.deliveries, ports)", letter=at.each(at.loop("letters"))),
         ),
     ),
-    Mutant("no fence before the dead letter", (LATE,), (delivery("_is_committed", always(condition("message"))),)),
-    Mutant(
-        "the fence's record ignored",
-        (LATE,),
-        (delivery("_is_committed", replace(returned("fence.fence"), "fenced is None and False", fenced=_FENCED)),),
+    "no fence before the dead letter": mutant((LATE,), settlement("_is_committed", do.always(at.condition("message")))),
+    "the fence's record ignored": mutant(
+        (LATE,), settlement("_is_committed", do.replace(at.returned("fence.fence"), "fenced is None and False", fenced=_FENCED))
     ),
-    Mutant(
-        "the fence's record of a message that is done ignored",
+    "the fence's record of a message that is done ignored": mutant(
         (BOTH,),
-        (
-            delivery(
-                "_is_committed",
-                replace(returned("fence.fence"), "(kept := fenced) is not None and kept.is_pending", fenced=_FENCED),
-            ),
+        settlement(
+            "_is_committed",
+            do.replace(at.returned("fence.fence"), "(kept := fenced) is not None and kept.is_pending", fenced=_FENCED),
         ),
         needs_log=True,
     ),
-    Mutant(
-        "a failed message kept as one that is handled",
-        (FAILING_ALONE,),
-        (delivery("_final", replace(argument("DeadLetter", "finish_only"), "True")),),
+    "a failed message kept as one that is handled": mutant(
+        (FAILING_ALONE,), settlement("_final", do.replace(at.argument("DeadLetter", "finish_only"), "True"))
     ),
-    Mutant(
-        "the last failure left out of the dead letter",
+    "the last failure left out of the dead letter": mutant(
         (HASTY,),
-        (
-            delivery(
-                "_final",
-                replace(argument("DeadLetter", "attempts"), "item.attempts"),
-                replace(argument("DeadLetter", "history"), "item.history"),
-            ),
+        settlement(
+            "_final",
+            do.replace(at.argument("DeadLetter", "attempts"), "item.attempts"),
+            do.replace(at.argument("DeadLetter", "history"), "item.history"),
         ),
     ),
-    Mutant("attempt count lost", (FAILING_ALONE,), (delivery("_copy", drop_argument("Send", "attempts")),)),
-    Mutant(
-        "an outage counted as a failure",
+    "attempt count lost": mutant((FAILING_ALONE,), settlement("_copy", do.drop_argument("Send", "attempts"))),
+    "an outage counted as a failure": mutant(
         (ONE, COPIES),
-        (
-            delivery(
-                "_nobodys",
-                replace_statement(
-                    call("RunResult", passing="unknown"),
-                    """
-failed = tuple((item.message.identity, KILLED) for item in items)
+        blame(
+            "_unattributed",
+            do.replace_statement(
+                at.call("RunResult", passing="unknown"),
+                """
+killed = Failure(kind=FailureKind.KILLED, reason="an outage")
+failed = tuple((item.message.identity, killed) for item in items)
 return RunResult(processed=(UnitResult(failed=failed),))
 """,
-                ),
             ),
         ),
     ),
-    Mutant(
-        "a ruined unit counted though nothing is committed without its handler",
-        (OUTAGE,),
-        (delivery("_doubt", never(_IS_ITS_OWN)),),
+    "a ruined unit counted though nothing is committed without its handler": mutant(
+        (OUTAGE,), blame("_retry_without_handler", do.never(_IS_ITS_OWN))
     ),
-    Mutant(
-        "a ruined unit counted because its message cannot be copied",
-        (UNANSWERED,),
-        (delivery("_retry_or_give_up", drop_argument(call("retry", nth=-1), "uncopied")),),
+    "a ruined unit counted because its message cannot be copied": mutant(
+        (UNANSWERED,), settlement("_retry_or_give_up", do.drop_argument(at.call("retry", nth=-1), "uncopied"))
     ),
-    Mutant("a ruined unit never counted", (RUINOUS,), (delivery("_doubt", always(_IS_ITS_OWN)),)),
-    Mutant(
-        "those beside a message that ruins its unit left behind",
+    "a ruined unit never counted": mutant((RUINOUS,), blame("_retry_without_handler", do.always(_IS_ITS_OWN))),
+    "those beside a message that ruins its unit left behind": mutant(
         (RUINOUS,),
-        (delivery("_find", replace(source_of(argument(call("_nobodys", within=_LOCKED), 0)), "[]")),),
+        blame("_find_cause", do.replace(at.source_of(at.argument(at.call("_unattributed", within=_LOCKED), 0)), "[]")),
     ),
-    Mutant(
-        "those beside a handler that runs on left behind",
+    "those beside a handler that runs on left behind": mutant(
+        (OUTLASTING,), blame("_find_cause", do.keep_only("_abandoned", of=_ABANDONED))
+    ),
+    "a handler that runs on taken for an outage": mutant(
         (OUTLASTING,),
-        (delivery("_find", keep_only("_abandoned", of=_ABANDONED)),),
+        blame("_find_cause", do.replace_statement(_ABANDONED, "return _unattributed(items, error)")),
+        blame("_retry_without_handler", do.replace_statement(_ABANDONED, "return _unattributed([item], error)")),
     ),
-    Mutant(
-        "a handler that runs on taken for an outage",
-        (OUTLASTING,),
-        (
-            delivery("_find", replace_statement(_ABANDONED, "return _nobodys(items, error)")),
-            delivery("_doubt", replace_statement(_ABANDONED, "return _nobodys([item], error)")),
-        ),
+    "those beside a message that waits for a lock given back": mutant(
+        (LOCKED,), blame("_find_cause", do.never(at.condition("isolated")))
     ),
-    Mutant(
-        "those beside a message that waits for a lock given back",
-        (LOCKED,),
-        (delivery("_find", never(condition("isolated"))),),
+    "a lock time-out counted": mutant(
+        (LOCKED,), blame("_locked", do.replace(at.argument("Failure", "kind"), "FailureKind.COMMIT"))
     ),
-    Mutant(
-        "a lock time-out counted",
-        (LOCKED,),
-        (delivery("_locked", replace(argument("Failure", "kind"), "FailureKind.COMMIT")),),
+    "those beside a lock time-out that ends its unit left behind": mutant(
+        (LOCKED_OUT,), blame("_find_cause", do.keep_only("_locked", of=_LOCKED))
     ),
-    Mutant(
-        "those beside a lock time-out that ends its unit left behind",
-        (LOCKED_OUT,),
-        (delivery("_find", keep_only("_locked", of=_LOCKED)),),
+    "suspects run with the others, uncounted": mutant(
+        (KILLING,), intake("PendingMessage.suspect", do.replace(at.returned(), "False"))
     ),
-    Mutant(
-        "suspects run with the others, uncounted",
-        (KILLING,),
-        (intake("PendingMessage.suspect", replace(returned(), "False")),),
-    ),
-    Mutant(
-        "a batch's death counted against each of it",
+    "a batch's death counted against each of it": mutant(
         (HASTY,),
-        (delivery("set_apart", replace("counted.get", "item.attempts", item=root(argument("counted.get", 0)))),),
+        deaths("isolate_suspects", do.replace("counted.get", "item.attempts", item=at.root(at.argument("counted.get", 0)))),
     ),
-    Mutant(
-        "a redelivered copy that would run alone counted without a record",
+    "a redelivered copy that would run alone counted without a record": mutant(
         (UNANSWERED, AHEAD, BESIDE),
-        (
-            delivery(
-                "_run_alone",
-                replace_statement(
-                    branch(condition("died")),
-                    """
+        deaths(
+            "run_alone",
+            do.replace_statement(
+                at.branch(at.condition("died")),
+                """
 if started.died is not None or item.suspect:
-    await ports.starts.ended(identity)
+    await ports.run_markers.finish(identity)
     return await _count_death(item, item.attempts if started.died is None else started.died, ports)
 """,
-                    started=result_of("starts.begin"),
-                    identity=_IDENTITY,
-                ),
+                started=at.result_of("run_markers.begin"),
+                identity=_IDENTITY,
             ),
         ),
     ),
-    Mutant(
-        "a run that ended left recorded",
-        (UNSEEN, EARLY),
-        (delivery("_run_alone", drop(call("starts.ended", nth=-1))),),
+    "a run that ended left recorded": mutant(
+        (UNSEEN, EARLY), deaths("run_alone", do.drop(at.call("run_markers.finish", nth=-1)))
     ),
-    Mutant(
-        "a run left recorded whose recording was not answered",
-        (UNSEEN, EARLY),
-        (delivery("_run_alone", drop(call("starts.ended", within=handler("RetryableError")))),),
+    "a run left recorded whose recording was not answered": mutant(
+        (UNSEEN, EARLY), deaths("run_alone", do.drop(at.call("run_markers.finish", within=at.handler("RetryableError"))))
     ),
-    Mutant(
-        "a run recorded when it is over",
+    "a run recorded when it is over": mutant(
         (UNSEEN,),
-        (
-            delivery(
-                "_run_alone",
-                insert_after("run", "await ports.starts.begin(identity, item.attempts)", identity=_IDENTITY),
-                insert_before("run", "await ports.starts.ended(identity)", identity=argument(call("starts.begin", nth=0), 0)),
+        deaths(
+            "run_alone",
+            do.insert_after("run", "await ports.run_markers.begin(identity, item.attempts)", identity=_IDENTITY),
+            do.insert_before(
+                "run", "await ports.run_markers.finish(identity)", identity=at.argument(at.call("run_markers.begin", nth=0), 0)
             ),
         ),
     ),
-    Mutant(
-        "a death counted twice",
-        (UNSEEN, KILLING),
-        (delivery("_count_death", replace(argument("handlers.verdict", "attempts"), "old + 1")),),
+    "a death counted twice": mutant(
+        (UNSEEN, KILLING), deaths("_count_death", do.replace(at.argument("handlers.decide_retry", "attempts"), "old + 1"))
     ),
-    Mutant(
-        "a suspect taken for one that was only held although nobody saw its process die",
-        (UNSEEN_KILL,),
-        (delivery("set_apart", replace(assigned(condition("explained")), "MOST_HELD")),),
+    "a suspect taken for one that was only held although nobody saw its process die": mutant(
+        (UNSEEN_KILL,), deaths("isolate_suspects", do.replace(at.assigned(at.condition("explained")), "MOST_HELD"))
     ),
-    Mutant(
-        "a message that a dead process only held is dropped",
+    "a message that a dead process only held is dropped": mutant(
         (KILLING, BESIDE),
-        (
-            delivery(
-                "set_apart",
-                insert_before(
-                    _ALONE,
-                    "await _ack([each for item in held for each in item.deliveries], ports)",
-                    held=iterated(argument(_HELD, 0)),
-                ),
-                replace(iterated(argument(_HELD, 0)), "old[:0]"),
+        deaths(
+            "isolate_suspects",
+            do.insert_before(
+                _ALONE,
+                "await ports.transport.ack([each for item in held for each in item.deliveries])",
+                held=at.iterated(at.argument(_HELD, 0)),
             ),
+            do.replace(at.iterated(at.argument(_HELD, 0)), "old[:0]"),
         ),
     ),
-    Mutant(
-        "a run that is in progress taken for one that died",
-        (EARLY,),
-        (starts("begin", replace(comparison("until"), "False")),),
+    "a run that is in progress taken for one that died": mutant(
+        (EARLY,), run_markers("begin", do.replace(at.comparison("until"), "False"))
     ),
-    Mutant(
-        "those that must run alone run without a record",
+    "those that must run alone run without a record": mutant(
         (KILLING, BESIDE),
-        (
-            delivery(
-                "deliver",
-                replace("_run_alone", "settle((item,), await run((item,), ports), ports)", item=argument("_run_alone", 0)),
-            ),
+        delivery(
+            "deliver",
+            do.replace("run_alone", "settle((item,), await run((item,), ports), ports)", item=at.argument("run_alone", 0)),
         ),
     ),
-    Mutant(
-        "those that must run alone run in one unit",
+    "those that must run alone run in one unit": mutant(
         (KILLING, BESIDE),
-        (
-            intake(
-                "sort",
-                replace(
-                    source_of(argument("_by_key", 0)),
-                    "[item for item in items if item.alone or not item.suspect]",
-                    items=result_of("PendingMessage"),
-                ),
-                insert_before("Intake", "alone = ()", alone=argument("Intake", 4)),
+        intake(
+            "sort",
+            do.replace(
+                at.source_of(at.argument("_by_key", 0)),
+                "[item for item in items if item.alone or not item.suspect]",
+                items=at.result_of("PendingMessage"),
             ),
+            do.insert_before("Intake", "alone = ()", alone=at.argument("Intake", 4)),
         ),
     ),
-    Mutant(
-        "only the first that must run alone is settled",
-        (UNSEEN_TWO,),
-        (delivery("deliver", first_only(iterated(loop("alone")))),),
+    "only the first that must run alone is settled": mutant(
+        (UNSEEN_TWO,), delivery("deliver", do.first_only(at.iterated(at.loop("alone"))))
     ),
-    Mutant(
-        "given up without asking the store",
+    "given up without asking the store": mutant(
         (HOPELESS,),
-        (
-            delivery(
-                "_count_death",
-                replace_statement(
-                    "_without_handler",
-                    """
-hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
-return await give_up([DeadLetterDraft(_final(item, KILLED, verdict, ports).letter, item.deliveries)], hopeless)
+        deaths(
+            "_count_death",
+            do.replace_statement(
+                "without_handler",
+                """
+from onceonly.algorithms.settlement import _final, give_up
+from onceonly.algorithms.intake import DeadLetterDraft
+hopeless = ports._replace(handlers=GivenUp(ports.handlers, decision, KILLED))
+return await give_up([DeadLetterDraft(_final(item, KILLED, decision, ports).letter, item.deliveries)], hopeless)
 """,
-                    verdict=result_of("handlers.verdict"),
-                ),
+                decision=at.result_of("handlers.decide_retry"),
             ),
         ),
     ),
-    Mutant(
-        "what could not be acknowledged left to the end of its lease",
+    "what could not be acknowledged left to the end of its lease": mutant(
         ("messages that could not be acknowledged and come again",),
-        (change("runtime.worker.redelivery", "PatientTransport.ack", drop("_keep")),),
+        change("runtime.worker.transports", "PatientTransport.ack", do.drop("_keep")),
     ),
-    Mutant(
-        "what could not be released acknowledged later",
+    "what could not be released acknowledged later": mutant(
         ("a message that could be neither handled nor released",),
-        (
-            change("runtime.worker.redelivery", "PatientTransport.give_back", replace("release", "self._acknowledge_left()")),
-            change(
-                "runtime.worker.redelivery",
-                "PatientTransport",
-                define(
-                    """
+        change("runtime.worker.transports", "PatientTransport.give_back", do.replace("release", "self._acknowledge_left()")),
+        change(
+            "runtime.worker.transports",
+            "PatientTransport",
+            do.define(
+                """
 async def _acknowledge_left(self):
     await self._transport.ack(self.left)
     self._left.clear()
 """
-                ),
             ),
         ),
     ),
-    Mutant(
-        "another body given up without asking the store",
+    "another body given up without asking the store": mutant(
         (MISMATCH,),
-        (
-            intake(
-                "sort",
-                replace(
-                    call("append", within=then(_OTHER_BODY)),
-                    "letters.append(letter_for(delivery, message, OTHER_BODY, ports))",
-                    letters=receiver(call("append", having="letter_for")),
-                    **_READ,
-                ),
+        intake(
+            "sort",
+            do.replace(
+                at.call("append", within=at.then(_OTHER_BODY)),
+                "letters.append(letter_for(delivery, message, OTHER_BODY, ports))",
+                letters=at.receiver(at.call("append", having="letter_for")),
+                **_READ,
             ),
         ),
     ),
-    Mutant("another body taken for a copy", (MISMATCH,), (intake("sort", replace(_OTHER_BODY, "old and False")),)),
-)
+    "another body taken for a copy": mutant((MISMATCH,), intake("sort", do.replace(_OTHER_BODY, "old and False"))),
+}

@@ -1,150 +1,103 @@
 """Broken versions of what is kept in entities, and in a dedup store."""
 
-from onceonly_verify.mutants.known_bad import Mutant, delivery, outbox
-from onceonly_verify.mutations import CodeChange, EditOperation, change
-from onceonly_verify.mutations.operations import (
-    add_argument,
-    add_field,
-    always,
-    drop,
-    drop_argument,
-    insert_after,
-    insert_before,
-    keep_only,
-    never,
-    replace,
-    replace_answer,
-)
-from onceonly_verify.mutations.places import argument, assigned, call, comparison, condition, left, result_of, right
+from functools import partial
+
+from onceonly_verify.mutants.known_bad import mutant, outbox, settlement
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations import operations as do
+from onceonly_verify.mutations import places as at
 
 OTHER_BODY, OTHER_ENTITY = "a dedup store, another body", "a dedup store, another body about another entity"
 HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
 DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
-_ADMITTED = result_of("admission.admits")
-_ALL_ADMITTED = assigned("mismatched.intersection")
-_SAVED = left(condition("documents.save"))
+_ADMITTED = at.result_of("admission.admits")
+_SAVED = at.left(at.condition("documents.save"))
 
 FORGOTTEN_FIRST = (
-    outbox("finish", drop("admission.retire")),
-    outbox("_forget_and_ack", insert_before("transport.ack", "await ports.admission.retire(records)")),
+    outbox("finish", do.drop("admission.retire")),
+    outbox("_forget_and_ack", do.insert_before("transport.ack", "await ports.admission.retire(records)")),
 )
 RETIRED_FIRST = (
-    outbox("process", insert_before("dispatch", "await ports.admission.retire(records)", records=argument("dispatch", 0))),
+    outbox(
+        "process", do.insert_before("dispatch", "await ports.admission.retire(records)", records=at.argument("dispatch", 0))
+    ),
 )
 ASKED_FIRST = (
     outbox(
         "process",
-        replace_answer("admission.admits", "asked_before"),
-        insert_before("store.begin", "asked_before = await ports.admission.admits(messages)"),
+        do.replace_answer("admission.admits", "asked_before"),
+        do.insert_before("store.begin", "asked_before = await ports.admission.admits(messages)"),
     ),
 )
 
 
-def documents(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the store on documents."""
-    return change("documents.store", function, *operations)
-
-
-def memory_documents(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the documents themselves."""
-    return change("adapters.memory.documents", function, *operations)
-
-
-def admission(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the admissions."""
-    return change("algorithms.admission", function, *operations)
-
-
-def dedup(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the memory dedup store."""
-    return change("adapters.memory.dedup", function, *operations)
-
-
-ENTITIES: tuple[Mutant, ...] = (
-    Mutant(
-        "record deleted instead of emptied", (HISTORY,), (documents("DocumentStore._without", always(condition("history"))),)
+documents = partial(change, "documents.store")
+memory_documents = partial(change, "adapters.memory.documents")
+admission = partial(change, "algorithms.admission")
+dedup = partial(change, "onceonly_verify.memory_ports.dedup")
+ENTITIES = {
+    "record deleted instead of emptied": mutant(
+        (HISTORY,), documents("DocumentStore._without", do.always(at.condition("history")))
     ),
-    Mutant("documents: no version check", (HISTORY,), (memory_documents("save", never(condition("expected"))),)),
-    Mutant(
-        "documents: version repeats with the content",
-        (SWEPT,),
-        (memory_documents("WrittenDocument.version", replace(argument("str", 0), "self.body")),),
+    "documents: no version check": mutant((HISTORY,), memory_documents("save", do.never(at.condition("expected")))),
+    "documents: version repeats with the content": mutant(
+        (SWEPT,), memory_documents("WrittenDocument.version", do.replace(at.argument("str", 0), "self.body"))
     ),
-    Mutant(
-        "documents: version repeats across delete",
+    "documents: version repeats across delete": mutant(
         (SWEPT,),
-        (
-            documents(
-                "DocumentStore.fence",
-                insert_before(
-                    "documents.save",
-                    """
+        documents(
+            "DocumentStore.fence",
+            do.insert_before(
+                "documents.save",
+                """
 saved = written
 if saved is not None and loaded is None:
     await self.documents.save([Change(key=unit, body=None, expected=saved)])
 """,
-                    written=_SAVED,
-                    loaded=result_of("documents.load"),
-                ),
-                replace(_SAVED, "saved"),
+                written=_SAVED,
+                loaded=at.result_of("documents.load"),
+            ),
+            do.replace(_SAVED, "saved"),
+        ),
+    ),
+    "documents: early return without clean-up": mutant(
+        (DEDUP,),
+        outbox(
+            "process",
+            do.insert_after(
+                "admission.admits",
+                "known = tuple(r if r.identity in told.messages else replace(r, unit='entity/nowhere') for r in known)",
+                known=at.result_of("_known"),
+                told=_ADMITTED,
             ),
         ),
     ),
-    Mutant(
-        "documents: early return without clean-up",
+    "what is done elsewhere only acknowledged": mutant(
+        (DEDUP_LATE,), outbox("drop", do.replace("_forget_and_ack", "ports.transport.ack(deliveries)"))
+    ),
+    "stale dedup store": mutant(
         (DEDUP,),
-        (
-            outbox(
-                "process",
-                insert_after(
-                    "admission.admits",
-                    "known = tuple(r if r.identity in told.messages else replace(r, unit='entity/nowhere') for r in known)",
-                    known=result_of("_known"),
-                    told=_ADMITTED,
-                ),
-            ),
-        ),
+        dedup("DedupWorld", do.add_field("before: frozenset[bytes] = frozenset()", after="fingerprints")),
+        dedup("add", do.add_argument("DedupWorld", "", "world.keys")),
+        dedup("contains", do.replace(at.right(at.comparison("world.keys")), "world.before")),
     ),
-    Mutant(
-        "what is done elsewhere only acknowledged",
-        (DEDUP_LATE,),
-        (outbox("drop", replace("_forget_and_ack", "ports.transport.ack(deliveries)")),),
+    "fingerprint not compared in the dedup store": mutant(
+        (OTHER_BODY,), admission("DedupStoreAdmission.admits", do.never(at.condition("fingerprint")))
     ),
-    Mutant(
-        "stale dedup store",
-        (DEDUP,),
-        (
-            dedup("DedupWorld", add_field("before: frozenset[bytes] = frozenset()", after="fingerprints")),
-            dedup("add", add_argument("DedupWorld", "", "world.keys")),
-            dedup("contains", replace(right(comparison("world.keys")), "world.before")),
-        ),
+    "fingerprint not stored in the dedup store": mutant(
+        (OTHER_BODY,), admission("DedupStoreAdmission.retire", do.drop_argument("_done.add", 1))
     ),
-    Mutant(
-        "fingerprint not compared in the dedup store",
+    "fingerprint of a pending record lost": mutant(
         (OTHER_BODY,),
-        (admission("DedupStoreAdmission.admits", never(condition("fingerprint"))),),
+        outbox("_known", do.replace(at.argument(at.call("replace", passing="fingerprint"), "fingerprint"), "b''")),
     ),
-    Mutant(
-        "fingerprint not stored in the dedup store",
-        (OTHER_BODY,),
-        (admission("DedupStoreAdmission.retire", drop_argument("_done.add", 1)),),
+    "another body given up without a fence": mutant(
+        (OTHER_ENTITY,), settlement("_mismatches", do.replace(at.argument("replace", "gives_up"), "None"))
     ),
-    Mutant(
-        "fingerprint of a pending record lost",
-        (OTHER_BODY,),
-        (outbox("_known", replace(argument(call("replace", passing="fingerprint"), "fingerprint"), "b''")),),
+    "what is pending not sent where another body is marked": mutant(
+        (OTHER_ENTITY,), outbox("process", do.replace("mismatched.intersection", "frozenset()"))
     ),
-    Mutant(
-        "another body given up without a fence",
-        (OTHER_ENTITY,),
-        (delivery("_mismatches", replace(argument("replace", "gives_up"), "None")),),
-    ),
-    Mutant(
-        "what is pending not sent where another body is marked",
-        (OTHER_ENTITY,),
-        (outbox("process", keep_only(left(_ALL_ADMITTED), of=_ALL_ADMITTED)),),
-    ),
-    Mutant("record removed before ADD", (DEDUP,), FORGOTTEN_FIRST),
-    Mutant("ADD before dispatch", (DEDUP,), RETIRED_FIRST),
-    Mutant("dedup store asked before load", (DEDUP_LATE,), ASKED_FIRST),
-)
+    "record removed before ADD": mutant((DEDUP,), *FORGOTTEN_FIRST),
+    "ADD before dispatch": mutant((DEDUP,), *RETIRED_FIRST),
+    "dedup store asked before load": mutant((DEDUP_LATE,), *ASKED_FIRST),
+}

@@ -1,14 +1,16 @@
 """Broken versions of what time decides: retention, margins, deadlines and the age from which an attempt counts as dead."""
 
-from onceonly_verify.mutants.known_bad import Mutant, delivery
+from functools import partial
+
+from onceonly_verify.mutants.known_bad import mutant, settlement
 from onceonly_verify.mutants.requests import execution
 from onceonly_verify.mutants.rings import ring
 from onceonly_verify.mutants.stored_elsewhere import documents
 from onceonly_verify.mutants.transactions import control
 from onceonly_verify.mutants.transactions import documents as transactions
-from onceonly_verify.mutations import CodeChange, EditOperation, change
-from onceonly_verify.mutations.operations import compare, keep_only, negate, never, replace
-from onceonly_verify.mutations.places import argument, call, comparison, condition, named, operand, result_of, returned
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations import operations as do
+from onceonly_verify.mutations import places as at
 
 QUIET = "time, history, two copies and another message, nothing to send"
 HISTORY, DEDUP = "time, history, two copies and another message", "time, a dedup store, two copies"
@@ -31,198 +33,128 @@ OUTSIDE = "time, a ring, claims without an instant, and a failed call"
 _HALF = "old // 2"
 
 
-def marks(function: str, *operations: EditOperation) -> CodeChange:
-    """Change the dedup store on documents."""
-    return change("documents.dedup", function, *operations)
-
-
-def asked(function: str, *operations: EditOperation) -> CodeChange:
-    """Change what is stored of the requests of other services."""
-    return change("adapters.memory.remote_requests", function, *operations)
-
-
-TIMED: tuple[Mutant, ...] = (
-    Mutant(
-        "history forgotten a step early",
-        (QUIET,),
-        (documents("DocumentStore.trimmed", replace(named("CLOCK_MARGIN_MS"), _HALF)),),
+marks = partial(change, "documents.dedup")
+asked = partial(change, "adapters.memory.remote_requests")
+TIMED = {
+    "history forgotten a step early": mutant(
+        (QUIET,), documents("DocumentStore.trimmed", do.replace(at.named("CLOCK_MARGIN_MS"), _HALF))
     ),
-    Mutant(
-        "history trimmed in the wrong direction",
-        (HISTORY,),
-        (documents("DocumentStore.trimmed", replace(comparison("done"), "not old")),),
+    "history trimmed in the wrong direction": mutant(
+        (HISTORY,), documents("DocumentStore.trimmed", do.replace(at.comparison("done"), "not old"))
     ),
-    Mutant(
-        "history that counts from the beginning of time",
-        (HISTORY,),
-        (documents("DocumentStore._without", replace(argument("MessageState", "done"), "1")),),
+    "history that counts from the beginning of time": mutant(
+        (HISTORY,), documents("DocumentStore._without", do.replace(at.argument("MessageState", "done"), "1"))
     ),
-    Mutant(
-        "marks without a margin for clocks that differ",
+    "marks without a margin for clocks that differ": mutant(
         (DEDUP,),
-        (
-            marks(
-                "DocumentMarkStore.add",
-                replace(argument(call("Mark"), 0), "old - _CLOCK_MARGIN_MS"),
-                replace(argument("Change", "expires"), "old - _CLOCK_MARGIN_MS"),
-            ),
+        marks(
+            "DocumentMarkStore.add",
+            do.replace(at.argument(at.call("Mark"), 0), "old - _CLOCK_MARGIN_MS"),
+            do.replace(at.argument("Change", "expires"), "old - _CLOCK_MARGIN_MS"),
         ),
     ),
-    Mutant(
-        "marks that expire when their retention begins",
-        (DEDUP,),
-        (marks("DocumentMarkStore.add", replace(named("self._retention"), "-_CLOCK_MARGIN_MS")),),
+    "marks that expire when their retention begins": mutant(
+        (DEDUP,), marks("DocumentMarkStore.add", do.replace(at.named("self._retention"), "-_CLOCK_MARGIN_MS"))
     ),
-    Mutant(
-        "marks that the service drops at once",
-        (UNACKNOWLEDGED,),
-        (marks("DocumentMarkStore.add", replace(argument("Change", "expires"), "self._clock.now()")),),
+    "marks that the service drops at once": mutant(
+        (UNACKNOWLEDGED,), marks("DocumentMarkStore.add", do.replace(at.argument("Change", "expires"), "self._clock.now()"))
     ),
-    Mutant(
-        "marks kept for the margin alone",
-        (BEYOND,),
-        (marks("DocumentMarkStore.add", replace(named("self._retention"), "0")),),
+    "marks kept for the margin alone": mutant(
+        (BEYOND,), marks("DocumentMarkStore.add", do.replace(at.named("self._retention"), "0"))
     ),
-    Mutant(
-        "a renewed mark without its fingerprint",
+    "a renewed mark without its fingerprint": mutant(
         (RENEWED,),
-        (
-            marks(
-                "DocumentMarkStore.add",
-                replace(argument("Mark", 1), "old if before is None else ''", before=result_of("_mark")),
-            ),
+        marks(
+            "DocumentMarkStore.add",
+            do.replace(at.argument("Mark", 1), "old if before is None else ''", before=at.result_of("_mark")),
         ),
     ),
-    Mutant(
-        "marks removed in the wrong direction",
-        (DEDUP,),
-        (marks("DocumentMarkStore.sweep", replace(comparison("until"), "not old")),),
+    "marks removed in the wrong direction": mutant(
+        (DEDUP,), marks("DocumentMarkStore.sweep", do.replace(at.comparison("until"), "not old"))
     ),
-    Mutant(
-        "marks removed without a margin for clocks that differ",
-        (DEDUP,),
-        (marks("DocumentMarkStore.sweep", replace("self._clock.now", "old + _CLOCK_MARGIN_MS")),),
+    "marks removed without a margin for clocks that differ": mutant(
+        (DEDUP,), marks("DocumentMarkStore.sweep", do.replace("self._clock.now", "old + _CLOCK_MARGIN_MS"))
     ),
-    Mutant(
-        "commit without a deadline",
+    "commit without a deadline": mutant(
+        (DEADLINE,), transactions("DocumentTransaction._check_time", do.never(at.condition("max_commit")))
+    ),
+    "deadline compared in the wrong direction": mutant(
+        (DEADLINE,), transactions("DocumentTransaction._check_time", do.negate(at.condition("max_commit")))
+    ),
+    "deadline that counts from the last look at the clock": mutant(
         (DEADLINE,),
-        (transactions("DocumentTransaction._check_time", never(condition("max_commit"))),),
+        transactions("DocumentTransaction._check_time", do.replace(at.named("_since"), "self._transactions.store.clock.now()")),
     ),
-    Mutant(
-        "deadline compared in the wrong direction",
-        (DEADLINE,),
-        (transactions("DocumentTransaction._check_time", negate(condition("max_commit"))),),
+    "control message without a delay": mutant(
+        (CONTROL, WITHOUT), control("send_of", do.replace(at.argument("Send", "due"), "controls.clock.now()"))
     ),
-    Mutant(
-        "deadline that counts from the last look at the clock",
-        (DEADLINE,),
-        (transactions("DocumentTransaction._check_time", replace(named("_since"), "self._transactions.store.clock.now()")),),
+    "control message delivered a step early": mutant(
+        (CONTROL, WITHOUT), control("send_of", do.replace(at.argument("Send", "due"), "old - 1_800_000"))
     ),
-    Mutant(
-        "control message without a delay",
-        (CONTROL, WITHOUT),
-        (control("send_of", replace(argument("Send", "due"), "controls.clock.now()")),),
+    "answers kept without a margin for clocks that differ": mutant(
+        (ANSWER,), documents("DocumentStore.trimmed", do.replace(at.named("CLOCK_MARGIN_MS"), "0"))
     ),
-    Mutant(
-        "control message delivered a step early",
-        (CONTROL, WITHOUT),
-        (control("send_of", replace(argument("Send", "due"), "old - 1_800_000")),),
+    "answers kept for no time": mutant(
+        (ANSWER,), transactions("DocumentTransaction._changed", do.replace(at.argument("ClientKey.of", "until"), "1"))
     ),
-    Mutant(
-        "answers kept without a margin for clocks that differ",
-        (ANSWER,),
-        (documents("DocumentStore.trimmed", replace(named("CLOCK_MARGIN_MS"), "0")),),
-    ),
-    Mutant(
-        "answers kept for no time",
-        (ANSWER,),
-        (transactions("DocumentTransaction._changed", replace(argument("ClientKey.of", "until"), "1")),),
-    ),
-    Mutant(
-        "answers kept for the margin alone",
+    "answers kept for the margin alone": mutant(
         (ANSWER_BEYOND,),
-        (
-            transactions(
-                "DocumentTransaction._changed",
-                replace(argument("ClientKey.of", "until"), "self._transactions.store.clock.now()"),
-            ),
+        transactions(
+            "DocumentTransaction._changed",
+            do.replace(at.argument("ClientKey.of", "until"), "self._transactions.store.clock.now()"),
         ),
     ),
-    Mutant(
-        "the document of an answer dropped after the margin",
-        (ANSWER_WITHOUT,),
-        (documents("DocumentStore.change_of", replace(call("max"), "self.clock.now()")),),
+    "the document of an answer dropped after the margin": mutant(
+        (ANSWER_WITHOUT,), documents("DocumentStore.change_of", do.replace(at.call("max"), "self.clock.now()"))
     ),
-    Mutant(
-        "the way to an answer dropped after the margin",
-        (ANSWER_ELSEWHERE,),
-        (documents("DocumentStore.change_of", never(condition("leads_to"))),),
+    "the way to an answer dropped after the margin": mutant(
+        (ANSWER_ELSEWHERE,), documents("DocumentStore.change_of", do.never(at.condition("leads_to")))
     ),
-    Mutant(
-        "a young attempt swept as dead",
+    "a young attempt swept as dead": mutant(
         (CRASHED, FAILED),
-        (change("documents.register", "DocumentRegister.old", compare(comparison("older_than"), "<=", "older_than")),),
+        change("documents.register", "DocumentRegister.old", do.compare(at.comparison("older_than"), "<=", "older_than")),
     ),
-    Mutant(
-        "attempts swept in the wrong direction",
+    "attempts swept in the wrong direction": mutant(
         (CRASHED, FAILED),
-        (change("documents.register", "DocumentRegister.old", compare(comparison("older_than"), ">", "older_than")),),
+        change("documents.register", "DocumentRegister.old", do.compare(at.comparison("older_than"), ">", "older_than")),
     ),
-    Mutant(
-        "a request stored after its deadline",
-        (ASKED,),
-        (execution("keep", keep_only(operand("requests.put"), of=returned("requests.put"))),),
+    "a request stored after its deadline": mutant(
+        (ASKED,), execution("keep", do.keep_only(at.operand("requests.put"), of=at.returned("requests.put")))
     ),
-    Mutant(
-        "the deadline of a request compared in the wrong direction",
-        (ASKED,),
-        (execution("keep", compare(comparison("deadline"), "<", "now")),),
+    "the deadline of a request compared in the wrong direction": mutant(
+        (ASKED,), execution("keep", do.compare(at.comparison("deadline"), "<", "now"))
     ),
-    Mutant(
-        "tombstones of requests removed in the wrong direction",
-        (ASKED,),
-        (asked("bury", compare(comparison("now"), "<=", "now")),),
+    "tombstones of requests removed in the wrong direction": mutant(
+        (ASKED,), asked("bury", do.compare(at.comparison("now"), "<=", "now"))
     ),
-    Mutant(
-        "tombstones of requests kept for no time",
+    "tombstones of requests kept for no time": mutant(
         (ASKED,),
-        (
-            asked(
-                "MemoryRemoteRequests.bury",
-                replace(argument("self.perform", 2), "(key, until - 3_600_000, self._transactions.clock.now())"),
-            ),
+        asked(
+            "MemoryRemoteRequests.bury",
+            do.replace(at.argument("self.perform", 2), "(key, until - 3_600_000, self._transactions.clock.now())"),
         ),
     ),
-    Mutant("a copy without its delay", (DELAYS,), (delivery("_copy", replace(argument("Send", "due"), "0")),)),
-    Mutant(
-        "delays one failure late",
-        (DELAYS,),
-        (change("model.retry", "decide_retry", replace(argument("policy.delay_after", 0), "old - 1")),),
+    "a copy without its delay": mutant((DELAYS,), settlement("_copy", do.replace(at.argument("Send", "due"), "0"))),
+    "delays one failure late": mutant(
+        (DELAYS,), change("model.retry", "decide_retry", do.replace(at.argument("policy.delay_after", 0), "old - 1"))
     ),
-    Mutant(
-        "tokens swept at the limit of their age",
+    "tokens swept at the limit of their age": mutant(
         (SWEPT_ELSEWHERE, SWEPT),
-        (change("adapters.memory.tokens", "prepared", compare(comparison("older_than"), "<=", "older_than")),),
+        change("onceonly_verify.memory_ports.tokens", "prepared", do.compare(at.comparison("older_than"), "<=", "older_than")),
     ),
-    Mutant(
-        "young tokens swept",
+    "young tokens swept": mutant(
         (SWEPT, SWEPT_ELSEWHERE),
-        (change("algorithms.sweeper", "sweep", replace(argument("tokens.prepared", 0), "old + 3_600_000")),),
+        change("algorithms.sweeper", "sweep", do.replace(at.argument("tokens.prepared", 0), "old + 3_600_000")),
     ),
-    Mutant(
-        "a bucket rotated a slice early",
+    "a bucket rotated a slice early": mutant(
         (SLICES,),
-        (
-            ring(
-                "rotate",
-                replace(argument("bucketing.wanted", 1), "old + dial.bucketing.width"),
-                replace(argument("may_forget", 1), "old + dial.bucketing.width"),
-            ),
+        ring(
+            "rotate",
+            do.replace(at.argument("bucketing.wanted", 1), "old + dial.bucketing.width"),
+            do.replace(at.argument("may_forget", 1), "old + dial.bucketing.width"),
         ),
     ),
-    Mutant(
-        "claims without an instant removed a slice early",
-        (OUTSIDE,),
-        (ring("remove_expired", replace(named("dial.bucketing.retention"), "old - dial.bucketing.width")),),
+    "claims without an instant removed a slice early": mutant(
+        (OUTSIDE,), ring("remove_expired", do.replace(at.named("dial.bucketing.retention"), "old - dial.bucketing.width"))
     ),
-)
+}

@@ -26,13 +26,13 @@ class CodeChange(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Say in plain words what it does; what it only prepares for other changes is left out."""
+        """Return in plain words what it does; what it only prepares for other changes is left out."""
         words = ", ".join(operation.words for operation in self.operations if operation.words)
         return f"{words} in `{self.function}`" if words and self.function else words
 
 
 def change(module: str, function: str, *operations: EditOperation) -> CodeChange:
-    """Return a change of one definition; `module` is named without the package `onceonly`."""
+    """Return a change of one definition; `module` is named without the package `onceonly`, or with `onceonly_verify`."""
     return CodeChange(module, function, operations)
 
 

@@ -35,20 +35,16 @@ class EditOperation(Struct, frozen=True, kw_only=True):
         self.change(scope, self)
 
     def node(self, scope: DefinitionScope) -> ast.AST:
-        """Find its target."""
         return _required(self.where).one(scope)
 
     def statements(self, scope: DefinitionScope) -> list[ast.stmt]:
-        """Make its new statements."""
         return _required(self.code).statements(scope)
 
     def expression(self, scope: DefinitionScope, old: ast.AST | None = None) -> ast.expr:
-        """Make its new expression."""
         return _required(self.code).expression(scope, old)
 
 
 def drop(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Remove a statement."""
     node = operation.node(scope)
     statement = scope.statement(node)
     if node is not statement:
@@ -66,7 +62,6 @@ def drop(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def drop_operand(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Remove an operand."""
     node = operation.node(scope)
     both = cast("ast.BoolOp", scope.parent(node))
     both.values.remove(cast("ast.expr", node))
@@ -75,7 +70,6 @@ def drop_operand(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def drop_filter(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Remove a condition of a comprehension."""
     node = operation.node(scope)
     parent = scope.parent(node)
     if not isinstance(parent, ast.comprehension):
@@ -84,7 +78,6 @@ def drop_filter(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def drop_element(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Remove an element of a tuple."""
     node = operation.node(scope)
     parent = scope.parent(node)
     if not isinstance(parent, ast.Tuple):
@@ -95,7 +88,6 @@ def drop_element(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def drop_argument(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Remove an argument."""
     node = operation.node(scope)
     parent = scope.parent(node)
     if isinstance(parent, ast.keyword):
@@ -115,7 +107,6 @@ def swap(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def move_before(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Move a statement."""
     one, two = _both(scope, operation)
     scope.block(one).remove(one)
     block, at = _block(scope, two)
@@ -123,13 +114,11 @@ def move_before(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def insert_before(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add statements before another one."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at:at] = operation.statements(scope)
 
 
 def insert_after(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add statements after another one."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at + 1 : at + 1] = operation.statements(scope)
 
@@ -144,7 +133,6 @@ def insert_first(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def replace(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Replace an expression."""
     node = operation.node(scope)
     if not isinstance(node, ast.expr):
         raise DoesNotApply(f"{_required(operation.where).words} is not an expression")
@@ -152,13 +140,11 @@ def replace(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def replace_statement(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Replace a statement."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at : at + 1] = operation.statements(scope)
 
 
 def replace_body(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Replace the body of a function."""
     if not isinstance(scope.root, Function):
         raise DoesNotApply("only a function has a body to replace")
     at = int(ast.get_docstring(scope.root) is not None)
@@ -185,7 +171,6 @@ def compare(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def add_argument(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add an argument."""
     node, value = operation.node(scope), operation.expression(scope)
     if not isinstance(node, ast.Call):
         raise DoesNotApply(f"{_required(operation.where).words} is not a call")
@@ -196,7 +181,6 @@ def add_argument(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def add_element(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add an element to a tuple."""
     node, value = operation.node(scope), operation.expression(scope)
     if not isinstance(node, ast.Tuple):
         raise DoesNotApply(f"{_required(operation.where).words} is not a tuple")
@@ -241,7 +225,6 @@ def enclose(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def add_parameter(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add a parameter."""
     if not isinstance(scope.root, Function):
         raise DoesNotApply("only a function has parameters")
     old, new = scope.root.args, _signature(_required(operation.code).text)
@@ -256,7 +239,6 @@ def add_parameter(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def add_field(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add a field to a class."""
     fields = [
         node
         for node in scope.root.body
@@ -271,7 +253,6 @@ def add_field(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def define(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add definitions at the end."""
     new = operation.statements(scope)
     taken = {node.name for node in scope.root.body if isinstance(node, Definition)}
     if again := taken & {node.name for node in new if isinstance(node, Definition)}:
@@ -280,7 +261,6 @@ def define(scope: DefinitionScope, operation: EditOperation) -> None:
 
 
 def imports(scope: DefinitionScope, operation: EditOperation) -> None:
-    """Add imports at the beginning."""
     body = scope.root.body
     at = next(number for number, node in enumerate(body) if isinstance(node, ast.Import | ast.ImportFrom))
     body[at:at] = ast.parse(_required(operation.code).text).body
@@ -302,3 +282,57 @@ def _both(scope: DefinitionScope, operation: EditOperation) -> tuple[ast.stmt, a
 def _block(scope: DefinitionScope, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
     block = scope.block(statement)
     return block, block.index(statement)
+
+
+def drop_from_display(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Remove an element of a tuple, a list or a set that is written out."""
+    node = operation.node(scope)
+    parent = scope.parent(node)
+    if not isinstance(parent, ast.Tuple | ast.List | ast.Set):
+        raise DoesNotApply(f"{operation.words}: it is not an element")
+    parent.elts.remove(cast("ast.expr", node))
+
+
+def drop_handler(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Remove an `except` clause, and the `try` statement with the last one."""
+    node = operation.node(scope)
+    parent = scope.parent(node)
+    if not isinstance(node, ast.ExceptHandler) or not isinstance(parent, ast.Try):
+        raise DoesNotApply(f"{operation.words}: it is not an except clause")
+    if len(parent.handlers) > 1 or parent.finalbody:
+        parent.handlers.remove(node)
+    else:
+        _unwrap(scope, parent, [*parent.body, *parent.orelse])
+
+
+def drop_with(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Run the body of a `with` statement without it."""
+    node = operation.node(scope)
+    if not isinstance(node, ast.With | ast.AsyncWith):
+        raise DoesNotApply(f"{operation.words}: it is not a with statement")
+    _unwrap(scope, node, node.body)
+
+
+def turn(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Change the operator of a comparison; `key` is the name of its new class."""
+    node = operation.node(scope)
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+        raise DoesNotApply(f"{operation.words}: it is not a single comparison")
+    node.ops = [getattr(ast, str(operation.key))()]
+
+
+def keep_side(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Replace an expression by one of its fields, whose name is `key`."""
+    node = operation.node(scope)
+    scope.put(node, getattr(node, str(operation.key)))
+
+
+def _unwrap(scope: DefinitionScope, statement: ast.stmt, body: list[ast.stmt]) -> None:
+    block = scope.block(statement)
+    at = block.index(statement)
+    block[at : at + 1] = body
+
+
+def put_value(scope: DefinitionScope, operation: EditOperation) -> None:
+    """Replace an expression by the code in `key`, which names what the function knows there."""
+    scope.put(operation.node(scope), ast.parse(str(operation.key), mode="eval").body)

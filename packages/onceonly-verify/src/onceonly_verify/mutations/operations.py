@@ -71,12 +71,6 @@ def insert_first(code: str, *, inside: Where | None = None, **names: CodePlace) 
     return EditOperation(change=edits.insert_first, words=f"adds {new.words} first{where}", where=found or None, code=new)
 
 
-def return_early(code: str, **names: CodePlace) -> EditOperation:
-    """Return a value at the beginning of the function."""
-    new = _code(f"return {code}", names)
-    return EditOperation(change=edits.insert_first, words=f"returns `{code}` at once", code=new)
-
-
 def replace(where: Where, code: str, **names: CodePlace) -> EditOperation:
     """Replace an expression; in the new one `old` stands for it."""
     found, new = place(where), _code(code, names)

@@ -23,7 +23,7 @@ class CodePlace(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say in plain words what it is."""
+        """Return in plain words what it is."""
         which = "" if self.nth is None else f"{_ordinal(self.nth)} "
         inside = f" within {self.within.words}" if self.within else ""
         return f"the {which}{self._noun()}{inside}"
@@ -36,7 +36,6 @@ class CodePlace(Struct, frozen=True, kw_only=True):
         return found[0]
 
     def find(self, scope: DefinitionScope) -> list[ast.AST]:
-        """Find all its nodes."""
         nodes = list(scope.nodes(self.within.find(scope) if self.within else ()))
         found = self._outermost(scope, [node for node in nodes if self._fits(scope, node)])
         return found if self.nth is None else found[self.nth :][:1]
@@ -117,8 +116,6 @@ class Condition(MentionPlace, frozen=True, kw_only=True):
 
 
 class Comparison(MentionPlace, frozen=True, kw_only=True):
-    """A comparison."""
-
     noun: ClassVar[str] = "comparison with"
 
     def _is_one(self, scope: DefinitionScope, node: ast.AST) -> bool:
@@ -186,13 +183,12 @@ class RelatedPlace(CodePlace, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say in plain words what it is."""
+        """Return in plain words what it is."""
         name = f"`{self.key}`" if isinstance(self.key, str) else ""
         which = f"{_ordinal(self.key)} " if isinstance(self.key, int) else ""
         return self.phrase.format(of=self.of.words, name=name, which=which).replace("  ", " ")
 
     def find(self, scope: DefinitionScope) -> list[ast.AST]:
-        """Find its nodes."""
         found = list(self.step(scope, self.of.one(scope), self.key))
         if not found:
             raise DoesNotApply(f"there is no {self.words.removeprefix('the ')}")

@@ -73,7 +73,6 @@ class DefinitionScope:
         raise AssertionError(ast.dump(statement))
 
     def put(self, old: ast.AST, new: ast.AST) -> None:
-        """Replace an expression."""
         parent = self._parents[old]
         for name, value in ast.iter_fields(parent):
             if value is old:

@@ -24,7 +24,6 @@ class Code(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Show it in one line."""
         line = "; ".join(part.strip() for part in self.text.strip().splitlines()).replace(":;", ":").replace("(;", "(")
         return f"`{line if len(line) <= LONGEST else line[: LONGEST - 3] + '...'}`"
 

@@ -12,7 +12,7 @@ Key = int | str | None
 
 
 def argument(_scope: DefinitionScope, node: ast.AST, key: Key) -> Sequence[ast.AST]:
-    """Give the argument at this position, or of this name."""
+    """Return the argument at this position, or of this name."""
     if not isinstance(node, ast.Call):
         return ()
     if isinstance(key, int):
@@ -21,17 +21,16 @@ def argument(_scope: DefinitionScope, node: ast.AST, key: Key) -> Sequence[ast.A
 
 
 def element(_scope: DefinitionScope, node: ast.AST, key: Key) -> Sequence[ast.AST]:
-    """Give the element at this position."""
     return node.elts[key : key + 1] if isinstance(node, ast.Tuple | ast.List) and isinstance(key, int) else ()
 
 
 def receiver(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the object whose method is called."""
+    """Return the object whose method is called."""
     return (node.func.value,) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ()
 
 
 def answer(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the `await` of a call, or the call itself."""
+    """Return the `await` of a call, or the call itself."""
     parent = scope.parent(node)
     return (parent,) if isinstance(parent, ast.Await) else (node,)
 
@@ -44,7 +43,7 @@ def _assignment(scope: DefinitionScope, node: ast.AST) -> tuple[ast.expr, ast.ex
 
 
 def result(scope: DefinitionScope, node: ast.AST, key: Key) -> Sequence[ast.AST]:
-    """Give the variable that receives this value."""
+    """Return the variable that receives this value."""
     if (found := _assignment(scope, node)) is None:
         return ()
     target, value = found
@@ -57,7 +56,7 @@ def result(scope: DefinitionScope, node: ast.AST, key: Key) -> Sequence[ast.AST]
 
 
 def source(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the value that is assigned to this variable, if it is assigned once."""
+    """Return the value that is assigned to this variable, if it is assigned once."""
     name = node.id if isinstance(node, ast.Name) else ""
     pairs = [_assignment(scope, each) for each in scope.nodes() if isinstance(each, ast.Assign | ast.AnnAssign)]
     values = [value for pair in pairs if pair for target, value in [pair] if isinstance(target, ast.Name) and target.id == name]
@@ -65,13 +64,11 @@ def source(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST
 
 
 def assigned(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the value of the assignment."""
     found = _assignment(scope, node)
     return (found[1],) if found else ()
 
 
 def statement(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the statement."""
     return (scope.statement(node),)
 
 
@@ -89,68 +86,64 @@ def _listed(value: ast.AST | Sequence[ast.AST]) -> Sequence[ast.AST]:
 
 
 def guard(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the condition of the closest `if` whose body this is in."""
+    """Return the condition of the closest `if` whose body this is in."""
     found = _if(scope, node, "body")
     return (found.test,) if found else ()
 
 
 def branch(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the closest `if` whose condition this is in."""
+    """Return the closest `if` whose condition this is in."""
     found = _if(scope, node, "test")
     return (found,) if found else ()
 
 
 def then(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the statements that run if the condition holds."""
+    """Return the statements that run if the condition holds."""
     found = _if(scope, node, "test")
     return found.body if found else ()
 
 
 def otherwise(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the statements that run if the condition does not hold."""
+    """Return the statements that run if the condition does not hold."""
     found = _if(scope, node, "test", "body")
     return found.orelse if found else ()
 
 
 def attempt(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the closest `try` whose body this is in."""
+    """Return the closest `try` whose body this is in."""
     tries = (parent for child, parent in scope.ancestors(node) if isinstance(parent, ast.Try) and child in parent.body)
     found = next(tries, None)
     return (found,) if found else ()
 
 
 def operand(scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the closest operand of `and` or `or`."""
+    """Return the closest operand of `and` or `or`."""
     found = next((child for child, parent in scope.ancestors(node) if isinstance(parent, ast.BoolOp)), None)
     return (found,) if found else ()
 
 
 def left(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the left side."""
     return (node.left,) if isinstance(node, ast.Compare | ast.BinOp) else ()
 
 
 def right(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the right side."""
     if isinstance(node, ast.Compare):
         return node.comparators
     return (node.right,) if isinstance(node, ast.BinOp) else ()
 
 
 def root(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the variable that attributes and indexes are read from."""
+    """Return the variable that attributes and indexes are read from."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return (node,) if isinstance(node, ast.Name) else ()
 
 
 def index(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the index."""
     return (node.slice,) if isinstance(node, ast.Subscript) else ()
 
 
 def lower_bound(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the lower bound."""
     bounds = node.slice if isinstance(node, ast.Subscript) else None
     return (bounds.lower,) if isinstance(bounds, ast.Slice) and bounds.lower is not None else ()
 
@@ -171,18 +164,17 @@ def _first_generator(node: ast.AST) -> ast.comprehension | ast.For | None:
 
 
 def iterated(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give what the comprehension or the loop iterates over."""
+    """Return what the comprehension or the loop iterates over."""
     found = _first_generator(node)
     return (found.iter,) if found else ()
 
 
 def each(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give the variable of the comprehension or the loop."""
+    """Return the variable of the comprehension or the loop."""
     found = _first_generator(node)
     return (found.target,) if found and isinstance(found.target, ast.Name) else ()
 
 
 def produced(_scope: DefinitionScope, node: ast.AST, _key: Key) -> Sequence[ast.AST]:
-    """Give what the comprehension produces."""
     found = _comprehensions(node)
     return [each.elt for each in found if isinstance(each, ast.ListComp | ast.SetComp | ast.GeneratorExp)][:2]

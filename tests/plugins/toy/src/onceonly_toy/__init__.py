@@ -1,24 +1,12 @@
 """toy:///path/of/file, a system for onceonly: documents and artifacts in one file."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, System
+from onceonly.systems import Driver, System, imported
 
-
-def _documents() -> DocumentService:
-    from onceonly_toy import file  # noqa: PLC0415 - imports the driver
-
-    return file
-
-
-def _artifacts() -> ArtifactService:
-    from onceonly_toy import file  # noqa: PLC0415 - imports the driver
-
-    return file
-
-
+_FILE = imported("onceonly_toy.file")
 SYSTEM = System(
     name="toy file",
     drivers={"": Driver(("sqlite3",), requirement="onceonly-toy")},
-    documents=_documents,
-    artifacts=_artifacts,
+    documents=_FILE,
+    artifacts=_FILE,
     drops_expired=False,
 )

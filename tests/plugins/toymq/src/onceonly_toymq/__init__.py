@@ -1,12 +1,5 @@
 """toymq://name, a system for onceonly: queues in the memory of this process."""
 
-from onceonly.systems import System, TransportService
+from onceonly.systems import System, imported
 
-
-def _transport() -> TransportService:
-    from onceonly_toymq import broker  # noqa: PLC0415 - would import a driver
-
-    return broker
-
-
-SYSTEM = System(name="toy broker", transport=_transport, in_process=True)
+SYSTEM = System(name="toy broker", transport=imported("onceonly_toymq.broker"), in_process=True)

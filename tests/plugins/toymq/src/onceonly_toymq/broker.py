@@ -143,7 +143,7 @@ _BROKERS = Shared(Broker.close)
 
 
 @asynccontextmanager
-async def open_transport(url: str, endpoint: str, *, clock: Clock, chance: RandomSource) -> AsyncIterator[Transport]:  # noqa: ARG001 - nothing is random
+async def open_transport(url: str, endpoint: str, *, clock: Clock, random: RandomSource) -> AsyncIterator[Transport]:  # noqa: ARG001 - nothing is random
     """Open the queue of one endpoint. The endpoints of a process with one URL share a broker."""
     async with _BROKERS.use(url, _make) as broker:
         yield ToyTransport(broker, endpoint, clock)
@@ -155,9 +155,9 @@ async def temporary_transport(
     topologies: Sequence[Topology],
     *,
     clock: Clock,
-    chance: RandomSource,
+    random: RandomSource,
 ) -> AsyncIterator[None]:
     """Keep a broker open, with these queues."""
-    async with open_transport(url, "", clock=clock, chance=chance) as transport:
+    async with open_transport(url, "", clock=clock, random=random) as transport:
         await transport.declare(topologies)
         yield

@@ -79,8 +79,8 @@ class ToySql(Dialect):
     embedded = True
     single_writer = True
     autocommits = False
-    holds = False
-    begins_later = False
+    blocks_commit = False
+    begins_lazily = False
     has_schemas = False
     isolations: frozenset[str] = frozenset({"SERIALIZABLE"})
     gapless: str | None = None
@@ -125,10 +125,10 @@ class ToySql(Dialect):
         if limit is not None and self.started(connection) - limit.since > limit.milliseconds:
             raise TooLate(f"not committed within {limit.milliseconds} ms")
 
-    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Do nothing."""
 
-    def let_go(self, connection: Connection) -> None:
+    def allow_commit(self, connection: Connection) -> None:
         """Do nothing."""
 
     def roll_back(self, connection: Connection) -> None:

@@ -1,0 +1,1 @@
+"""Ports in memory that only the checker and the library's tests use. Those of `memory:` URLs are `onceonly.adapters.memory`."""

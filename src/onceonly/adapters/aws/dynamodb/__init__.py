@@ -1,0 +1,11 @@
+"""DynamoDB."""
+
+from onceonly.systems import Driver, System, imported
+
+SYSTEM = System(
+    name="DynamoDB",
+    address=imported("onceonly.adapters.aws.address:read_dynamodb"),
+    drivers={"": Driver(("aiobotocore",), "onceonly[dynamodb]")},
+    documents=imported("onceonly.adapters.aws.dynamodb.documents"),
+    parts="prefix",
+)

@@ -1,0 +1,237 @@
+"""Documents in a DynamoDB table: one item each, read consistently, written on the condition that its version is still there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from onceonly.adapters.aws.address import DynamoDBAddress, read_dynamodb
+from onceonly.adapters.aws.client import AT_ONCE, Answer, Client, ServiceError, code_of, request_id, translated
+from onceonly.adapters.aws.dynamodb.client import (
+    BODY,
+    BYTES_IN_ONE_REQUEST,
+    DEFINITE,
+    EXPIRES,
+    IN_ONE_REQUEST,
+    KEY,
+    SHARD,
+    VERSION,
+    check_table,
+    create_table,
+    insert,
+    opened,
+    outcome,
+    replace,
+)
+from onceonly.documents.bulk import Outcome, read_all, split, write_requests
+from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
+from onceonly.model.errors import CommitFailed
+from onceonly.model.wording import counted
+from onceonly.ports.documents import Change, Document, Version
+from onceonly.ports.environment import Clock
+
+SHARDS = 32
+"""Partition keys over which items are spread. It is part of how they are stored: never change it."""
+IN_ONE_READ = 100
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSES = 0.05, 1.0, 8
+"""Before keys that were held back are requested again, and how often."""
+Item: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+class DynamoDBDocuments:
+    """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
+
+    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate; `check` DescribeTable and
+    DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
+
+    An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
+    query of what it lists instead of a scan of the table; its order is by partition first. A partition takes about 1,000 writes
+    a second before DynamoDB splits it. The body is text where it is UTF-8, so that people can read it, else binary.
+
+    What only AWS shows, and the emulator of the tests does not: an item whose `expires` is past is removed by DynamoDB within
+    some days, and can be read until then; throttling and unprocessed keys; the delay of a list's answers. Tables that are
+    replicated to other regions without strong consistency keep their promises in one region only; `check` warns.
+    """
+
+    def __init__(self, client: Client, place: DynamoDBAddress) -> None:
+        self._client, self._place = client, place
+        self.limits = shorter(DOCUMENT_LIMITS["DynamoDB"], taken=len(place.prefix.encode()))
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read these documents, a hundred in a request. Raises CommitFailed, OutcomeUnknown."""
+        wanted = [self._key(key) for key in dict.fromkeys(keys) if can_be_held(key, self.limits)]
+        batches = [wanted[first : first + IN_ONE_READ] for first in range(0, len(wanted), IN_ONE_READ)]
+        found = await read_all(batches, self._read, at_once=AT_ONCE)
+        return {self._name(item): _document(item) for items in found for item in items}
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write these documents, up to 25 in a request; a delete is one of its own.
+
+        Raises CommitRefused, CommitFailed, OutcomeUnknown.
+        """
+        check_limits(changes, self.limits)
+        return await write_requests(changes, _requests(changes), self._write, at_once=AT_ONCE)
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys, one partition after the other, each in the order of its keys. Raises CommitFailed, OutcomeUnknown."""
+        found: list[str] = []
+        begins, last = self._place.prefix + prefix, self._place.prefix + after
+        first = _shard(last) if after else 0
+        for number in range(first, SHARDS):
+            if len(found) < limit:
+                start = last if after and number == first else ""
+                found += await self._list(number, begins, start, limit - len(found))
+        return tuple(key.removeprefix(self._place.prefix) for key in found)
+
+    async def check(self) -> tuple[str, ...]:
+        """Make sure that the table is there, and has the right keys. Raises SetupError, RetryableError."""
+        return await check_table(self._client, self._place)
+
+    def _key(self, key: str) -> Item:
+        stored = self._place.prefix + key
+        return {SHARD: {"S": _partition(_shard(stored))}, KEY: {"S": stored}}
+
+    def _name(self, item: Item) -> str:
+        name: str = item[KEY]["S"]
+        return name.removeprefix(self._place.prefix)
+
+    async def _read(self, keys: Sequence[Item]) -> list[Item]:
+        table, wanted, pauses = self._place.table, list(keys), 0
+        found: list[Item] = []
+        while wanted:
+            with translated(f"reading from {table}", DEFINITE):
+                request = {table: {"Keys": wanted, "ConsistentRead": True}}
+                answer: Answer = await self._client.batch_get_item(RequestItems=request)
+                some = answer["Responses"].get(table, [])
+                wanted = answer["UnprocessedKeys"].get(table, {}).get("Keys", [])
+            found += some
+            if wanted and not some:
+                if pauses == PAUSES:
+                    raise CommitFailed(
+                        f"reading from {table} throttled: no data for {counted(len(wanted), 'key')} in {PAUSES + 1} attempts"
+                    )
+                await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**pauses, LONGEST_PAUSE_SECONDS))
+                pauses += 1
+        return found
+
+    async def _write(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        if len(changes) == 1:
+            return [await self._write_one(changes[0])]
+        table, what = self._place.table, f"writing to {self._place.table}"
+        items = [self._item(change.key, change.body or b"", change.expires) for change in changes]
+        statements = [
+            replace(table, item, change.expected) if change.expected else insert(table, item)
+            for item, change in zip(items, changes, strict=True)
+        ]
+        with translated(what, DEFINITE):
+            answer = await self._client.batch_execute_statement(Statements=statements)
+            answers = answer["Responses"]
+            return [outcome(each, item[VERSION]["S"], what) for each, item in zip(answers, items, strict=True)]
+
+    async def _write_one(self, change: Change) -> Version | None:
+        with translated(f"writing to {self._place.table}", DEFINITE):
+            try:
+                return await self._send(change)
+            except ServiceError as error:
+                if code_of(error) == "ConditionalCheckFailedException":
+                    return None
+                raise
+
+    def _item(self, key: str, body: bytes, expires: int) -> Item:
+        return {**self._key(key), VERSION: {"S": uuid4().hex}, BODY: _value(body), **_expiry(expires)}
+
+    async def _send(self, change: Change) -> Version:
+        condition = _condition(change.expected)
+        if change.body is None:
+            request_id(await self._client.delete_item(TableName=self._place.table, Key=self._key(change.key), **condition))
+            return ""
+        item = self._item(change.key, change.body, change.expires)
+        request_id(await self._client.put_item(TableName=self._place.table, Item=item, **condition))
+        version: Version = item[VERSION]["S"]
+        return version
+
+    async def _list(self, number: int, begins: str, after: str, limit: int) -> list[str]:
+        if after > begins and not after.startswith(begins):
+            return []
+        found: list[str] = []
+        start: dict[str, Any] = {"ExclusiveStartKey": self._start(number, after)} if after.startswith(begins) and after else {}
+        while len(found) < limit:
+            with translated(f"listing {self._place.table}", DEFINITE):
+                answer = await self._client.query(
+                    TableName=self._place.table,
+                    KeyConditionExpression="#shard = :shard AND begins_with(#key, :begins)",
+                    ProjectionExpression="#key",
+                    ExpressionAttributeNames={"#shard": SHARD, "#key": KEY},
+                    ExpressionAttributeValues={":shard": {"S": _partition(number)}, ":begins": {"S": begins}},
+                    Limit=limit - len(found),
+                    **start,
+                )
+                found += [item[KEY]["S"] for item in answer["Items"]]
+            if "LastEvaluatedKey" not in answer:
+                break
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        return found
+
+    def _start(self, number: int, key: str) -> Item:
+        return {SHARD: {"S": _partition(number)}, KEY: {"S": key}}
+
+
+@asynccontextmanager
+async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterator[DynamoDBDocuments]:  # noqa: ARG001 - see below
+    """Open the documents at `dynamodb://region/table?endpoint=...&prefix=...&timeout=...`.
+
+    `clock` is not used. Raises SetupError.
+    """
+    place = read_dynamodb(url)
+    async with opened(place) as client:
+        yield DynamoDBDocuments(client, place)
+
+
+async def create(url: str) -> None:
+    """Make the table where it is missing. Raises SetupError, RetryableError."""
+    place = read_dynamodb(url)
+    async with opened(place) as client:
+        await create_table(client, place)
+
+
+def _requests(changes: Sequence[Change]) -> list[list[Change]]:
+    """Put each delete into a request of its own."""
+    deletes = [[change] for change in changes if change.body is None]
+    writes = (change for change in changes if change.body is not None)
+    return [*deletes, *split(writes, most=IN_ONE_REQUEST, size=BYTES_IN_ONE_REQUEST)]
+
+
+def _condition(expected: Version) -> dict[str, Any]:
+    if not expected:
+        return {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": {"#key": KEY}}
+    return {
+        "ConditionExpression": "#version = :expected",
+        "ExpressionAttributeNames": {"#version": VERSION},
+        "ExpressionAttributeValues": {":expected": {"S": expected}},
+    }
+
+
+def _document(item: Item) -> Document:
+    body = item[BODY]
+    return Document(body=body["S"].encode() if "S" in body else body["B"], version=item[VERSION]["S"])
+
+
+def _value(body: bytes) -> dict[str, Any]:
+    try:
+        return {"S": body.decode()}
+    except UnicodeDecodeError:
+        return {"B": body}
+
+
+def _expiry(expires: int) -> dict[str, Any]:
+    return {EXPIRES: {"N": str(-(-expires // 1000))}} if expires else {}
+
+
+def _shard(key: str) -> int:
+    return blake2b(key.encode(), digest_size=1).digest()[0] % SHARDS
+
+
+def _partition(number: int) -> str:
+    return f"{number:02}"

@@ -1,0 +1,93 @@
+"""The parts of an open store, and of an open way to deduplicate."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from onceonly.model.ring import Bucketing
+from onceonly.ports.admission import Admission, TokenStore
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.effects import Register
+from onceonly.ports.maintenance import (
+    ClientKeys,
+    Counter,
+    EventCounts,
+    Expires,
+    Journals,
+    Leadership,
+    MessageJournal,
+    Presence,
+    Shrinks,
+)
+from onceonly.ports.operators import Lookup
+from onceonly.ports.remote import RemoteRequests
+from onceonly.ports.ring import Ring
+from onceonly.ports.run_markers import RunMarkers
+from onceonly.ports.store import Fence, PendingRecords, Store
+from onceonly.ports.transactions import Controls, Transactions
+from onceonly.runtime.maintenance.counts import TakesCounts
+
+
+class StoredShadow(NamedTuple):
+    """What a store in shadow mode counts, and where the counts are stored."""
+
+    counting: TakesCounts
+    stored: EventCounts
+
+
+class StoreParts(NamedTuple):
+    """A store, its fence, the dead letters next to it, and the register of artifacts that its commits take rows away from.
+
+    `pending` is there where its records can be searched, `register` where it has one. `ring` is there where the store's own
+    claims are the history, and are forgotten in time. The others are what its janitors share, as far as the store can have it:
+    `keys` of clients, the `leader` among them, and their `journals`. `expect` takes the number of seconds that a unit may be
+    without a statement.
+    """
+
+    store: Store
+    fence: Fence
+    pending: PendingRecords | None
+    dead_letters: DeadLetters
+    register: Register | None = None
+    ring: Ring | None = None
+    keys: ClientKeys | None = None
+    leader: Leadership | None = None
+    journals: Journals | None = None
+    expect: Callable[[float], None] | None = None
+    run_markers: Callable[[float], RunMarkers] | None = None
+    """Makes the record of runs, given for how many seconds a run may last."""
+    unsubscribed: EventCounts | None = None
+    """Counts events that had no subscriber."""
+    shadow: StoredShadow | None = None
+    """Counts what was handled in shadow mode."""
+    lookup: Lookup | None = None
+    """Reads what is known about messages, for operators."""
+    presence: Presence | None = None
+    """The processes that run the endpoint, unless `presence=False`."""
+    message_journal: MessageJournal | None = None
+    """What happened to messages, if the endpoint has `journal=`."""
+    log: Shrinks | None = None
+    """The database in a file, whose log maintenance shrinks."""
+    transactions: Transactions | None = None
+    """None where no records are stored."""
+    controls: Controls | None = None
+    """How control messages finish transactions, in a store that cannot be searched."""
+    open_remote_requests: Callable[[], Awaitable[RemoteRequests]] | None = None
+    """Opens the requests of other services, if the store can hold them. Raises SetupError."""
+    isolate: Callable[[Mapping[str, str]], None] | None = None
+    """Sets the isolation levels of units of one message, by message type. Raises SetupError for an unknown level."""
+
+
+class BucketClock(NamedTuple):
+    """How time is cut in a database, and what its clock says: milliseconds since 1970."""
+
+    bucketing: Bucketing
+    now: int
+
+
+class AdmissionParts(NamedTuple):
+    """What decides beyond the store's claims; tokens elsewhere, which are swept; what counts those without one; old marks."""
+
+    admission: Admission
+    tokens: TokenStore | None = None
+    drops: Counter | None = None
+    marks: Expires | None = None

@@ -1,0 +1,257 @@
+"""The numbers of an endpoint: its queue, pending records, dead letters, tokens, marks, open attempts, and maintenance."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from msgspec import Struct, structs
+
+from onceonly.assembly import open_dead_letters, open_read_only, open_transport
+from onceonly.assembly.deduplication import count_live, drops_of
+from onceonly.assembly.documents import open_documents
+from onceonly.assembly.stores import read_only, refuse_missing
+from onceonly.cli.targets import connection_errors
+from onceonly.config.destinations import shown_events
+from onceonly.config.endpoint import Settings
+from onceonly.config.location import Location, locate
+from onceonly.documents.dedup import DocumentMarkStore
+from onceonly.documents.tokens import DocumentTokens
+from onceonly.model.errors import OnceOnlyError, QueueMissing, SchemaMissing, SetupError
+from onceonly.model.health import ProcessState
+from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
+from onceonly.model.wording import in_words
+from onceonly.operations.overview import COUNTED, age_of_oldest
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.transport import Depth, ListsSubscriptions, Topology, Transport
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.maintenance.tasks import late_buckets
+
+MOST = 1000
+"""Documents are listed up to here: some services are paid by the page."""
+
+
+class MaintenanceState(Struct, frozen=True, kw_only=True):
+    """How an endpoint's janitor is. `state` is "ok", "failing", "overdue" or "never"; `age` is for how many seconds it rests.
+
+    `troubles` describes what is wrong; `tasks` how each of them went last.
+    """
+
+    state: str
+    age: int | None = None
+    troubles: tuple[str, ...] = ()
+    tasks: dict[str, TaskRun] = {}
+
+    def in_words(self) -> str:
+        return self.state if self.age is None else f"{self.state}, {in_words(self.age)} ago"
+
+
+class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One endpoint's numbers. The first three are those of its queue, None when it has none yet.
+
+    `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds: these are
+    None where the store cannot be searched. The numbers behind the dead letters are left out where they do not exist:
+    what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
+    use it), and attempts at artifacts that are open. `more` names those that were not counted to the end.
+    `wake_up` is how a queue in PostgreSQL notices what other processes send: "notifications", or "polling" behind a pooler.
+    `superfluous` are subscriptions to types that it does not handle as events. RabbitMQ lists its subscriptions only with the
+    option `management` in the URL.
+    `problem` is what is wrong with its handlers, so that it does not start, or why its subscriptions are unknown.
+    `unsubscribed` has the numbers of events that it published and that had no subscriber, by type.
+    `shadow` has the numbers of messages that shadow mode handled and `History` would not, by what it would have done.
+    `late_buckets` are buckets of claims that are not rotated, and `janitor` is how the janitor is; where there is one.
+    `processes` are those that run it, where they report to the store.
+    `destinations` are where its events go that do not go to their subscribers, by type; under "*" if a function decides.
+    """
+
+    endpoint: str
+    waiting: int | None
+    held: int | None
+    delayed: int | None
+    records: int | None
+    late: int | None
+    oldest: int | None
+    dead_letters: int
+    wake_up: str | None = None
+    superfluous: tuple[str, ...] = ()
+    unsubscribed: dict[str, int] | None = None
+    shadow: dict[str, int] | None = None
+    dropped: int | None = None
+    prepared: int | None = None
+    live: int | None = None
+    marks: int | None = None
+    attempts: int | None = None
+    late_buckets: int | None = None
+    janitor: MaintenanceState | None = None
+    processes: tuple[ProcessState, ...] | None = None
+    more: tuple[str, ...] = ()
+    problem: str = ""
+    destinations: dict[str, str] = {}
+
+
+async def read_status(settings: Settings, topology: Topology, problem: str) -> Status:
+    """Read the numbers. `problem` is what is wrong with the handlers.
+
+    Raises SetupError, which names the endpoint; CommitFailed, OutcomeUnknown.
+    """
+    try:
+        return await _read_status(settings, topology, problem)
+    except SetupError as error:
+        raise type(error)(f"endpoint {settings.name!r}: {error}") from error
+
+
+async def _read_status(settings: Settings, topology: Topology, problem: str) -> Status:
+    depth: Depth | None = None
+    superfluous: tuple[str, ...] = ()
+    wake_up: str | None = None
+    if settings.has_transport:
+        url = read_only(settings.transport)
+        async with connection_errors("transport", url), open_transport(url, settings.name) as transport:
+            depth = await _read_depth(transport, settings.name, topology.events)
+            if not problem:
+                superfluous, problem = await _superfluous_subscriptions(transport, topology)
+            wake_up = getattr(transport, "wake_up", None)
+    records, late, oldest = await _read_records(settings)
+    numbers = Status(
+        endpoint=settings.name,
+        waiting=depth.waiting if depth else None,
+        held=depth.held if depth else None,
+        delayed=depth.delayed if depth else None,
+        records=records,
+        late=late,
+        oldest=oldest,
+        dead_letters=await _count_letters(settings),
+        wake_up=wake_up,
+        superfluous=superfluous,
+        problem=problem,
+        destinations=shown_events(settings.events),
+    )
+    return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
+
+
+async def _read_records(settings: Settings) -> tuple[int | None, int | None, int | None]:
+    if not settings.store_plan.is_searchable:
+        return None, None, None
+    refuse_missing(settings.store)
+    async with connection_errors("store", settings.store), open_read_only(settings) as opened:
+        if (pending := opened.pending) is None:
+            return 0, 0, None
+        now = LIVE.clock.now()
+        records = len(await pending.undispatched(now + 1, COUNTED))
+        late = len(await pending.undispatched(now - round(settings.relay_after * 1000), COUNTED))
+        return records, late, await age_of_oldest(pending, now) if records else None
+
+
+async def _count_letters(settings: Settings) -> int:
+    setting = read_only(settings.store if settings.dead_letters is None else settings.dead_letters)
+    async with connection_errors("dead_letters", setting), open_dead_letters(setting) as letters:
+        return await letters.count(Filter(endpoint=settings.name))
+
+
+async def _superfluous_subscriptions(transport: Transport, topology: Topology) -> tuple[tuple[str, ...], str]:
+    """Return the subscriptions to types that the endpoint does not handle as events, or why they are unknown."""
+    if not isinstance(transport, ListsSubscriptions):
+        return (), ""
+    try:
+        found = await transport.subscriptions(topology.endpoint)
+    except OnceOnlyError as error:  # the numbers are there all the same
+        return (), f"the subscriptions of {topology.endpoint} are unknown: {error}"
+    return (() if found is None else tuple(sorted(found - {*topology.events}))), ""
+
+
+async def _read_depth(transport: Transport, name: str, events: Sequence[str]) -> Depth | None:
+    try:
+        return await transport.depth(name, events)
+    except QueueMissing:  # no queue yet: it never ran, and that is an answer
+        return None
+
+
+async def read_maintenance(settings: Settings) -> dict[str, Any]:
+    """Return the state of an endpoint's janitor, late buckets, events without subscribers, and the processes that run it."""
+    async with connection_errors("store", settings.store), open_read_only(settings) as opened:
+        journal = await opened.journals.read() if opened.journals is not None else None
+        late = await late_buckets(opened.ring) if opened.ring is not None else None
+        unsubscribed = await opened.unsubscribed.read() if opened.unsubscribed is not None else {}
+        processes = await opened.presence.read() if opened.presence is not None else None
+        shadow = await opened.shadow.stored.read() if opened.shadow is not None else None
+    if late is None and settings.plan.history is not None and opened.leader is not None:
+        late = ()  # time is not cut yet
+    sweeps = settings.plan.tokens is not None or settings.makes_artifacts
+    found: dict[str, Any] = {} if late is None else {"late_buckets": len(late)}
+    if processes is not None:
+        found["processes"] = tuple(processes)
+    if shadow is not None:
+        found["shadow"] = dict(shadow)
+    if unsubscribed:
+        found["unsubscribed"] = dict(unsubscribed)
+    if journal is None and (late is not None or sweeps):
+        return found | {"janitor": MaintenanceState(state="never")}
+    if journal is None:
+        return found
+    now = LIVE.clock.now()
+    current = structs.replace(journal, late=late or ())
+    return found | {"janitor": _state(current, now)}
+
+
+def _state(journal: MaintenanceJournal, now: int) -> MaintenanceState:
+    troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(now))
+    overdue = journal.overdue(now)
+    state = "failing" if journal.is_failing() else "overdue" if overdue else "ok"
+    return MaintenanceState(state=state, age=max(0, now - journal.at) // 1000, troubles=troubles, tasks=journal.tasks)
+
+
+async def count_left_behind(settings: Settings) -> dict[str, Any]:
+    """Return the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
+    found: dict[str, PartialCount] = {}
+    plan = settings.plan
+    if plan.marks is not None:
+        found |= await _count_marks(plan.marks)
+    if plan.tokens is not None:
+        found |= await _count_tokens(settings, plan.tokens)
+    if settings.makes_artifacts:
+        found |= await _count_attempts(settings)
+    numbers = {name: count.number for name, count in found.items()}
+    return {**numbers, "more": tuple(name for name, count in found.items() if count.more)}
+
+
+class PartialCount(NamedTuple):
+    """A number, and whether it is more than that."""
+
+    number: int
+    more: bool = False
+
+
+def _limited(listed: int) -> PartialCount:
+    return PartialCount(min(listed, MOST), listed > MOST)
+
+
+async def _count_marks(place: Location) -> dict[str, PartialCount]:
+    async with connection_errors("deduplication", place), open_documents(read_only(place), clock=LIVE.clock) as documents:
+        done = DocumentMarkStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
+        return {"marks": _limited(await done.count(MOST + 1))}
+
+
+async def _count_tokens(settings: Settings, place: Location) -> dict[str, PartialCount]:
+    if settings.plan.tokens_in_store:  # prepared ones are not committed there, so they are invisible
+        async with connection_errors("tokens", place):
+            live = PartialCount(await count_live(locate(read_only(place), "store"), clock=LIVE.clock))
+            return {"dropped": await _count_dropped_in_store(settings, place), "live": live}
+    async with connection_errors("tokens", place), open_documents(read_only(place), clock=LIVE.clock) as documents:
+        dropped = PartialCount(await drops_of(documents, settings.name).read())
+        prepared, waiting, more = await DocumentTokens(documents, clock=LIVE.clock).census(settings.name, MOST)
+        return {"dropped": dropped, "prepared": PartialCount(prepared, more), "live": PartialCount(waiting, more)}
+
+
+async def _count_dropped_in_store(settings: Settings, place: Location) -> PartialCount:
+    """Read the count; messages may be sent before the endpoint ran for the first time, and made its table."""
+    try:
+        async with open_documents(read_only(place), clock=LIVE.clock) as documents:
+            return PartialCount(await drops_of(documents, settings.name).read())
+    except SchemaMissing:
+        return PartialCount(0)
+
+
+async def _count_attempts(settings: Settings) -> dict[str, PartialCount]:
+    async with connection_errors("store", settings.store), open_read_only(settings) as opened:
+        if opened.register is None:
+            return {}
+        return {"attempts": _limited(len(await opened.register.old(LIVE.clock.now() + 1, MOST + 1)))}

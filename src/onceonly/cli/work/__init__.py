@@ -1,1 +1,0 @@
-"""What the commands do. Each module is imported when its command is called with right options."""

@@ -1,0 +1,112 @@
+"""Which destinations the messages of an endpoint may have: what its transport understands, and the rule for its events."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from onceonly.model.destination import KINDS, Destination
+from onceonly.model.errors import InvalidEffect
+from onceonly.model.limits import type_problem
+from onceonly.model.wording import an, in_words
+from onceonly.ports.transport import DestinationRule
+
+EventRule: TypeAlias = Mapping[str, Destination] | Callable[[str], Destination | None]
+"""Where events go by their type: a mapping, or a function that returns None for an event that goes to its subscribers."""
+FUNCTION = "a function decides"
+"""What commands show of a rule that is a function."""
+
+
+class DestinationPolicy(Struct, frozen=True, kw_only=True):
+    """Which destinations messages may have. `transport` is where they go, as it may be shown.
+
+    `by_token` means that receivers know copies by their token. A token is issued to an endpoint, and other programs would
+    never use it up.
+    """
+
+    rules: Sequence[DestinationRule] = ()
+    transport: str = ""
+    events: EventRule | None = None
+    by_token: bool = False
+
+    def place_of(self, to: str | Destination, type_: str, delay: int) -> str | Destination:
+        """Return where a message of this type goes: an event, for which `to` is empty, where the rule sends it.
+
+        `delay` is in milliseconds. Raises InvalidEffect for a wrong result of the rule, and for what cannot go there.
+        """
+        place = to or self._of_event(type_)
+        if isinstance(place, Destination) and (problem := self.problem(place, delay)):
+            raise InvalidEffect(f"cannot send {type_} to {place}: {problem}")
+        return place
+
+    def _of_event(self, type_: str) -> str | Destination:
+        if self.events is None:
+            return ""
+        found: Any = self.events.get(type_) if isinstance(self.events, Mapping) else self.events(type_)
+        if found is not None and not isinstance(found, Destination):
+            raise InvalidEffect(
+                f"cannot publish {type_}: events= returned {an(type(found).__name__)} for it. Return a destination such as "
+                'Exchange("orders"), or None'
+            )
+        return found or ""
+
+    def problem(self, destination: Destination, delay: int = 0) -> str | None:
+        """Return why no message can go there, or None."""
+        if self.by_token:
+            return (
+                "deduplication=Tokens(...) issues a token to each receiver, and only an endpoint uses it up. Send to an "
+                "endpoint, or use History()"
+            )
+        rules = [each for each in self.rules if each.kind == destination.kind]
+        where = f"this transport{f' ({self.transport})' if self.transport else ''}"
+        if not rules:
+            known = " and ".join(dict.fromkeys(KINDS[each.kind].__name__ for each in self.rules))
+            return f"{where} has no {destination.kind} of other programs. " + (
+                f"Use {known}, or the name of an endpoint" if known else "Send to an endpoint"
+            )
+        name: str = getattr(destination, "name", "")
+        rule = next((each for each in rules if not each.names or re.fullmatch(each.names, name)), None)
+        if rule is None:
+            return f"{name!r} is not {rules[0].name_rule}. Correct the name"
+        return _delay_problem(rule, where, delay)
+
+
+def event_rule_problems(rule: object, policy: DestinationPolicy) -> Iterator[str]:
+    """Return what is wrong with a setting `events=`."""
+    if rule is None or (callable(rule) and not isinstance(rule, Mapping)):
+        if rule is not None and policy.by_token:
+            yield (
+                "events cannot be used with deduplication=Tokens(...): a token is issued to each receiver, and only an "
+                "endpoint uses it up. Remove it, or use History()"
+            )
+        return
+    if not isinstance(rule, Mapping):
+        yield f"events must be a mapping from type to destination, or a function, not {an(type(rule).__name__)}"
+        return
+    for type_, destination in rule.items():
+        if not isinstance(type_, str) or not type_.strip() or type_problem(type_):
+            yield f"events: {type_!r:.100} is not an event type: use its name, a string that is not blank"
+        if not isinstance(destination, Destination):
+            yield f'events[{type_!r:.100}] must be a destination such as Exchange("orders"), not {destination!r:.100}'
+        elif problem := policy.problem(destination):
+            yield f"events[{type_!r:.100}]: {problem}"
+
+
+def shown_events(rule: EventRule | None) -> dict[str, str]:
+    """Return where events go, by type, for people. A function is shown under the type "*"."""
+    if rule is None:
+        return {}
+    if not isinstance(rule, Mapping):
+        return {"*": FUNCTION}
+    return {type_: str(destination) for type_, destination in sorted(rule.items())}
+
+
+def _delay_problem(rule: DestinationRule, where: str, delay: int) -> str | None:
+    longest = rule.longest_delay
+    if delay <= 0 or longest is None or delay <= longest * 1000:
+        return None
+    what = an(rule.kind)
+    if not longest:
+        return f"{where} cannot delay what is sent to {what} of another program. Send it to an endpoint, which sends it on"
+    return f"{where} delays what is sent to {what} of another program by {in_words(longest)} at most. Use a shorter delay"

@@ -1,0 +1,74 @@
+"""An endpoint whose messages a host receives and acknowledges: a framework, a function runtime, or a loop of the user's."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from onceonly.model.errors import SetupError, WrongEventLoop
+from onceonly.model.hosted import HostedMessage, HostedOutcome
+from onceonly.runtime.hosted.deliveries import HostedDeliveries
+
+EVERY_SECONDS = 10.0
+"""Seconds between two renewals of a lease, unless the caller says otherwise."""
+
+
+class Hosted:
+    """Handles messages that a host received. `Endpoint.hosted` opens it.
+
+    Calls may overlap. Each call returns an outcome for each message, and nothing is left to do afterwards: a process that is
+    frozen or killed then loses nothing. Acknowledge a message only if its outcome `is_settled`.
+    """
+
+    def __init__(self, deliveries: HostedDeliveries, endpoint: str) -> None:
+        self._deliveries = deliveries
+        self._endpoint = endpoint
+        self._loop = asyncio.get_running_loop()
+
+    async def handle(
+        self,
+        messages: Sequence[HostedMessage],
+        *,
+        remaining: float | None = None,
+        extend: Callable[[Sequence[HostedMessage]], object] | None = None,
+        every: float = EVERY_SECONDS,
+    ) -> tuple[HostedOutcome, ...]:
+        """Handle messages together, as a worker handles a batch. Returns the outcome of each, in order.
+
+        `remaining` is how many seconds are left until the host ends this call. What is not handled a moment before is cut off,
+        and its outcome is that it must be delivered again. Without it handlers have their time limits only.
+
+        `extend` is called with the messages every `every` seconds while they are in work, to renew the host's lease. It may be
+        a coroutine function. Its errors are logged.
+
+        Cancellation of the caller cuts off what is not committed. Raises TypeError and ValueError, before anything is handled,
+        for arguments of the wrong type; SetupError after the block of `hosted()`; WrongEventLoop in another event loop.
+        """
+        self._check()
+        for message in messages:
+            if not isinstance(message, HostedMessage):
+                raise TypeError(f"handle takes HostedMessage(...), not {type(message).__name__}")
+        return await self._deliveries.handle(messages, remaining=remaining, extend=extend, every=every)
+
+    async def handle_one(  # noqa: PLR0913 - the fields of a message, by name
+        self,
+        body: bytes,
+        *,
+        headers: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+        id: str = "",  # noqa: A002 - the field's name
+        deliveries: int = 1,
+        queue: str = "",
+        remaining: float | None = None,
+        extend: Callable[[Sequence[HostedMessage]], object] | None = None,
+        every: float = EVERY_SECONDS,
+    ) -> HostedOutcome:
+        """Handle one message. The first arguments are the fields of `HostedMessage`, the others those of `handle`."""
+        message = HostedMessage(body, headers, id, deliveries, queue)
+        (outcome,) = await self.handle([message], remaining=remaining, extend=extend, every=every)
+        return outcome
+
+    def _check(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop(
+                f"hosted() of endpoint {self._endpoint!r} was opened in another event loop: open it in the loop that uses it"
+            )
+        if self._deliveries.is_closed:
+            raise SetupError(f"hosted() of endpoint {self._endpoint!r} is closed: use it inside of its `async with` block")

@@ -1,0 +1,307 @@
+"""Hosted delivery: takes what a host hands over through the algorithm, within the host's time. It decides nothing.
+
+read      a delivery for each message, with the attempts that its host has counted
+work      units as a worker's, one call after another as far as the store allows; what loses a race is repeated
+cut off   what the host's time does not suffice for; nothing of it is committed later than its handler could be
+answer    settled, or when the next delivery is due
+
+No task owes anything when `handle` returns. Records are deleted at once, not together with those of other calls.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from inspect import isawaitable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from onceonly.algorithms.deaths import KILLED
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.settlement import BatchReport
+from onceonly.config.worker import WorkerSettings
+from onceonly.formats.cloudevents import arrival
+from onceonly.formats.hosted import headers_of
+from onceonly.formats.log_events import EventLogger, FailureLog
+from onceonly.model.errors import HandlerStuck, WrongEventLoop, error_text
+from onceonly.model.hosted import HostedMessage, HostedOutcome
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Message, Unreadable
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.environment import LIVE, Environment
+from onceonly.runtime.hosted.earlier_deliveries import EarlierDeliveries
+from onceonly.runtime.hosted.maintenance import MaintenanceStep
+from onceonly.runtime.hosted.run_markers import HostedRunMarkers
+from onceonly.runtime.hosted.transport import HostedCall, HostedDeadLetters, current_call, enter_call
+from onceonly.runtime.worker.backpressure import Backpressure, RecentFailures
+from onceonly.runtime.worker.batched_delete import BatchedDelete
+from onceonly.runtime.worker.dispatches import Dispatches
+from onceonly.runtime.worker.pipeline import HandlerSlot
+from onceonly.runtime.worker.worker import IN_FLIGHT, LAST_RELEASE_SECONDS, SIDE_BY_SIDE, SharedByLoops, WorkerLoop
+
+MARGIN_SECONDS, MARGIN_PARTS = 1.0, 4
+"""A unit is cut off this number of seconds before the end of the host's time, or this part of the time if that is less."""
+END_SECONDS = 3.0
+"""Seconds that a cancelled call waits for the end of its units, as far as the host's time allows."""
+AGAIN_SECONDS = 1.0
+"""Seconds after which a message is due again that could not be settled, such as in an outage."""
+MOST_CONFLICTS = 10
+"""How often a call repeats messages that lost a race. After that the host delivers them again."""
+CUT_OFF = "the time of the host was over before it was handled"
+PUT_OFF = "put off, not counted as a failure"
+
+Extend = Callable[[Sequence[HostedMessage]], object]
+"""Renews the host's lease on the messages of a call. It may be a coroutine function."""
+_log = EventLogger(logging.getLogger("onceonly.hosted"))
+
+
+class HostedLimits(NamedTuple):
+    """How many units a process may have open, and how many calls handle, dispatch or finish at the same time.
+
+    `longest` is how many seconds a handler of this process may take: a unit that waits for longer is logged.
+    """
+
+    units: int
+    calls: int
+    longest: float
+
+
+def limits_of(least: int, most: int, longest: float) -> HostedLimits:
+    """Return the limits of a worker that handles `least` batches at once, and `most` while handlers wait."""
+    most = max(least, most)
+    return HostedLimits(most, (IN_FLIGHT - 1) * least + most, longest)
+
+
+class HostedDeliveries:
+    """Handles messages of one endpoint that a host hands over. Its ports are those of `wire(..., hosted=True)`.
+
+    Calls may overlap in one event loop. A worker's counters and reports can be read here as well.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: WorkerSettings,
+        *,
+        limits: HostedLimits,
+        environment: Environment = LIVE,
+        maintenance: MaintenanceStep | None = None,
+    ) -> None:
+        markers = HostedRunMarkers(ports.run_markers, self._gives_up)
+        self._ports = ports._replace(run_markers=markers, dead_letters=HostedDeadLetters(ports.dead_letters))
+        self._settings = settings
+        self._environment = environment
+        self._maintenance = maintenance
+        self._turns, self._room = asyncio.Semaphore(limits.units), asyncio.Semaphore(limits.calls)
+        dispatches = Dispatches()
+        at_once = BatchedDelete(ports.store, environment.timer, enough=1, forgotten=dispatches.forgotten)
+        self._shared = SharedByLoops(at_once, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), None, None, limits.longest)
+        self._recent_failures = RecentFailures(settings.batch_size)
+        self._earlier = EarlierDeliveries()
+        self._working: dict[asyncio.Task[None], HostedCall] = {}
+        self._failures = FailureLog(_log, "hosted messages not settled", endpoint=ports.endpoint, every_bug=True)
+        self._extending = FailureLog(_log, "lease of the host not renewed", endpoint=ports.endpoint)
+        self.report = BatchReport()
+        self.is_closed = False
+
+    @property
+    def held(self) -> tuple[Delivery, ...]:
+        return tuple(delivery for call in self._working.values() for delivery in call.deliveries)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Why messages are delivered again, in words; empty if they are not."""
+        return ("cannot settle messages",) if self._failures.is_failing else ()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Wait for the stop: what reports a worker runs next to it."""
+        await stop.wait()
+
+    async def close(self) -> None:
+        """Cut off what is in work. Its calls return that it must be delivered again. Set `is_closed` for further ones."""
+        self.is_closed = True
+        for task in tuple(self._working):
+            await _end(task, END_SECONDS)
+
+    async def handle(
+        self, messages: Sequence[HostedMessage], *, remaining: float | None = None, extend: Extend | None = None, every: float
+    ) -> tuple[HostedOutcome, ...]:
+        """Handle messages; see `Hosted.handle`."""
+        timer = self._environment.timer
+        until = None if remaining is None else timer.seconds() + remaining
+        call = self._call(messages)
+        if remaining is not None and remaining <= 0:
+            return tuple(HostedOutcome(is_settled=False, retry_after=0.0, reason=CUT_OFF) for _ in messages)
+        task = asyncio.create_task(self._work(call), name=f"onceonly hosted {self._ports.endpoint}")
+        self._working[task] = call
+        extending = None if extend is None else asyncio.create_task(self._extend(extend, every, messages))
+        margin = END_SECONDS if remaining is None else min(MARGIN_SECONDS, remaining / MARGIN_PARTS)
+        try:
+            await asyncio.wait({task}, timeout=None if remaining is None else remaining - margin)
+        finally:
+            if extending is not None:
+                extending.cancel()
+            await _end(task, margin)
+            del self._working[task]
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        outcomes = tuple(self._outcome(call, each, message) for each, message in zip(call.deliveries, messages, strict=True))
+        if self._maintenance is not None:
+            await self._maintenance.run(None if until is None else until - timer.seconds() - margin)
+        return outcomes
+
+    def _call(self, messages: Sequence[HostedMessage]) -> HostedCall:
+        """Read messages. Raises TypeError, ValueError for those that no host can mean."""
+        deliveries: list[Delivery] = []
+        found: list[Message | None] = []
+        for position, message in enumerate(messages):
+            delivery = self._delivery(position, message)
+            read = self._ports.handlers.read(delivery)
+            known = None if isinstance(read, Unreadable) else read
+            earlier = None if known is None else self._earlier.find(known.identity, message.deliveries)
+            if earlier is not None:
+                delivery = replace(delivery, attempts=earlier.attempts, history=earlier.history, alone=earlier.alone)
+            deliveries.append(delivery)
+            found.append(known)
+        return HostedCall(deliveries, found)
+
+    def _delivery(self, position: int, message: HostedMessage) -> Delivery:
+        """Read a message that this process has not seen before. If it was delivered before, its process may have died of it."""
+        body, count = message.body, message.deliveries
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"body must be bytes, not {type(body).__name__}: encode text with body.encode()")
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"deliveries must be a whole number, not {type(count).__name__}: use int(...)")
+        if count < 1:
+            raise ValueError(f"deliveries must be 1 or more, not {count}: it counts this delivery too")
+        queue = message.queue or self._ports.endpoint
+        delivery = arrival(position, queue, headers_of(message), bytes(body), suspect=False)
+        attempts = delivery.attempts + count - 1
+        return replace(delivery, attempts=attempts, alone=delivery.alone or count > 1)
+
+    async def _work(self, call: HostedCall) -> None:
+        """Take all deliveries of a call through. What ran out of a unit's budget, or lost a race, is repeated."""
+        enter_call(call)
+        backpressure = Backpressure(self._settings.batch_size, self._environment.random)
+        waiting, conflicts = call.deliveries, 0
+        while waiting:
+            some, waiting = waiting[: backpressure.limit], waiting[backpressure.limit :]
+            report = await self._take_through(call, some)
+            left = call.left(some)
+            seconds = backpressure.after(report, len(some))
+            conflicts += report.conflicted > 0
+            if report.postponed or (report.conflicted and conflicts <= MOST_CONFLICTS):
+                waiting = (*left, *waiting)
+            if waiting:
+                await self._environment.timer.sleep(seconds)
+
+    async def _take_through(self, call: HostedCall, some: Sequence[Delivery]) -> BatchReport:
+        async with self._room:
+            slot = HandlerSlot(self._turns)
+            loop = WorkerLoop(self._ports, self._settings, self._environment, slot=slot, shared=self._shared)
+            call.offered = tuple(some)
+            loop.begin_batch(await loop.ports.transport.receive(len(some), 0.0), len(some))
+            try:
+                await slot.take()
+                report = await deliver(loop.batch, loop.ports, loop.side_by_side, isolated=bool(self._recent_failures))
+            except HandlerStuck:
+                loop.run_markers.leave()  # a marker stays: it is found when the message comes again
+                self._log_stuck(call, some)
+                return await self._give_back(call, some, loop)
+            except asyncio.CancelledError:
+                call.trouble = CUT_OFF
+                await self._remove_run_markers(loop)
+                await self._give_back(call, some, loop)
+                raise
+            except Exception as error:
+                await self._remove_run_markers(loop)
+                report = await self._give_back(call, some, loop)
+                if isinstance(error, WrongEventLoop):
+                    raise
+                call.trouble = error_text(error)
+                self._failures.failed(error)
+                return report
+            finally:  # awaits nothing
+                loop.store.end_batch()
+                slot.give_up()
+        self._adapt(report, call, len(some))
+        return report
+
+    def _adapt(self, report: BatchReport, call: HostedCall, taken: int) -> None:
+        self.report += report
+        self._recent_failures.after(report, taken)
+        if report.slot_not_ready and self._maintenance is not None:
+            self._maintenance.ask()
+        if report.unknown > report.needs_upgrade:
+            call.trouble = "; ".join(report.trouble) or "an effect was not confirmed"
+            self._failures.failed(None, reason=call.trouble)
+        elif not report.unknown and self._failures.succeeded():
+            _log.info("hosted messages settled again", extra={"endpoint": self._ports.endpoint})
+
+    async def _remove_run_markers(self, loop: WorkerLoop) -> None:
+        """Remove what a run that was cut off has recorded: its process lives on, so nothing may be counted for it."""
+        with suppress(Exception):  # a record that is left is found later
+            async with asyncio.timeout(LAST_RELEASE_SECONDS):
+                await loop.run_markers.close()
+
+    async def _give_back(self, call: HostedCall, some: Sequence[Delivery], loop: WorkerLoop) -> BatchReport:
+        left = call.left(some)
+        with suppress(Exception):  # only observers learn of it
+            await loop.ports.transport.release(left)
+        return BatchReport(unknown=len(left))
+
+    def _log_stuck(self, call: HostedCall, some: Sequence[Delivery]) -> None:
+        call.trouble = "its handler did not end although it was cancelled"
+        for identity in call.identities(call.left(some)):
+            self._earlier.forget(identity)  # it may end its process next time, so it runs alone then
+            call.is_stuck.add(identity)
+        _log.error("handler did not end, restart this process", extra={"endpoint": self._ports.endpoint})
+
+    def _gives_up(self, identity: Identity, deaths: int) -> bool:
+        message = current_call().messages[identity]
+        return self._ports.handlers.decide_retry(message, KILLED, attempts=deaths, history=()).give_up
+
+    def _outcome(self, call: HostedCall, delivery: Delivery, message: HostedMessage) -> HostedOutcome:
+        receipt = call.receipt(delivery)
+        (identity,) = call.identities((delivery,)) or (None,)
+        if receipt in call.settled:
+            if identity is not None:
+                self._earlier.forget(identity)
+            reason = call.settled[receipt]
+            return HostedOutcome(is_settled=True, is_dead=bool(reason), reason=reason)
+        copy = call.copies.get(receipt)
+        if identity is not None and identity not in call.is_stuck:
+            self._earlier.note(identity, message.deliveries, copy or delivery)
+        if copy is None:
+            seconds = 0.0 if call.trouble == CUT_OFF else AGAIN_SECONDS
+            return HostedOutcome(is_settled=False, retry_after=seconds, reason=call.trouble or CUT_OFF)
+        seconds = max(0, copy.due - self._environment.clock.now()) / 1000
+        reason = copy.history[-1].reason if copy.attempts > delivery.attempts and copy.history else PUT_OFF
+        return HostedOutcome(is_settled=False, retry_after=seconds, reason=reason)
+
+    async def _extend(self, extend: Extend, every: float, messages: Sequence[HostedMessage]) -> None:
+        while True:
+            await self._environment.timer.sleep(every)
+            try:
+                extended = extend(messages)
+                if isawaitable(extended):
+                    await extended
+            except Exception as error:  # noqa: BLE001 - the host's own; the lease may end, and the message comes again
+                self._extending.failed(error)
+            else:
+                self._extending.succeeded()
+
+
+async def _end(task: asyncio.Task[None], seconds: float) -> None:
+    """Cancel a task, and wait for its end for that long. One that takes longer owes nothing: its deliveries are not settled."""
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(_observe)
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+
+
+def _observe(task: asyncio.Task[None]) -> None:
+    """Read the error of a task that may have been left behind, so that the event loop does not log it."""
+    if not task.cancelled():
+        task.exception()

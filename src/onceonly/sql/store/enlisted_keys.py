@@ -1,0 +1,219 @@
+"""A client's key in a database transaction that the caller owns: in the caller's commit, with its rows and records.
+
+The key is inserted at once, so that a second attempt waits for the first one. The answer is written before the commit, by the
+statement that also checks the deadline by the server's clock. Whatever undoes the row of the key ends the `SessionKey`.
+"""
+
+from collections.abc import Awaitable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from onceonly.model.errors import CommitFailed, ConflictError, KeyReused, LockTimeout, OutcomeUnknown, SetupError
+from onceonly.model.record import Record
+from onceonly.model.transaction import (
+    MOST_RECORDS,
+    IdempotencyEntry,
+    TransactionAttempt,
+    attempt_with_records,
+    key_of,
+)
+from onceonly.sql.database import dialect_of
+from onceonly.sql.database_clock import StatementNow, database_now
+from onceonly.sql.dialect import Dialect
+from onceonly.sql.store.enlistment import (
+    Committed,
+    EnlistedSession,
+    RecordStore,
+    check_bind,
+    check_tables,
+    listeners_of,
+    mapped,
+    session_of,
+)
+from onceonly.sql.store.tables import tables
+from onceonly.sql.store.transactions import read_entry
+from onceonly.sql.translation import translated
+
+SyncSessions = Session | scoped_session[Any]
+"""Synchronous sessions of SQLAlchemy: their key is taken before `enlist` returns."""
+
+AsyncSessions = AsyncSession | async_scoped_session[Any]
+"""Asynchronous sessions of SQLAlchemy: what `enlist` returns is awaited."""
+
+
+class KeyToTake(NamedTuple):
+    """The attempt whose key is taken, and the time in milliseconds since 1970 from which the key is kept."""
+
+    opening: TransactionAttempt
+    now: int
+
+
+class SessionKey(EnlistedSession):
+    """A key, and the records and the answer that are committed with it. `entry` is that of a key that is known already.
+
+    `is_own` means that it is known because this very transaction has taken it: it is not committed yet.
+    """
+
+    def __init__(self, session: Session, home: RecordStore, committed: Committed, opening: TransactionAttempt) -> None:
+        super().__init__(session, home, committed)
+        self.entry: IdempotencyEntry | None = None
+        self.is_own = False
+        self.is_committed = False
+        self._opening = opening
+        self._stored_attempt = attempt_with_records(opening.attempt, 0)
+        self._tables = tables(home.place.prefix, home.place.schema)
+        self._taken_in: tuple[SessionTransaction, ...] = ()
+        self._answers: list[tuple[tuple[SessionTransaction, ...], bytes | None]] = []
+        self._deadline = 0
+
+    @property
+    def attempt(self) -> str:
+        return self._opening.attempt
+
+    @property
+    def answer(self) -> bytes | None:
+        """The answer as it would be committed now, or the stored one. One that was set in a savepoint goes with it."""
+        if self.entry is not None:
+            return self.entry.answer
+        return self._answers[-1][1] if self._answers else None
+
+    def set_answer(self, answer: bytes | None) -> None:
+        self._answers.append((_open_transactions(self._session), answer))
+
+    def take(self, connection: Connection, dialect: Dialect, now: int) -> None:
+        """Insert the key, or read what is kept. Raises ConflictError, KeyReused, PermanentFailure, UpgradeRequired."""
+        opening, keys = self._opening, self._tables.keys
+        key = key_of(opening.endpoint, opening.key)
+        row = {"key": key, "fingerprint": opening.fingerprint, "attempt": self._stored_attempt, "stored_at": now}
+        with dialect.waiting(connection, opening.wait):
+            is_new = bool(dialect.insert_absent(connection, keys, [row], key=["key"]))
+        if is_new:
+            self._taken_in = _open_transactions(self._session)
+            self._deadline = database_now(connection) + opening.max_commit
+            return
+        self.entry = read_entry(connection, self._tables, opening.endpoint, key)
+        if self.entry is None:  # it was removed since, or this transaction's snapshot is older than it
+            raise ConflictError("another transaction has just stored or deleted this idempotency key: roll back and try again")
+        if self.entry.fingerprint != opening.fingerprint:
+            raise KeyReused("this idempotency key was used for another request: use a new key for each new request")
+
+    def give_back(self, connection: Connection) -> None:
+        """Delete the key, where it is committed already."""
+        key = key_of(self._opening.endpoint, self._opening.key)
+        connection.execute(delete(self._tables.keys).where(self._tables.keys.c.key == key))
+
+    def write(self, record: Record, now: int) -> None:
+        """Add a record to the session. Raises OverflowError for more than `MOST_RECORDS`."""
+        if len(self._written) >= MOST_RECORDS:
+            raise OverflowError(f"a transaction with a key can send {MOST_RECORDS} messages. Send the others without the key")
+        super().write(record, now)
+
+    def rolled_back(self, ended: SessionTransaction) -> None:
+        """Drop what went with a savepoint, and end with the one in which the key was taken."""
+        super().rolled_back(ended)
+        self._answers = [(within, answer) for within, answer in self._answers if ended not in within]
+        if ended in self._taken_in:
+            self.is_over = True
+
+    def check(self) -> None:
+        """Write the answer, and refuse a commit that is too late. Raises CommitFailed, InvalidEffect."""
+        super().check()
+        session = self._session
+        if self.is_over or self.entry is not None or session.in_nested_transaction():
+            return
+        session.flush()
+        keys, attempt = self._tables.keys, attempt_with_records(self._opening.attempt, len(self._written))
+        own = keys.c.key == key_of(self._opening.endpoint, self._opening.key)
+        statement = update(keys).where(own, keys.c.attempt == self._stored_attempt, StatementNow() <= self._deadline)
+        found = connection_of(session, self._home).execute(statement.values(answer=self.answer, attempt=attempt))
+        if found.rowcount != 1:
+            raise CommitFailed(
+                f"the idempotency key was taken more than {self._opening.max_commit} ms ago, or a statement has rolled it "
+                "back, so nothing may be committed: roll back and try again"
+            )
+        self._stored_attempt = attempt
+
+    def tell(self) -> None:
+        """Report the records of a commit."""
+        if not self.is_over and self.entry is None:
+            self.is_committed = True
+            super().tell()
+
+
+def enlist_key(
+    session: object, home: RecordStore, committed: Committed, asked: KeyToTake
+) -> SessionKey | Awaitable[SessionKey]:
+    """Take a key in the open transaction of a session; with an asynchronous one, when the result is awaited.
+
+    Raises SetupError as `enlist`, and for a two-phase session. Raises ConflictError when nothing was done, which leaves the
+    caller's transaction to be rolled back, and what the driver raises for all else.
+    """
+    own = session_of(session)
+    check_bind(own, home)
+    if own.twophase:
+        raise SetupError(
+            "enlist: a two-phase session can be committed at any time after its prepare, so the deadline of a key could not be "
+            "kept: use a session without twophase=True"
+        )
+    if isinstance(session, AsyncSession | async_scoped_session):
+        opened = session() if isinstance(session, async_scoped_session) else session
+        return opened.run_sync(lambda _: _take(own, home, committed, asked))
+    return _take(own, home, committed, asked)
+
+
+def _take(session: Session, home: RecordStore, committed: Committed, asked: KeyToTake) -> SessionKey:
+    taken = SessionKey(session, home, committed, asked.opening)
+    dialect = dialect_of(home.place.url)
+    try:
+        connection = connection_of(session, home)
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            raise SetupError("enlist: the connection of this session is in AUTOCOMMIT, so no rollback would undo the key")
+        check_tables(connection, home.place)
+        taken.take(connection, dialect, asked.now)
+    except DBAPIError as error:
+        failure = translated(error, dialect, locked=ConflictError, unknown=OutcomeUnknown)
+        if isinstance(failure, LockTimeout):
+            raise LockTimeout(f"another transaction has this idempotency key: roll back and try again. {failure}") from error
+        if isinstance(failure, ConflictError):
+            raise ConflictError(f"another transaction has this idempotency key: roll back and try again. {failure}") from error
+        raise
+    if taken.entry is None:
+        _refuse_autocommit(connection, taken)
+    listeners = listeners_of(session)
+    taken.is_own = taken.entry is not None and any(
+        isinstance(each, SessionKey) and taken.entry.attempt.startswith(each.attempt) for each in listeners.open
+    )
+    listeners.open.append(taken)
+    return taken
+
+
+def _refuse_autocommit(connection: Connection, taken: SessionKey) -> None:
+    """Check that SQLite has a transaction: one whose driver begins none commits each statement."""
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite" and not getattr(driver, "in_transaction", True):
+        taken.give_back(connection)
+        raise SetupError(
+            "enlist: the SQLite connection of this session has no open transaction, so each statement is committed at once: "
+            'let the engine execute "BEGIN" when SQLAlchemy begins'
+        )
+
+
+def connection_of(session: Session, home: RecordStore) -> Connection:
+    """Return the connection on which a session writes the tables of a store. It begins the transaction if need be."""
+    place = home.place
+    bind = {"mapper": mapped(place.prefix, place.schema), "clause": insert(tables(place.prefix, place.schema).records)}
+    return session.connection(bind_arguments=bind)
+
+
+def _open_transactions(session: Session) -> tuple[SessionTransaction, ...]:
+    """Return the innermost open transaction of a session, and those around it."""
+    found: list[SessionTransaction] = []
+    innermost = session.get_nested_transaction() or session.get_transaction()
+    while innermost is not None:
+        found.append(innermost)
+        innermost = innermost.parent
+    return tuple(found)

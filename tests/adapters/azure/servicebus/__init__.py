@@ -1,0 +1,1 @@
+"""The adapter of Azure Service Bus."""

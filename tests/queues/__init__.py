@@ -1,0 +1,1 @@
+"""The parts that brokers have in common."""

@@ -1,0 +1,1 @@
+"""Tests of what handles the messages of a host."""

@@ -1,1 +1,0 @@
-"""Data that earlier versions wrote."""
