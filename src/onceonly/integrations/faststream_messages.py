@@ -1,0 +1,152 @@
+"""What FastStream publishes, as messages of a transaction, and replies as they are stored.
+
+A captured message is encoded as FastStream would have written it: its codec or serializer makes the body and the content type,
+and the headers stay. `_MAPPINGS` is the one place that decides where it goes.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.endpoint import Transaction
+from onceonly.integrations.faststream_subscribers import BROKERS, broker_of
+from onceonly.model.destination import Destination, Exchange, Queue, Subject
+from onceonly.model.errors import InvalidEffect, PermanentFailure
+from onceonly.model.limits import type_problem
+
+_JSON, _TEXT, _BYTES = "application/json", "text/plain", "application/octet-stream"
+_UNNAMED = "message"
+"""The type of a message whose body has no class, and whose destination cannot be a type."""
+
+
+class OutgoingCommand(NamedTuple):
+    """A command of FastStream, as the transaction sends it. `name` is the type that its publisher gave it, `id` its own id."""
+
+    to: Destination
+    headers: Mapping[str, Any]
+    name: str | None = None
+    id: str | None = None
+    content_type: str | None = None
+
+
+async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
+    """Put what a publisher sends into a transaction. Raises InvalidEffect for what the endpoint's transport cannot send."""
+    broker = broker_of(cmd)
+    if broker not in _MAPPINGS:
+        raise InvalidEffect(
+            f"cannot publish to {BROKERS.get(broker, broker)} inside a transaction: no transport of onceonly sends to it."
+            " Publish with tx.publish(...), or from a subscriber of the published message"
+        )
+    for body in getattr(cmd, "batch_bodies", (cmd.body,)) or (cmd.body,):
+        outgoing = _MAPPINGS[broker](cmd, body)
+        encoded, content_type = await _encoded(body, producer)
+        tx.send(
+            encoded,
+            to=outgoing.to,
+            type=_type_of(outgoing, body),
+            headers={name: _header(name, value) for name, value in outgoing.headers.items()},
+            content_type=outgoing.content_type or content_type or _guessed(encoded),
+            id=outgoing.id,
+        )
+
+
+async def _encoded(body: Any, producer: Any) -> tuple[bytes, str | None]:
+    """Encode a body as the producer does."""
+    if _is_aio_pika(body):
+        return body.body, body.content_type
+    broker = getattr(producer, "broker", None)  # of FastStream's TestBroker
+    serializer = producer.serializer if broker is None else broker.config.fd_config._serializer  # noqa: SLF001 - has no public name
+    encoded: tuple[bytes, str | None] = await producer.codec.encode(body, serializer)
+    return encoded
+
+
+def _guessed(body: bytes) -> str:
+    """Return the content type under which FastStream decodes bytes as it does without one."""
+    try:
+        json.loads(body)
+    except ValueError:
+        return _BYTES
+    return _JSON
+
+
+def _type_of(outgoing: OutgoingCommand, body: object) -> str:
+    own = "" if type(body).__module__ in {"builtins", "aio_pika.message"} else type(body).__name__
+    names = (outgoing.name, own, getattr(outgoing.to, "routing_key", ""), getattr(outgoing.to, "name", ""))
+    return next((name for name in names if name and not type_problem(name)), _UNNAMED)
+
+
+def _header(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidEffect(
+            f"the header {name!r} is {type(value).__name__}: a message of a transaction has headers of text. Use str(...)"
+        )
+    return value
+
+
+def _refuse(options: Mapping[str, object]) -> None:
+    if given := sorted(name for name, value in options.items() if value):
+        raise InvalidEffect(
+            f"cannot publish with {', '.join(given)} inside a transaction: the message could not keep it. Remove it"
+        )
+
+
+def _rabbit(cmd: Any, body: Any) -> OutgoingCommand:
+    options = {name: value for name, value in cmd.message_options.items() if name not in {"persist", "app_id", "content_type"}}
+    headers, correlation_id = dict(cmd.headers or {}), cmd.correlation_id
+    content_type = cmd.message_options.get("content_type")
+    if _is_aio_pika(body):  # it is sent as it is, without what the command says
+        options = {name: getattr(body, name) for name in ("message_id", "type", "priority", "expiration", "content_encoding")}
+        options["message_type"] = options.pop("type")
+        headers, correlation_id, content_type = dict(body.headers or {}), body.correlation_id, body.content_type
+    name, id_ = options.pop("message_type", None), options.pop("message_id", None)
+    _refuse(options | {"immediate": cmd.publish_options.get("immediate"), "reply_to": cmd.reply_to})
+    if correlation_id:
+        headers.setdefault("correlation-id", correlation_id)
+    exchange = cmd.exchange.name
+    to = Queue(cmd.destination) if exchange in {"", "default"} else Exchange(exchange, cmd.destination)
+    return OutgoingCommand(to, headers, name, id_, content_type)
+
+
+def _nats(cmd: Any, _body: Any) -> OutgoingCommand:
+    _refuse({"schedule": cmd.schedule, "reply_to": cmd.reply_to})
+    return OutgoingCommand(Subject(cmd.destination), cmd.headers_to_publish(js=True))
+
+
+_MAPPINGS: dict[str, Callable[[Any, Any], OutgoingCommand]] = {"rabbit": _rabbit, "nats": _nats}
+"""From a command to where it goes, by the package of FastStream that made it."""
+
+
+def _is_aio_pika(body: object) -> bool:
+    return type(body).__module__ == "aio_pika.message"
+
+
+class StoredReply(Struct, tag_field="onceonly", tag="faststream-reply"):
+    """A reply as a transaction stores it, for copies of its request."""
+
+    kind: Literal["json", "text", "bytes"]
+    body: bytes
+    headers: dict[str, str]
+
+
+async def stored_reply(cmd: Any, producer: Any) -> Any:
+    """Return what is stored of a reply: a value that JSON can represent."""
+    body, content_type = await _encoded(cmd.body, producer)
+    headers = {name: value for name, value in (cmd.headers or {}).items() if isinstance(value, str)}
+    kind: Any = "bytes" if content_type is None else "json" if content_type.startswith(_JSON) else "text"
+    return msgspec.to_builtins(StoredReply(kind, body, headers))
+
+
+def reply_of(stored: Any, response: Callable[..., Any]) -> Any:
+    """Return the stored reply as a handler's result; None if the answer is none. Raises PermanentFailure."""
+    if not isinstance(stored, dict) or stored.get("onceonly") != "faststream-reply":
+        return None
+    try:
+        reply = msgspec.convert(stored, StoredReply)
+        body = reply.body
+        value: Any = json.loads(body) if reply.kind == "json" else body.decode() if reply.kind == "text" else body
+    except (ValueError, RecursionError) as error:
+        raise PermanentFailure(f"the stored reply of this message cannot be read: {error}. Delete its key") from error
+    return response(value, headers=reply.headers)

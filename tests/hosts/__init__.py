@@ -1,0 +1,1 @@
+"""Applications of other frameworks, before and after onceonly, under kills."""

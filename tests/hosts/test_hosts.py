@@ -1,0 +1,63 @@
+"""Each host under kills: with onceonly nothing is lost or doubled, and without it something is."""
+
+from difflib import ndiff
+
+import pytest
+
+from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
+from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
+from examples.hosts.harness import ROOT, Counts, Host, Places, run
+from tests.servers.available import MEASURED, NATS, POSTGRESQL, RABBITMQ, Server, need
+
+HOSTS: dict[str, tuple[Host, Server]] = {
+    host.name: (host, server) for host, server in ((FASTSTREAM_RABBITMQ, RABBITMQ), (FASTSTREAM_NATS, NATS))
+}
+MOST_LINES = {"faststream_rabbitmq": 7, "faststream_nats": 7}
+"""Lines of an application that are new or changed: six, and one for the handler, which opened a session of its own."""
+
+
+def places(name: str) -> tuple[Host, Places]:
+    """Return a host and where it runs; skips the test without its servers."""
+    host, server = HOSTS[name]
+    return host, Places(need(POSTGRESQL), need(server))
+
+
+def note(name: str, counts: Counts) -> None:
+    """Print the numbers of a run at the end of the session."""
+    MEASURED.append(
+        f"{name}, {counts.program}: {counts.kills} kills, {counts.ids} ids, {counts.rows} rows, {counts.rows_lost} lost,"
+        f" {counts.rows_doubled} doubled; {counts.events} events, {counts.events_lost} lost, {counts.repeated} repeated on the"
+        f" wire, {counts.by_id_doubled} doubled by id; {counts.seconds:g} s"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTS)
+async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_and_again(name: str) -> None:
+    """A fifth of the messages came twice."""
+    host, where = places(name)
+    counts = await run(host, where, is_control=False, ids=72, kills=8)
+    note(name, counts)
+    assert counts.kills == 8
+    assert counts.is_exact, counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTS)
+async def test_the_same_application_without_onceonly_loses_or_doubles(name: str) -> None:
+    """So the run above can fail."""
+    host, where = places(name)
+    counts = await run(host, where, is_control=True, ids=30, kills=2)
+    note(name, counts)
+    assert counts.rows_lost or counts.rows_doubled or counts.events_lost, counts
+    assert not counts.is_exact
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_an_application_changes_in_a_few_lines(name: str) -> None:
+    """Lines that are new or changed count, whatever their indentation; removed ones do not."""
+    folder = ROOT / "examples" / "hosts" / name
+    before, after = ((folder / file).read_text().splitlines()[1:] for file in ("control.py", "exactly_once.py"))
+    stripped = [[line.strip() for line in lines if line.strip()] for lines in (before, after)]
+    changed = [line for line in ndiff(*stripped) if line.startswith("+")]
+    assert len(changed) <= MOST_LINES[name], "\n".join(changed)

@@ -1,0 +1,672 @@
+"""The middleware for FastStream, with its TestBroker: what is committed, captured, refused and settled."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import pytest
+from fast_depends.pydantic import PydanticSerializer
+from faststream import AckPolicy, BaseMiddleware, Context, Depends, ExceptionMiddleware, FastStream
+from faststream._internal.parser import DefaultCodec
+from faststream.exceptions import AckMessage, NackMessage
+from faststream.kafka import KafkaBroker
+from faststream.message import decode_message
+from faststream.nats import JStream, NatsBroker, PullSub, TestNatsBroker
+from faststream.nats.response import NatsPublishCommand
+from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue, RabbitRouter, TestRabbitBroker
+from faststream.rabbit.parser import AioPikaParser
+from faststream.rabbit.response import RabbitPublishCommand
+from faststream.redis import ListSub, RedisBroker, StreamSub
+from faststream.response.publish_type import PublishType
+from pydantic import BaseModel
+from sqlalchemy import MetaData, String, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from onceonly import Endpoint, IdentityField, IdentityHeader, SetupError
+from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, PermanentFailure, TransactionMisused
+from onceonly.integrations.faststream import ExactlyOnceMiddleware, Session, Tx, lifespan, session, transaction
+from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
+from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
+from onceonly.model.destination import Exchange, Queue, Subject
+from tests.fuzzing import TEXTS, Inputs
+
+NACK = AckPolicy.NACK_ON_ERROR
+SERIALIZER: Any = PydanticSerializer()
+
+
+class Base(DeclarativeBase):
+    """The application's tables."""
+
+    metadata = MetaData()
+
+
+class Order(Base):
+    """One row for each time an order was placed."""
+
+    __tablename__ = "faststream_orders"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[str] = mapped_column(String(80))
+
+
+class PlaceOrder(BaseModel):
+    """What a client sends."""
+
+    order_id: str
+
+
+class OrderPlaced(BaseModel):
+    """What is announced."""
+
+    order_id: str
+
+
+class Settled(BaseMiddleware[Any, Any]):
+    """Notes how messages were settled: it is outside of the middleware under test, and its exit comes after."""
+
+    statuses: list[str | None] = []  # noqa: RUF012 - emptied for each test
+
+    async def consume_scope(self, call_next: Any, msg: Any) -> Any:
+        self.message = msg
+        return await call_next(msg)
+
+    async def after_processed(self, *_: object) -> bool | None:
+        if hasattr(self, "message"):
+            self.statuses.append(self.message.committed)
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _unsettled() -> None:
+    Settled.statuses.clear()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Endpoint:
+    """Return an endpoint without handlers in files."""
+    url = f"sqlite:///{tmp_path}"
+    return Endpoint("shop", store=f"{url}/shop.db", transport=f"{url}/queue.db", metadata=Base.metadata)
+
+
+@dataclass
+class Application:
+    """A broker with one subscriber and its publisher."""
+
+    shop: Endpoint
+    broker: RabbitBroker
+    placed: Any
+    handled: list[str] = field(default_factory=list)
+    then: Callable[[], Any] = lambda: None
+
+    async def rows(self) -> int:
+        """Count the orders."""
+        async with self.shop.transaction() as tx:
+            return int((await tx.sql.execute(select(func.count()).select_from(Order))).scalar_one())
+
+
+def application(shop: Endpoint, *, outside: tuple[Any, ...] = (), **options: Any) -> Application:
+    """Return the application that most tests use."""
+    options = {"key": IdentityField("order_id"), "retry_delay": 0} | options
+    broker = RabbitBroker(middlewares=[*outside, Settled, ExactlyOnceMiddleware(shop, **options)])
+    app = Application(shop, broker, broker.publisher("order-placed"))
+
+    @broker.subscriber("orders", ack_policy=NACK)
+    @app.placed
+    async def place_order(order: PlaceOrder, session: Session) -> OrderPlaced:
+        session.add(Order(order_id=order.order_id))
+        app.handled.append(order.order_id)
+        result = app.then()
+        if result is not None:
+            await result
+        return OrderPlaced(order_id=order.order_id)
+
+    return app
+
+
+async def test_rows_and_messages_are_committed_together_and_the_message_is_acknowledged(shop: Endpoint) -> None:
+    """The publisher's mock is called, as FastStream's own tests expect."""
+    app = application(shop)
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_called_once_with({"order_id": "a"})
+    assert await app.rows() == 1
+
+
+async def test_a_copy_is_acknowledged_and_neither_handled_nor_published(shop: Endpoint) -> None:
+    """A publisher would otherwise publish the None of a handler that did not run."""
+    app = application(shop)
+    async with TestRabbitBroker(app.broker):
+        for _ in range(3):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_called_once_with({"order_id": "a"})
+    assert (await app.rows(), app.handled) == (1, ["a"])
+    assert "NACKED" not in Settled.statuses
+
+
+async def test_a_failed_handler_changes_nothing_and_sends_nothing_until_it_succeeds(shop: Endpoint) -> None:
+    """Its row is rolled back and its own publish is not sent."""
+    app = application(shop)
+
+    async def fail() -> None:
+        await app.broker.publish({"order_id": "a"}, "order-placed")
+        raise ValueError("not today")
+
+    app.then = fail
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(ValueError, match="not today"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_not_called()
+        assert await app.rows() == 0
+        app.then = lambda: None
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_called_once_with({"order_id": "a"})
+    assert await app.rows() == 1
+
+
+async def test_session_and_transaction_are_injected_by_context_and_by_depends(shop: Endpoint) -> None:
+    """All ways give the same objects, also in dependencies."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"))])
+    seen: list[Any] = []
+
+    async def repository(own: Annotated[AsyncSession, Depends(session)]) -> AsyncSession:
+        return own
+
+    @broker.subscriber("orders", ack_policy=NACK)
+    async def place_order(  # noqa: PLR0917 - all ways
+        _: PlaceOrder,
+        tx: Tx,
+        own: Session,
+        session: AsyncSession = Context(),  # noqa: B008 - as FastStream documents it
+        transaction: Any = Context(),  # noqa: B008
+        found: AsyncSession = Depends(repository),  # noqa: B008
+    ) -> None:
+        seen.append((own is session is found is tx.sql, transaction is tx))
+
+    async with TestRabbitBroker(broker):
+        await broker.publish(PlaceOrder(order_id="a"), "orders")
+    assert seen == [(True, True)]
+
+
+async def test_no_transaction_is_there_outside_of_a_subscriber() -> None:
+    """The dependencies say where they belong."""
+    with pytest.raises(TransactionMisused, match="subscriber of a broker"):
+        await transaction()
+    with pytest.raises(TransactionMisused, match="subscriber of a broker"):
+        await session()
+
+
+async def test_what_a_handler_publishes_by_the_broker_is_sent_after_the_commit(shop: Endpoint) -> None:
+    """`broker.publish` makes an instance of the middleware of its own, which finds the transaction."""
+    app = application(shop)
+    order: list[str] = []
+
+    async def audit() -> None:
+        await app.broker.publish({"order_id": "x"}, "audit")
+        order.append("handler ends")
+
+    app.then = audit
+
+    @app.broker.subscriber("audit", ack_policy=NACK)
+    async def note(_: dict[str, str], session: Session) -> None:
+        rows = (await session.execute(select(func.count()).select_from(Order))).scalar_one()
+        order.append(f"audited with {rows} row")
+
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+    assert order == ["handler ends", "audited with 1 row"]
+
+
+async def test_another_task_cannot_publish_into_the_open_transaction_but_after_its_end(shop: Endpoint) -> None:
+    """A task that a handler starts inherits its context."""
+    app = application(shop)
+    tasks: list[asyncio.Task[Any]] = []
+    is_over = asyncio.Event()
+
+    async def publish() -> None:
+        await app.broker.publish({"order_id": "late"}, "order-placed")
+
+    async def publish_later() -> None:
+        await is_over.wait()
+        await publish()
+
+    async def start() -> None:
+        with pytest.raises(TransactionMisused, match="only in the task that opened it"):
+            await asyncio.create_task(publish())
+        tasks.append(asyncio.create_task(publish_later()))
+
+    app.then = start
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        is_over.set()
+        await tasks[0]
+        assert [call.args for call in app.placed.mock.call_args_list] == [({"order_id": "a"},), ({"order_id": "late"},)]
+
+
+async def test_two_subscribers_with_one_key_both_handle_their_message(shop: Endpoint) -> None:
+    """Keys are those of a queue: the same order is one message for each."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"))])
+    handled: list[str] = []
+
+    @broker.subscriber("billing", ack_policy=NACK)
+    async def bill(_: PlaceOrder) -> None:
+        handled.append("bill")
+
+    @broker.subscriber("shipping", ack_policy=NACK)
+    async def ship(_: PlaceOrder) -> None:
+        handled.append("ship")
+
+    async with TestRabbitBroker(broker):
+        for queue in ("billing", "shipping", "billing"):
+            await broker.publish(PlaceOrder(order_id="a"), queue)
+    assert handled == ["bill", "ship"]
+
+
+async def test_a_router_has_its_own_rule_and_its_prefix_is_part_of_the_keys_scope(shop: Endpoint) -> None:
+    """A middleware of a router is for its subscribers only."""
+    broker = RabbitBroker()
+    router = RabbitRouter(prefix="eu-", middlewares=[ExactlyOnceMiddleware(shop, key=IdentityHeader("x-order"))])
+    handled: list[str] = []
+
+    @router.subscriber("orders", ack_policy=NACK)
+    async def place_order(order: PlaceOrder) -> None:
+        handled.append(order.order_id)
+
+    broker.include_router(router)
+    assert [scope_of(each) for each in broker.subscribers] == ["rabbit:eu-orders"]
+    async with TestRabbitBroker(broker):
+        for _ in range(2):
+            await broker.publish(PlaceOrder(order_id="a"), "eu-orders", headers={"X-Order": "1"})
+    assert handled == ["a"]
+
+
+async def test_a_reply_is_sent_after_the_commit_and_again_for_a_copy(shop: Endpoint) -> None:
+    """The stored reply answers a request that is repeated."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop)])
+    handled: list[str] = []
+    replies: list[dict[str, int]] = []
+
+    @broker.subscriber("orders", ack_policy=NACK)
+    async def place_order(order: PlaceOrder) -> dict[str, int]:
+        handled.append(order.order_id)
+        return {"number": len(handled)}
+
+    @broker.subscriber("replies", ack_policy=NACK)
+    async def note(reply: dict[str, int]) -> None:
+        replies.append(reply)
+
+    async with TestRabbitBroker(broker):
+        for _ in range(2):
+            await broker.publish(PlaceOrder(order_id="a"), "orders", reply_to="replies", message_id="1")
+    assert (handled, replies) == (["a"], [{"number": 1}, {"number": 1}])
+
+
+async def test_a_handler_cannot_settle_its_message_before_the_commit(shop: Endpoint) -> None:
+    """An ack inside the handler would lose the message if the commit fails."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"), retry_delay=0)])
+
+    @broker.subscriber("orders", ack_policy=NACK)
+    async def place_order(_: PlaceOrder, message: Any = Context()) -> None:  # noqa: B008
+        await message.ack()
+
+    async with TestRabbitBroker(broker):
+        with pytest.raises(TransactionMisused, match="after its transaction is committed"):
+            await broker.publish(PlaceOrder(order_id="a"), "orders")
+
+
+@pytest.mark.parametrize("ending", [NackMessage, AckMessage])
+async def test_what_a_handler_decides_about_its_message_undoes_its_work(shop: Endpoint, ending: type[Exception]) -> None:
+    """The exceptions of FastStream settle the message, and nothing is committed."""
+    app = application(shop)
+
+    async def end() -> None:
+        raise ending
+
+    app.then = end
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_not_called()
+    assert await app.rows() == 0
+
+
+async def test_an_error_that_an_outer_middleware_catches_commits_and_publishes_nothing(shop: Endpoint) -> None:
+    """What it would publish instead is not sent: the transaction was undone."""
+    outside = ExceptionMiddleware(publish_handlers={ValueError: lambda _: {"order_id": "instead"}})
+    app = application(shop, outside=(outside,))
+
+    async def fail() -> None:
+        raise ValueError("not today")
+
+    app.then = fail
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(ValueError, match="not today"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_not_called()
+    assert await app.rows() == 0
+
+
+async def test_a_key_with_another_body_is_returned_to_the_broker_whatever_catches_the_error(shop: Endpoint) -> None:
+    """A message that this library could not decide about is never acknowledged."""
+    outside = ExceptionMiddleware(handlers={Exception: lambda _: None})
+    app = application(shop, outside=(outside,), key=lambda _: "always")
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        Settled.statuses.clear()
+        await app.broker.publish(PlaceOrder(order_id="b"), "orders")
+    assert (app.handled, Settled.statuses) == (["a"], ["NACKED"])
+
+
+async def test_a_fingerprint_replaces_the_body(shop: Endpoint) -> None:
+    """Copies may differ in what it leaves out."""
+    app = application(shop, key=lambda _: "always", fingerprint=lambda _: "equal")
+    async with TestRabbitBroker(app.broker):
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        await app.broker.publish(PlaceOrder(order_id="b"), "orders")
+    assert app.handled == ["a"]
+
+
+async def test_without_a_key_it_is_reused_only_with_the_same_id(shop: Endpoint) -> None:
+    """The default key is the message's id."""
+    app = application(shop, key=None)
+    async with TestRabbitBroker(app.broker):
+        for id_ in ("1", "2", "1"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders", message_id=id_)
+        with pytest.raises(KeyReused):
+            await app.broker.publish(PlaceOrder(order_id="b"), "orders", message_id="1")
+    assert app.handled == ["a", "a"]
+
+
+async def test_it_works_with_nats(shop: Endpoint) -> None:
+    """Another broker of FastStream."""
+    broker = NatsBroker(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"))])
+    placed = broker.publisher("placed")
+    handled: list[str] = []
+
+    @broker.subscriber("orders", stream=JStream("shop"), durable="orders", pull_sub=True, ack_policy=NACK)
+    @placed
+    async def place_order(order: PlaceOrder) -> OrderPlaced:
+        handled.append(order.order_id)
+        return OrderPlaced(order_id=order.order_id)
+
+    async with TestNatsBroker(broker):
+        for _ in range(2):
+            await broker.publish(PlaceOrder(order_id="a"), "orders", stream="shop")
+        placed.mock.assert_called_once_with({"order_id": "a"})
+    assert handled == ["a"]
+
+
+async def test_lifespan_refuses_a_subscriber_that_loses_messages_and_names_it(shop: Endpoint) -> None:
+    """FastStream's default rejects a message whose handler raises."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop)])
+
+    @broker.subscriber("orders")
+    async def place_order(order: PlaceOrder) -> None: ...
+
+    app = FastStream(broker, lifespan=lifespan(shop))
+    with pytest.raises(
+        SetupError, match=r"place_order: AckPolicy.REJECT_ON_ERROR loses .* set ack_policy=AckPolicy.NACK_ON_ERROR"
+    ):
+        async with app.lifespan_context():
+            pass
+
+
+async def test_the_first_message_of_such_a_subscriber_is_refused_without_lifespan(shop: Endpoint) -> None:
+    """It is not handled, and goes back to the broker."""
+    broker = RabbitBroker(middlewares=[Settled, ExactlyOnceMiddleware(shop, retry_delay=0)])
+
+    @broker.subscriber("orders")
+    async def place_order(_: PlaceOrder) -> None:
+        raise AssertionError("it is not called")
+
+    async with TestRabbitBroker(broker):
+        with pytest.raises(SetupError, match="REJECT_ON_ERROR"):
+            await broker.publish(PlaceOrder(order_id="a"), "orders")
+    assert Settled.statuses == ["NACKED"]
+
+
+async def test_lifespan_sends_in_the_background_of_the_application(shop: Endpoint) -> None:
+    """The relay of the endpoint runs while the application does."""
+    app = FastStream(application(shop).broker, lifespan=lifespan(shop))
+    audit = Endpoint("audit", store="memory://audit", transport=shop.settings.transport)
+    heard = asyncio.Event()
+
+    @audit.handler(type="OrderPlaced")
+    async def note(placed: OrderPlaced) -> None:
+        assert placed.order_id == "a"
+        heard.set()
+
+    async with audit.running(), app.lifespan_context(), shop.transaction() as tx:
+        tx.send({"order_id": "a"}, to="audit", type="OrderPlaced")
+    async with audit.running(), app.lifespan_context():
+        await heard.wait()
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "rabbit: default": (lambda: RabbitBroker().subscriber("q"), "REJECT_ON_ERROR loses"),
+    "rabbit: ack first": (lambda: RabbitBroker().subscriber("q", ack_policy=AckPolicy.ACK_FIRST), "ACK_FIRST loses"),
+    "rabbit: ack": (lambda: RabbitBroker().subscriber("q", ack_policy=AckPolicy.ACK), "AckPolicy.ACK loses"),
+    "rabbit: manual": (lambda: RabbitBroker().subscriber("q", ack_policy=AckPolicy.MANUAL), "before the commit, or never"),
+    "nats: core": (lambda: NatsBroker().subscriber("s"), "Set stream="),
+    "nats: default": (lambda: NatsBroker().subscriber("s", stream="t"), "REJECT_ON_ERROR loses"),
+    "nats: batch": (
+        lambda: NatsBroker().subscriber("s", stream="t", pull_sub=PullSub(batch=True), ack_policy=NACK),
+        "takes batches",
+    ),
+    "nats: key value": (lambda: NatsBroker().subscriber("s", kv_watch="bucket"), "Set stream="),
+    "redis: channel": (lambda: RedisBroker().subscriber("c"), "Use a stream"),
+    "redis: list": (lambda: RedisBroker().subscriber(list="l"), "Use a stream"),
+    "redis: list of batches": (lambda: RedisBroker().subscriber(list=ListSub("l", batch=True)), "takes batches"),
+    "redis: no group": (lambda: RedisBroker().subscriber(stream="s"), "Use a stream"),
+    "redis: default": (
+        lambda: RedisBroker().subscriber(stream=StreamSub("s", group="g", consumer="c")),
+        "REJECT_ON_ERROR loses",
+    ),
+    "kafka: default": (lambda: KafkaBroker().subscriber("t", group_id="g"), "ACK_FIRST loses"),
+    "kafka: no group": (lambda: KafkaBroker().subscriber("t", ack_policy=NACK), "Set group_id="),
+    "kafka: batch": (lambda: KafkaBroker().subscriber("t", group_id="g", batch=True, ack_policy=NACK), "takes batches"),
+}
+ACCEPTED: dict[str, Callable[[], Any]] = {
+    "rabbit": lambda: RabbitBroker().subscriber("q", ack_policy=NACK),
+    "rabbit: policy of the broker": lambda: RabbitBroker(ack_policy=NACK).subscriber("q"),
+    "rabbit: dead letters": lambda: RabbitBroker().subscriber(RabbitQueue("q", arguments={"x-dead-letter-exchange": "dead"})),
+    "nats": lambda: NatsBroker().subscriber("s", stream="t", ack_policy=NACK),
+    "nats: pull": lambda: NatsBroker().subscriber("s", stream="t", durable="d", pull_sub=True, ack_policy=NACK),
+    "redis": lambda: RedisBroker().subscriber(stream=StreamSub("s", group="g", consumer="c"), ack_policy=NACK),
+    "kafka": lambda: KafkaBroker().subscriber("t", group_id="g", ack_policy=NACK),
+}
+
+
+@pytest.mark.parametrize("subscriber", REFUSED)
+@pytest.mark.filterwarnings("ignore")  # FastStream warns of some of them as well
+def test_a_subscriber_that_can_lose_messages_is_refused_with_the_reason(subscriber: str) -> None:
+    """Each names what to set."""
+    make, reason = REFUSED[subscriber]
+    found = list(problems_of(make()))
+    assert len(found) == 1
+    assert reason in found[0]
+
+
+@pytest.mark.parametrize("subscriber", ACCEPTED)
+def test_a_subscriber_whose_messages_come_again_is_accepted(subscriber: str) -> None:
+    """So is one that rejects to a dead letter exchange."""
+    assert not [*problems_of(ACCEPTED[subscriber]())]
+
+
+def test_a_redis_group_needs_a_subscriber_that_claims_what_a_dead_consumer_left() -> None:
+    """Redis itself never delivers a pending message to another consumer."""
+    broker = RedisBroker()
+    first = broker.subscriber(stream=StreamSub("s", group="g", consumer="c"), ack_policy=NACK)
+    assert "stay pending" in next(set_problems([first]))
+    claiming = broker.subscriber(stream=StreamSub("s", group="g", consumer="c", min_idle_time=5000), ack_policy=NACK)
+    assert not [*set_problems([first, claiming])]
+    assert scope_of(first) == scope_of(claiming)
+
+
+def test_two_nats_subscribers_that_each_get_all_messages_need_names() -> None:
+    """Otherwise the second to get a message would take it for a copy."""
+    broker = NatsBroker()
+    unnamed = [broker.subscriber("s", stream="t", ack_policy=NACK) for _ in range(2)]
+    assert "durable=" in next(set_problems(unnamed))
+    named = [broker.subscriber("s", stream="t", durable=name, pull_sub=True, ack_policy=NACK) for name in ("a", "b")]
+    assert not [*set_problems(named)]
+    assert scope_of(named[0]) != scope_of(named[1])
+
+
+def message(headers: dict[str, Any] | None = None, body: bytes = b"{}", **raw: Any) -> Any:
+    """Return what a rule reads of a message of RabbitMQ."""
+    kind = type("RabbitMessage", (), {"__module__": "faststream.rabbit.message"})
+    found: Any = kind()
+    found.headers, found.body, found.raw_message = headers or {}, body, SimpleNamespace(**{"message_id": None} | raw)
+    return found
+
+
+def test_a_key_is_a_header_a_field_or_what_a_function_returns() -> None:
+    """Headers may be numbers, and their names are case-insensitive."""
+    assert key_of(message({"X-Order": 7}), IdentityHeader("x-order"), "q") == "7"
+    assert key_of(message(body=b'{"order": {"id": "a"}}'), IdentityField("order.id"), "q") == "a"
+    assert key_of(message(body=b"a"), lambda found: found.body.decode(), "q") == "a"
+
+
+def test_without_a_rule_the_key_is_the_id_of_the_sender_or_of_the_broker() -> None:
+    """Messages of this library have a source and an id."""
+    assert key_of(message({"ce-id": "1", "ce-source": "shop"}, message_id="2"), None, "q") == "shop 1"
+    assert key_of(message(message_id="2"), None, "q") == "2"
+    assert key_of(message({"message_id": "3"}), None, "q") == "3"
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (None, "has no id"),
+        (IdentityHeader("x-order"), "header 'x-order' is missing"),
+        (IdentityField("order"), "field 'order' is missing"),
+        (lambda _: 7, "returned int"),
+    ],
+)
+def test_a_message_without_its_key_is_refused_with_the_reason(rule: Any, reason: str) -> None:
+    """FastStream makes up an id for a message that has none, a new one for each delivery: it is never the key."""
+    with pytest.raises(InvalidKey, match=reason):
+        key_of(message(), rule, "q")
+
+
+def test_a_key_that_is_not_a_rule_is_refused(shop: Endpoint) -> None:
+    """At once, and not at the first message."""
+    wrong: Any = "order_id"
+    with pytest.raises(SetupError, match="IdentityHeader"):
+        ExactlyOnceMiddleware(shop, key=wrong)
+
+
+class Sent:
+    """A transaction that notes what it is asked to send."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, dict[str, Any]]] = []
+
+    def send(self, body: Any, **options: Any) -> None:
+        """Note it."""
+        self.sent.append((body, options))
+
+
+async def captured(cmd: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what a transaction is asked to send for a command of FastStream."""
+    tx: Any = Sent()
+    await capture(tx, SimpleNamespace(codec=DefaultCodec(), serializer=SERIALIZER), cmd)
+    (sent,) = tx.sent
+    return sent
+
+
+def rabbit(body: Any, queue: str = "placed", exchange: RabbitExchange | None = None, **options: Any) -> RabbitPublishCommand:
+    """Return a command as a publisher makes it."""
+    return RabbitPublishCommand(body, routing_key=queue, exchange=exchange, _publish_type=PublishType.PUBLISH, **options)
+
+
+@pytest.mark.parametrize("body", [{"a": 1}, [1, 2], "text", b"\xff\x00", b'{"a": 1}', None, 7, OrderPlaced(order_id="a")])
+async def test_receivers_read_a_captured_message_as_they_read_one_of_faststream(body: Any) -> None:
+    """The same body, decoded by FastStream to the same value."""
+    sent, options = await captured(rabbit(body))
+    own = await AioPikaParser.encode_message(body, serializer=SERIALIZER)
+    assert sent == own.body
+    decoded = decode_message(SimpleNamespace(body=sent, content_type=options["content_type"]))
+    assert decoded == decode_message(SimpleNamespace(body=own.body, content_type=own.content_type))
+
+
+async def test_a_captured_message_keeps_headers_types_and_ids() -> None:
+    """As its publisher gave them."""
+    options = {"headers": {"tenant": "t"}, "correlation_id": "c", "message_type": "Placed", "message_id": "1", "persist": True}
+    _, sent = await captured(rabbit({"a": 1}, **options))
+    assert sent == {
+        "to": Queue("placed"),
+        "type": "Placed",
+        "headers": {"tenant": "t", "correlation-id": "c"},
+        "content_type": "application/json",
+        "id": "1",
+    }
+    _, sent = await captured(rabbit(OrderPlaced(order_id="a"), "eu.placed", RabbitExchange("shop"), content_type="text/json"))
+    assert (sent["to"], sent["type"], sent["content_type"]) == (Exchange("shop", "eu.placed"), "OrderPlaced", "text/json")
+
+
+async def test_a_captured_message_of_nats_keeps_its_subject_and_headers() -> None:
+    """The correlation id is a header there."""
+    cmd = NatsPublishCommand(
+        {"a": 1}, subject="eu.placed", headers={"tenant": "t"}, correlation_id="c", _publish_type=PublishType.PUBLISH
+    )
+    body, sent = await captured(cmd)
+    assert (json.loads(body), sent["to"], sent["type"]) == ({"a": 1}, Subject("eu.placed"), "eu.placed")
+    assert sent["headers"] == {"tenant": "t", "correlation_id": "c"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"priority": 3}, "priority"),
+        ({"expiration": 3}, "expiration"),
+        ({"reply_to": "q"}, "reply_to"),
+        ({"headers": {"count": 3}}, "header 'count' is int"),
+    ],
+)
+async def test_what_a_captured_message_cannot_keep_is_refused(options: dict[str, Any], reason: str) -> None:
+    """At the call, so that nothing is committed without it."""
+    with pytest.raises(InvalidEffect, match=reason):
+        await captured(rabbit({"a": 1}, **options))
+
+
+async def test_publishing_to_a_broker_without_a_transport_is_refused() -> None:
+    """No process of this library could send it after a crash."""
+    from faststream.kafka.response import KafkaPublishCommand  # noqa: PLC0415 - one test's
+
+    with pytest.raises(InvalidEffect, match="cannot publish to Kafka"):
+        await captured(KafkaPublishCommand({"a": 1}, topic="placed", _publish_type=PublishType.PUBLISH))
+
+
+def test_fuzz_keys_of_messages() -> None:
+    """Each message has a key that is text, or none: whatever its headers and its body are."""
+    inputs = Inputs()
+    rules: tuple[Any, ...] = (None, IdentityHeader("x-order"), IdentityField("order.id"))
+    for _ in inputs.rounds():
+        headers = {
+            inputs.choice(("x-order", "X-Order", "ce-id", "ce-source", *TEXTS)): inputs.choice((*TEXTS, 7, b"\xff", None))
+        }
+        body = inputs.changed(b'{"order": {"id": "a"}}')
+        try:
+            found = key_of(message(headers, body), inputs.choice(rules), "q")
+        except InvalidKey:
+            continue
+        assert isinstance(found, str)
+        assert found
+
+
+async def test_fuzz_stored_replies() -> None:
+    """Each is a reply, or none, or refused."""
+    inputs = Inputs()
+    plain = json.dumps(await stored_reply(rabbit({"a": 1}), SimpleNamespace(codec=DefaultCodec(), serializer=None))).encode()
+    for _ in inputs.rounds():
+        try:
+            stored = json.loads(inputs.changed(plain))
+        except (ValueError, RecursionError):
+            continue
+        with suppress(PermanentFailure):
+            reply_of(stored, lambda value, headers: (value, headers))
