@@ -87,8 +87,13 @@ class MemoryTransactions:
     async def open(self, opening: TransactionAttempt) -> "MemoryTransaction | IdempotencyEntry":
         token = self._driver.token()
         async with key_wait(opening):
-            found = await self.perform("open", open_, (opening.key, token, self._blocking))
+            found = await self.begin(opening.key, token)
         return found if isinstance(found, IdempotencyEntry) else MemoryTransaction(self, token, opening)
+
+    async def begin(self, key: str, token: Hashable) -> IdempotencyEntry | None:
+        """Open a unit that holds the key, or return what is kept under it. A blocking one waits for another that holds it."""
+        found: IdempotencyEntry | None = await self.perform("open", open_, (key, token, self._blocking))
+        return found
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
         found: IdempotencyEntry | None = await self.perform("entry", entry, (self.stored_key(key),))

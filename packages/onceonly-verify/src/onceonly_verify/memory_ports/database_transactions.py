@@ -7,12 +7,11 @@ from collections.abc import Hashable
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.transactions import MemoryTransaction, MemoryTransactions, TransactionCommit, with_pending
+from onceonly.adapters.memory.transactions import MemoryTransactions, TransactionCommit, with_pending
 from onceonly.adapters.memory.world import Raises, Step, WorldDriver
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
-from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
+from onceonly.model.transaction import IdempotencyEntry
 from onceonly.ports.environment import Clock
-from onceonly.systems.key_wait import key_wait
 from onceonly_verify.memory_ports.database import PLACE, DatabaseWorld, OpenDatabaseUnit, OwnedRecord
 
 
@@ -55,11 +54,9 @@ class MemoryDatabaseTransactions(MemoryTransactions):
         self._place = PLACE
         self._endpoint = endpoint
 
-    async def open(self, opening: TransactionAttempt) -> MemoryTransaction | IdempotencyEntry:
-        token = self._driver.token()
-        async with key_wait(opening):
-            found = await self.perform("open", open_, (self.stored_key(opening.key), token))
-        return found if isinstance(found, IdempotencyEntry) else MemoryTransaction(self, token, opening)
+    async def begin(self, key: str, token: Hashable) -> IdempotencyEntry | None:
+        found: IdempotencyEntry | None = await self.perform("open", open_, (self.stored_key(key), token))
+        return found
 
     async def commit(self, token: Hashable, final: TransactionCommit, now: int) -> None:
         await self.perform("commit", commit, (token, final, (self._endpoint, now)))
