@@ -13,9 +13,9 @@ from sqlalchemy import text
 from onceonly.adapters.memory.run_markers import MemoryRunMarkers
 from onceonly.adapters.memory.world import Live
 from onceonly.assembly import open_database
+from onceonly.hosted.run_markers import HostedRunMarkers
 from onceonly.model.identity import Identity
 from onceonly.ports.run_markers import BEGUN, StartResult
-from onceonly.runtime.hosted.run_markers import HostedRunMarkers
 from tests.endpoint.harness import StandingClock
 from tests.endpoint.hosted_harness import TWICE, declare_listener, letters, pending, received, rows, sql_shop
 from tests.endpoint.hosted_program import DEADLY, EXIT, FAILING, message

@@ -179,6 +179,13 @@ COMPARED = (
     "a message that must run alone and fails",
     "an event with two subscribers, a dedup store",
     "two messages of one entity in a batch, its history, and a failed call",
+    "a host, two copies, a crash, and a lease that ends early",
+    "a host whose time ends while it redelivers",
+    "a host, a handler that fails",
+    "a host that gives up while a process is at work, and a relay",
+    "a host, an entity and its history",
+    "a key in the caller's transaction, savepoints, and a failed call",
+    "a key in the caller's transaction, two requests under one key",
     "time, a control message, and a crash",
     "time, a request of another service, late and deleted",
 )

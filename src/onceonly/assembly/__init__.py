@@ -32,6 +32,7 @@ from onceonly.config.deduplication import without_records
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate, shown
 from onceonly.formats.log_events import EventLogger, FailureLog, LoggedKeys
+from onceonly.hosted.transport import HostedTransport
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.dead_letters import LetterIndex
@@ -44,7 +45,6 @@ from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import ChecksBroker, CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.queues.destinations import UnsubscribedEvents
 from onceonly.runtime.environment import LIVE, Environment
-from onceonly.runtime.hosted.transport import HostedTransport
 from onceonly.runtime.maintenance.counts import storing_counts
 from onceonly.runtime.observe.journal_recorder import recording
 from onceonly.runtime.observe.observed_ports import observed, observed_relay

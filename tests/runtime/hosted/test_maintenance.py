@@ -10,11 +10,11 @@ from onceonly import Endpoint, History, HostedMessage, Retry
 from onceonly.assembly import open_store
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.host import host_of
+from onceonly.hosted.transport import HostedTransport
 from onceonly.model.maintenance_journal import MaintenanceJournal
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.hosted.deliveries import HostedDeliveries, limits_of
 from onceonly.runtime.hosted.maintenance import MaintenanceStep
-from onceonly.runtime.hosted.transport import HostedTransport
 from onceonly.runtime.maintenance.tasks import ROTATION
 from tests.endpoint.hosted_harness import Order, order
 from tests.runtime.harness import SHOP, FixedRandomSource

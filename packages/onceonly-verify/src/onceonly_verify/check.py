@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from onceonly.model.retry import Retry
 from onceonly_verify.actors.clients import client_roles
 from onceonly_verify.actors.executors import executing_roles, fencing_roles
+from onceonly_verify.actors.hosts import host_roles, hosted_roles
 from onceonly_verify.actors.maintenance import maintenance_roles
+from onceonly_verify.actors.owners import owner_roles
 from onceonly_verify.actors.relays import relay_roles, shared_sweeper_roles, sweeper_roles, transaction_roles
 from onceonly_verify.actors.timekeeping import expiry_roles, timed
 from onceonly_verify.roles import Role, endpoint_roles, peerless_roles
@@ -51,12 +53,16 @@ class Check(Struct, frozen=True):
     @property
     def roles(self) -> tuple[Role, ...]:
         each = endpoint_roles(self.workload, workers=self.workers, batch=self.batch, isolated=self.isolated, full=self.full)
+        if self.workload.hosted:
+            each = hosted_roles(self.workload, workers=self.workers, batch=self.batch)
         workers = each if self.workers else ()
         roles = (
             *workers,
             *peerless_roles(self.workload, workers=self.peerless, batch=self.batch),
             *transaction_roles(self.workload),
+            *host_roles(self.workload),
             *client_roles(self.workload),
+            *(owner_roles(self.workload) if self.workload.clients_own else ()),
             *fencing_roles(self.workload),
             *executing_roles(self.workload, workers=self.executors),
             *relay_roles(self.workload, relays=self.relays),
@@ -78,6 +84,7 @@ class Check(Struct, frozen=True):
         clients = len(self.workload.clients)
         started += [count(clients, "client's attempt", "clients' attempts")] if clients else []
         asked = len(self.workload.asked)
+        started += ["in transactions of their own"] if self.workload.clients_own else []
         started += [f"{count(asked, 'request', 'requests')} of another service"] if asked else []
         fences = self.workload.fences
         started += [f"{count(fences, 'fence', 'fences')} for other messages"] if fences else []
@@ -87,7 +94,13 @@ class Check(Struct, frozen=True):
         chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
         size = f"{'full ' if self.full else ''}{'isolated ' if self.isolated else ''}batches of {self.batch}"
         taken = ["handlers that take batches"] if self.workload.batched else []
-        busy = [each, size, *taken] if self.workers else []
+        host = ["a host that receives"] if self.workload.hosted else []
+        host += (
+            [f"gives up after {count(self.workload.hosted_most, 'delivery', 'deliveries')}"]
+            if self.workload.hosted_most
+            else []
+        )
+        busy = [each, size, *taken, *host] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         peerless = [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []

@@ -14,14 +14,14 @@ from onceonly_verify.board import death_of
 from onceonly_verify.call_text import about, batch_text, receipt_text
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import Call, HandlerChoice
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, failures, interrupted, outage, silence, successes
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, cut, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs
 from onceonly_verify.reductions import Reductions
-from onceonly_verify.roles import Batch, Cast, Role
+from onceonly_verify.roles import Batch, Cast, Role, redelivered
 from onceonly_verify.time_steps import TICKS, TimeKeeper, tick
 from onceonly_verify.trie import Node, Trie
 from onceonly_verify.workload import BLAMED, DONE, SINKS, End, Flaw, Workload
@@ -71,13 +71,14 @@ class CheckEnvironment:
     ) -> None:
         """Set up queues with the workload's arrivals in them, and idle workers. Without `reduced`, no call goes first."""
         cast = self._cast = Cast(workload, programs, roles)
-        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced, timing=workload.timing)
+        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced and not bounds.cuts, timing=workload.timing)
         self._names = names_of(workload, programs)
         self._workload = workload
         self._programs = programs
         self._idle = len(cast.roles)
         self._reduced = reduced and not workload.board  # what is marked at once is read by others
         self._failing: Way = partial(failures, blocking=workload.blocking)
+        self._cutting: Way = partial(cut, blocking=workload.blocking)
         self._outcomes_of: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int, int], CallTransitions] = {}
@@ -187,9 +188,9 @@ class CheckEnvironment:
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
         ledger = ledger.checked(wrong_copy(node.call, node.batch))
         yield from self._moves_after_answer(node, self._forms(successes, node, where), ledger.applied(_point(node)))
-        for bound, way in (("outage", outage), ("silences", silence)):
+        for bound, way in (("outage", outage), ("silences", silence), ("cuts", self._cutting)):
             spent = ledger.spend(bound)
-            if spent:
+            if spent and (bound != "cuts" or self._cast.role(node.batch).is_hosted):
                 yield from self._moves_after_answer(node, self._forms(way, node, where), spent)
         spent = ledger.failed(_point(node))
         if spent:
@@ -289,9 +290,10 @@ class CheckEnvironment:
             if role.waits and role.waits(self.parts.stores(store), self.parts.bare(BROKER, broker), batch):
                 continue
             said = Label(role.label + role.point, batch_text(batch), "applied")
-            now = WorldChange(BROKER, part, ledger)
+            counted = ledger.excuse(*redelivered(role, batch))
+            now = WorldChange(BROKER, part, counted)
             yield from self._moves_to_next_call(self.trie.root(batch, self._now), said, now)
-            spent = ledger.spend("failures")
+            spent = counted.spend("failures")
             if spent and part != broker:
                 yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self.parts.ledger_number(spent), number, ())
 

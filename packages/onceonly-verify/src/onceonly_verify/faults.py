@@ -3,9 +3,10 @@
 A form is a label, the part of the world afterwards, what is still under way, and the outcome that the worker sees.
 """
 
+from asyncio import CancelledError
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -26,6 +27,11 @@ UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = (
 CUT_OFF = "the store goes away"
 NOT_ANSWERED = "the other service is away"
 TIMED_OUT = "times out"
+TIME_OVER_NOT, TIME_OVER_APPLIED, TIME_OVER_LATER = (
+    "time over, not applied",
+    "time over, applied",
+    "time over, lands later",
+)
 ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
 
@@ -188,6 +194,26 @@ def silence(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     """Let another service be away when it is called: nothing arrives, and nothing is answered."""
     if operation.point in TO_PEERS:
         yield CallOutcome(NOT_ANSWERED, part, raises(OutcomeUnknown))
+
+
+def cut(operation: PortOperation, part: Any, *, blocking: bool) -> Iterator[CallOutcome]:
+    """Interrupt a call by the end of the host's time: it was applied, was not, or is still under way. Its process lives."""
+    if operation.point in {"ack", "release"}:  # the host's own
+        return
+    over = Raises(cast("Any", CancelledError), "the time of the host is over")
+    step = operation.function(part, *operation.arguments)
+    if step is None or operation.point not in FORMS:
+        yield CallOutcome(TIME_OVER_NOT, part, over)
+        if step is not None and step[0] != part:
+            yield CallOutcome(TIME_OVER_APPLIED, step[0], over)
+        return
+    seen = []
+    for form in failures(operation, part, blocking=blocking):
+        if isinstance(form.outcome, Raises) and (form.part, form.pending) not in seen:
+            seen.append((form.part, form.pending))
+            changed = TIME_OVER_APPLIED if form.part == step[0] else TIME_OVER_NOT
+            name = TIME_OVER_LATER if form.pending else TIME_OVER_NOT if form.part == part else changed
+            yield form._replace(form=name, outcome=over)
 
 
 def interrupted(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:

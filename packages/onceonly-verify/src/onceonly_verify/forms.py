@@ -5,8 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.model.token import TOKEN, Token
-from onceonly_verify.workload import SINKS
+from onceonly_verify.workload import HOST_DEAD, SINKS
 from onceonly_verify.world import BrokerPart
+
+_COLLECTED = SINKS | {HOST_DEAD}
 
 
 def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
@@ -45,10 +47,10 @@ def in_order(store: Any) -> Any:
 
 def drained(before: BrokerPart, broker: Any) -> BrokerPart:
     """Have the sink take what was sent to it; its messages need no numbers."""
-    kept = tuple(sorted((entry for entry in broker.entries if entry.queue not in SINKS), key=lambda entry: entry.number))
+    kept = tuple(sorted((entry for entry in broker.entries if entry.queue not in _COLLECTED), key=lambda entry: entry.number))
     if len(kept) == len(broker.entries):
         return BrokerPart(replace(broker, entries=kept), before.sunk, before.tokens)
-    taken = [(dict(e.headers), e.body.decode(), e.queue) for e in broker.entries if e.queue in SINKS]
+    taken = [(dict(e.headers), e.body.decode(), e.queue) for e in broker.entries if e.queue in _COLLECTED]
     sunk = before.sunk | {(headers["ce-id"], text, queue) for headers, text, queue in taken}
     tokens = before.tokens | {Token(headers[f"ce-{TOKEN}"], queue) for headers, _, queue in taken if f"ce-{TOKEN}" in headers}
     last = max((before.broker.last, *(entry.number for entry in kept)))

@@ -27,9 +27,9 @@ from onceonly_verify.world import Ledger
 def is_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
     """Return whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
 
-    Where its process may end, so may not its leases before: less is lost with the one than with the other.
+    Where its process or its host's time may end, so may not its leases before: less is lost with the one than with the other.
     """
-    if ledger.left.crashes and ledger.left.expiries:
+    if (ledger.left.crashes or ledger.left.cuts) and ledger.left.expiries:
         return False
     late = (operation.arguments[0] for _, operation in ledger.pending if operation.point in {"ack", "release"})
     if any(are_rivals(receipts, others) for others in late):

@@ -46,6 +46,12 @@ MODULES = {
     "onceonly.documents.transactions": "document_transactions",
     "onceonly.documents.dedup": "marks",
     "onceonly.adapters.memory.transport": "transports",
+    "onceonly.hosted.earlier_deliveries": "",
+    "onceonly.hosted.transport": "hosted_transport",
+    "onceonly.hosted.run_markers": "hosted_run_markers",
+    "onceonly.hosted.calls": "hosted_calls",
+    "onceonly_verify.memory_ports.host": "host",
+    "onceonly_verify.memory_ports.session": "session",
     "onceonly.runtime.processes.counters": "counters",
     "onceonly.runtime.worker.isolated_runs": "alone",
     "onceonly.runtime.worker.transports": "redelivery",
@@ -83,6 +89,11 @@ class Programs(NamedTuple):
     document_transactions: Any
     transports: Any
     run_markers: Any
+    hosted_transport: Any
+    hosted_run_markers: Any
+    hosted_calls: Any
+    host: Any
+    session: Any
     counters: Any
     alone: Any
     redelivery: Any

@@ -17,6 +17,7 @@ from onceonly.ports.bundle import Ports
 from onceonly_verify.clock import is_to_come
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.invariants.reports import reported
+from onceonly_verify.names import name_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import STEP, skew_of, unskewed
 from onceonly_verify.workload import DeduplicationMode, Workload
@@ -117,12 +118,19 @@ class Role(Struct, frozen=True, kw_only=True):
     """Calls that it must make somewhere, where the check does not say so."""
     workers: int = 1
     batch: int = 1
+    is_hosted: bool = False
+    """Whether a host hands over what it works on. The host's time may end."""
     is_full: bool = False
     """Whether it takes full batches only, in the order of the queue."""
     begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receive_batches
     program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = deliver_batch
     waits: Callable[[Mapping[str, Any], Any, Batch], bool] | None = None
     """Tells by the stores, and by the broker as it was, that something does not set it going yet."""
+
+
+def redelivered(role: Role, batch: Batch) -> tuple[str, ...]:
+    """Name the messages of which a host counts one more delivery: each may count as a failure."""
+    return tuple(sorted({name_of(each.body.decode()) for each in batch})) if role.is_hosted else ()
 
 
 def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:

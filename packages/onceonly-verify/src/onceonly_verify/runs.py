@@ -5,11 +5,21 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from onceonly_verify.actors.hosts import GIVES_UP
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
-from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED, NOT_ANSWERED, TO_PEERS
+from onceonly_verify.faults import (
+    ANSWER_LOST,
+    FORMS,
+    LATE_ACCEPTED,
+    LATE_IGNORED,
+    NOT_ANSWERED,
+    TIME_OVER_APPLIED,
+    TIME_OVER_NOT,
+    TO_PEERS,
+)
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.mutants import MUTANTS, Mutant
 from onceonly_verify.mutations import DoesNotApply
@@ -121,6 +131,9 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
             wanted.add("commit: lands now, applied")
     if check.bounds.silences:
         wanted |= {f"{point}: {NOT_ANSWERED}" for point in TO_PEERS if f"{point}: applied" in happened}
+    if check.bounds.cuts:
+        wanted |= {f"{point}: {TIME_OVER_NOT}" for point in check.reaches if point != "ack"}
+        wanted |= {f"{point}: {TIME_OVER_APPLIED}" for point in ("commit", "save") if point in check.reaches}
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:
@@ -131,6 +144,7 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
 def _required_of(role: Role, bounds: Bounds, happened: frozenset[str]) -> set[str]:
     """Name what a worker of a kind that is no endpoint's must do."""
     wanted = {f"{point}: applied" for point in role.reaches}
+    wanted |= {f"{role.point}: applied"} if role.point == GIVES_UP else set()
     if bounds.crashes:
         wanted |= {f"{point}: crash before" for point in role.reaches}
     if bounds.failures:

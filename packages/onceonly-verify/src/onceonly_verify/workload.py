@@ -21,6 +21,8 @@ from onceonly_verify.time_steps import Timing
 SHOP, BILLING, SHIPPING, SINK, ARCHIVE, NOWHERE = "shop", "billing", "shipping", "sink", "archive", "nowhere"
 SINKS = frozenset({SINK, ARCHIVE})
 """The queues that take every message at once."""
+HOST_DEAD = "given up by the host"
+"""Where messages end that a host gives up on its own."""
 CALLERS = "callers"
 """Where transactions wait for their beginning."""
 CLIENTS = "clients"
@@ -92,6 +94,8 @@ class End(Enum):
     HOPELESS = "makes a commit impossible"
     SENDS_NOTHING = "works and sends nothing"
     SENDS_ELSEWHERE = "works and sends its last message elsewhere"
+    SAVEPOINT = "works again after it has rolled back a savepoint"
+    KEY_IN_SAVEPOINT = "takes its key in a savepoint, rolls it back, and takes it again"
 
 
 VARIED = frozenset({End.SENDS_NOTHING, End.SENDS_ELSEWHERE})
@@ -134,6 +138,7 @@ class Behaviour(Enum):
         End.SPOILS,
     )
     VARIES = (End.WORKS, End.SENDS_NOTHING, End.SENDS_ELSEWHERE)
+    OWNS = (End.WORKS, End.FAILS, End.SAVEPOINT, End.KEY_IN_SAVEPOINT)
 
 
 class Batched(Enum):
@@ -261,6 +266,14 @@ class Workload(Struct, frozen=True):
     """Whether a client sends its request again until it has an answer. Each of its attempts has an id of its own."""
     clients_wait: bool = False
     """Whether a client that retries takes an answer only once its messages are sent, as a host does that acknowledges then."""
+    clients_own: bool = False
+    """Whether the transactions are the clients' own: the key is taken in them, and they commit or roll back."""
+    hosted: bool = False
+    """Whether a host receives and acknowledges for all endpoints, and hands the messages over."""
+    hosted_again: bool = False
+    """Whether that host hands a message that is not settled to the same process once more before it returns it."""
+    hosted_most: int = 0
+    """After how many deliveries the host gives a message up on its own; 0 for never."""
     patient: bool = False
     """Whether workers release later what they could not acknowledge or release, as the runtime does."""
     fences: int = 0
@@ -377,7 +390,10 @@ class Workload(Struct, frozen=True):
     @property
     def attempts(self) -> dict[str, Client]:
         """Return the clients by the ids of their attempts, which come of the numbers of what sets them going."""
-        before, most = len(self.arrivals) + len(self.transactions), MOST_ATTEMPTS if self.clients_retry else 1
+        before, most = (
+            len(self.arrivals) + len(self.transactions),
+            MOST_ATTEMPTS if self.clients_retry or self.clients_own else 1,
+        )
         numbered = list(enumerate(self.clients, start=before + 1))
         return {f"{number}.{times}.1": client for number, client in numbered for times in range(1, most + 1)}
 

@@ -49,6 +49,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """How many commits in a row may fail while no other unit is committed; the first that is committed ends the outage."""
     silences: int = 0
     """How many calls of another service may go unanswered, because it is away."""
+    cuts: int = 0
+    """How many calls of a process the end of the host's time may interrupt."""
 
     def text(self) -> str:
         words = (
@@ -59,6 +61,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.sweeps, "early sweep", "early sweeps"),
             (self.outage, "commit in an outage", "commits in an outage"),
             (self.silences, "call of a service that is away", "calls of a service that is away"),
+            (self.cuts, "end of the host's time", "ends of the host's time"),
         )
         return ", ".join(count(*word) for word in words if word[0]) or "no faults"
 

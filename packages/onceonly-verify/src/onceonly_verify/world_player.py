@@ -18,14 +18,14 @@ from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import HandlerChoice
 from onceonly_verify.environment import first_parts
 from onceonly_verify.explorer import ExploredStep
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, silence, successes
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, cut, do, failures, interrupted, outage, silence, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.reductions import makes_no_difference
-from onceonly_verify.roles import Batch, Begun, Cast, Role
+from onceonly_verify.roles import Batch, Begun, Cast, Role, redelivered
 from onceonly_verify.time_steps import TICK, TICKS, TimeKeeper, tick
 from onceonly_verify.workload import BLAMED, End
 from onceonly_verify.workload_ports import Views
@@ -182,7 +182,12 @@ class WorldPlayer:
         """Let the store go away before it gets a COMMIT, or another service before it is called, while an outage may last."""
         part, left = self.part(self.parts.place_of(call)), self.ledger.left
         lost = [self._called(who, call, form, "outage") for form in outage(call, part)] if left.outage else []
-        return lost + ([self._called(who, call, form, "silences") for form in silence(call, part)] if left.silences else [])
+        lost += [self._called(who, call, form, "silences") for form in silence(call, part)] if left.silences else []
+        if not left.cuts or not self.roles[who].is_hosted:
+            return lost
+        return lost + [
+            self._called(who, call, form, "cuts") for form in cut(call, part, blocking=self._check.workload.blocking)
+        ]
 
     def dying(self, who: int, call: PortOperation) -> list[Option]:
         """Let a worker's process die with its call under way."""
@@ -249,6 +254,8 @@ class WorldPlayer:
             ledger = ledger.applied(option.subject.point)
         if ledger is None:
             raise OutOfBounds(f"the check's bounds allow no more {option.spends}")
+        if option.begins:
+            ledger = ledger.excuse(*redelivered(self.roles[option.who], option.subject))
         if option.pending >= 0:
             ledger = ledger.settled((*ledger.pending[: option.pending], *ledger.pending[option.pending + 1 :]))
         for operation in option.form.pending:

@@ -122,7 +122,8 @@ class MemoryRunMarkers:
 
     async def finish(self, identity: Identity) -> None:
         key = claim_key(self._endpoint, identity)
-        await self._driver.perform(PortOperation("start-ended", PLACE, end, (key, self._tokens.pop(key, None))))
+        await self._driver.perform(PortOperation("start-ended", PLACE, end, (key, self._tokens.get(key))))
+        self._tokens.pop(key, None)  # not before: a call that was interrupted is repeated
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the run of which a death was counted; see the port."""

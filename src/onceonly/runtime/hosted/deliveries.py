@@ -15,25 +15,19 @@ from contextlib import suppress
 from inspect import isawaitable
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from onceonly.algorithms.deaths import KILLED
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.settlement import BatchReport
 from onceonly.config.worker import WorkerSettings
-from onceonly.formats.cloudevents import arrival
-from onceonly.formats.hosted import headers_of
 from onceonly.formats.log_events import EventLogger, FailureLog
+from onceonly.hosted.calls import CUT_OFF, HostedCalls
+from onceonly.hosted.run_markers import HostedRunMarkers
+from onceonly.hosted.transport import HostedCall, HostedDeadLetters, enter_call
 from onceonly.model.errors import HandlerStuck, WrongEventLoop, error_text
 from onceonly.model.hosted import HostedMessage, HostedOutcome
-from onceonly.model.identity import Identity
-from onceonly.model.message import Delivery, Message, Unreadable
+from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Environment
-from onceonly.runtime.hosted.earlier_deliveries import EarlierDeliveries
 from onceonly.runtime.hosted.maintenance import MaintenanceStep
-from onceonly.runtime.hosted.run_markers import HostedRunMarkers
-from onceonly.runtime.hosted.transport import HostedCall, HostedDeadLetters, current_call, enter_call
 from onceonly.runtime.worker.backpressure import Backpressure, RecentFailures
 from onceonly.runtime.worker.batched_delete import BatchedDelete
 from onceonly.runtime.worker.dispatches import Dispatches
@@ -44,12 +38,8 @@ MARGIN_SECONDS, MARGIN_PARTS = 1.0, 4
 """A unit is cut off this number of seconds before the end of the host's time, or this part of the time if that is less."""
 END_SECONDS = 3.0
 """Seconds that a cancelled call waits for the end of its units, as far as the host's time allows."""
-AGAIN_SECONDS = 1.0
-"""Seconds after which a message is due again that could not be settled, such as in an outage."""
 MOST_CONFLICTS = 10
 """How often a call repeats messages that lost a race. After that the host delivers them again."""
-CUT_OFF = "the time of the host was over before it was handled"
-PUT_OFF = "put off, not counted as a failure"
 
 Extend = Callable[[Sequence[HostedMessage]], object]
 """Renews the host's lease on the messages of a call. It may be a coroutine function."""
@@ -88,7 +78,8 @@ class HostedDeliveries:
         environment: Environment = LIVE,
         maintenance: MaintenanceStep | None = None,
     ) -> None:
-        markers = HostedRunMarkers(ports.run_markers, self._gives_up)
+        self._calls = HostedCalls(ports.handlers, ports.endpoint, environment.clock)
+        markers = HostedRunMarkers(ports.run_markers, self._calls.gives_up)
         self._ports = ports._replace(run_markers=markers, dead_letters=HostedDeadLetters(ports.dead_letters))
         self._settings = settings
         self._environment = environment
@@ -98,7 +89,6 @@ class HostedDeliveries:
         at_once = BatchedDelete(ports.store, environment.timer, enough=1, forgotten=dispatches.forgotten)
         self._shared = SharedByLoops(at_once, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), None, None, limits.longest)
         self._recent_failures = RecentFailures(settings.batch_size)
-        self._earlier = EarlierDeliveries()
         self._working: dict[asyncio.Task[None], HostedCall] = {}
         self._failures = FailureLog(_log, "hosted messages not settled", endpoint=ports.endpoint, every_bug=True)
         self._extending = FailureLog(_log, "lease of the host not renewed", endpoint=ports.endpoint)
@@ -130,7 +120,7 @@ class HostedDeliveries:
         """Handle messages; see `Hosted.handle`."""
         timer = self._environment.timer
         until = None if remaining is None else timer.seconds() + remaining
-        call = self._call(messages)
+        call = self._calls.begin(messages)
         if remaining is not None and remaining <= 0:
             return tuple(HostedOutcome(is_settled=False, retry_after=0.0, reason=CUT_OFF) for _ in messages)
         task = asyncio.create_task(self._work(call), name=f"onceonly hosted {self._ports.endpoint}")
@@ -146,39 +136,10 @@ class HostedDeliveries:
             del self._working[task]
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
-        outcomes = tuple(self._outcome(call, each, message) for each, message in zip(call.deliveries, messages, strict=True))
+        outcomes = self._calls.outcomes(call, messages)
         if self._maintenance is not None:
             await self._maintenance.run(None if until is None else until - timer.seconds() - margin)
         return outcomes
-
-    def _call(self, messages: Sequence[HostedMessage]) -> HostedCall:
-        """Read messages. Raises TypeError, ValueError for those that no host can mean."""
-        deliveries: list[Delivery] = []
-        found: list[Message | None] = []
-        for position, message in enumerate(messages):
-            delivery = self._delivery(position, message)
-            read = self._ports.handlers.read(delivery)
-            known = None if isinstance(read, Unreadable) else read
-            earlier = None if known is None else self._earlier.find(known.identity, message.deliveries)
-            if earlier is not None:
-                delivery = replace(delivery, attempts=earlier.attempts, history=earlier.history, alone=earlier.alone)
-            deliveries.append(delivery)
-            found.append(known)
-        return HostedCall(deliveries, found)
-
-    def _delivery(self, position: int, message: HostedMessage) -> Delivery:
-        """Read a message that this process has not seen before. If it was delivered before, its process may have died of it."""
-        body, count = message.body, message.deliveries
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise TypeError(f"body must be bytes, not {type(body).__name__}: encode text with body.encode()")
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise TypeError(f"deliveries must be a whole number, not {type(count).__name__}: use int(...)")
-        if count < 1:
-            raise ValueError(f"deliveries must be 1 or more, not {count}: it counts this delivery too")
-        queue = message.queue or self._ports.endpoint
-        delivery = arrival(position, queue, headers_of(message), bytes(body), suspect=False)
-        attempts = delivery.attempts + count - 1
-        return replace(delivery, attempts=attempts, alone=delivery.alone or count > 1)
 
     async def _work(self, call: HostedCall) -> None:
         """Take all deliveries of a call through. What ran out of a unit's budget, or lost a race, is repeated."""
@@ -253,32 +214,8 @@ class HostedDeliveries:
 
     def _log_stuck(self, call: HostedCall, some: Sequence[Delivery]) -> None:
         call.trouble = "its handler did not end although it was cancelled"
-        for identity in call.identities(call.left(some)):
-            self._earlier.forget(identity)  # it may end its process next time, so it runs alone then
-            call.is_stuck.add(identity)
+        self._calls.note_stuck(call, some)
         _log.error("handler did not end, restart this process", extra={"endpoint": self._ports.endpoint})
-
-    def _gives_up(self, identity: Identity, deaths: int) -> bool:
-        message = current_call().messages[identity]
-        return self._ports.handlers.decide_retry(message, KILLED, attempts=deaths, history=()).give_up
-
-    def _outcome(self, call: HostedCall, delivery: Delivery, message: HostedMessage) -> HostedOutcome:
-        receipt = call.receipt(delivery)
-        (identity,) = call.identities((delivery,)) or (None,)
-        if receipt in call.settled:
-            if identity is not None:
-                self._earlier.forget(identity)
-            reason = call.settled[receipt]
-            return HostedOutcome(is_settled=True, is_dead=bool(reason), reason=reason)
-        copy = call.copies.get(receipt)
-        if identity is not None and identity not in call.is_stuck:
-            self._earlier.note(identity, message.deliveries, copy or delivery)
-        if copy is None:
-            seconds = 0.0 if call.trouble == CUT_OFF else AGAIN_SECONDS
-            return HostedOutcome(is_settled=False, retry_after=seconds, reason=call.trouble or CUT_OFF)
-        seconds = max(0, copy.due - self._environment.clock.now()) / 1000
-        reason = copy.history[-1].reason if copy.attempts > delivery.attempts and copy.history else PUT_OFF
-        return HostedOutcome(is_settled=False, retry_after=seconds, reason=reason)
 
     async def _extend(self, extend: Extend, every: float, messages: Sequence[HostedMessage]) -> None:
         while True:

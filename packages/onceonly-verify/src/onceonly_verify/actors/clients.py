@@ -32,7 +32,7 @@ ON_DOCUMENTS, IN_STORE = ("load", "save", "send"), ("open", "commit", "send", "f
 
 def client_roles(workload: Workload) -> tuple[Role, ...]:
     """Return the processes of the first endpoint, one for each attempt of a client's."""
-    if not workload.clients:
+    if not workload.clients or workload.clients_own:
         return ()
     return (
         Role(
@@ -89,7 +89,7 @@ async def _transact(programs: Programs, ports: Ports) -> Any:
     async def block(opened: Any) -> BlockDecision:
         opened.resources.check(attempt)
         if timing and not handlers.workload.quiet:
-            handlers.driver.at_once(PortOperation("opened", PLACE, _note, ("opened", attempt)))
+            handlers.driver.at_once(PortOperation("opened", PLACE, note, ("opened", attempt)))
         if not ports.controls:
             opened.resources.get(programs.stores.Notebook).write(client.name, attempt)
         elif client.entity:
@@ -111,14 +111,14 @@ async def _transact(programs: Programs, ports: Ports) -> Any:
         done = await programs.transaction.transact(opening, block, own_ports)
     except OnceOnlyError as error:
         for field in watched.told_by(error, attempt, has_key=bool(client.key)):
-            handlers.driver.at_once(PortOperation("told", PLACE, _note, (field, attempt)))
+            handlers.driver.at_once(PortOperation("told", PLACE, note, (field, attempt)))
         raise
     if done.is_known == watched.committed:
         raise WrongReportError(
             f"wrong answer: attempt {attempt} was{'' if watched.committed else ' not'} committed: is_known={done.is_known}"
         )
     answer = "" if done.answer is None else done.answer.decode()
-    handlers.driver.at_once(PortOperation("told", PLACE, _note, ("told", (attempt, answer))))
+    handlers.driver.at_once(PortOperation("told", PLACE, note, ("told", (attempt, answer))))
     return done.records
 
 
@@ -218,5 +218,6 @@ class _WatchedResources:
             yield
 
 
-def _note(world: AnswersWorld, field: str, told: Any) -> tuple[AnswersWorld, None]:
+def note(world: AnswersWorld, field: str, told: Any) -> tuple[AnswersWorld, None]:
+    """Note what a client was told."""
     return replace(world, **{field: getattr(world, field) | {told}}), None

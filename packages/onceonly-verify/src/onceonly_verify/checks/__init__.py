@@ -6,13 +6,14 @@ from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check, named
 from onceonly_verify.checks.batches import BATCH_CHECKS, PAIR_CHECKS
 from onceonly_verify.checks.full_batches import BATCH_HANDLER_CHECKS, FULL_CHECKS
+from onceonly_verify.checks.hosted import HOSTED_CHECKS
 from onceonly_verify.checks.leftovers import LEFTOVER_CHECKS
 from onceonly_verify.checks.requests import EXECUTION_CHECKS, REQUEST_CHECKS
 from onceonly_verify.checks.shell import DEATH_CHECKS, HOPELESS_CHECKS, SHELL_CHECKS
 from onceonly_verify.checks.stored_elsewhere import STORED_ELSEWHERE
 from onceonly_verify.checks.timed import ROTATION_CHECKS, TIMED_CHECKS
 from onceonly_verify.checks.tokens import DATABASE_CHECKS, TOKEN_CHECKS
-from onceonly_verify.checks.transactions import CLIENT_CHECKS, TRANSACTION_CHECKS
+from onceonly_verify.checks.transactions import CLIENT_CHECKS, OWN_TRANSACTION_CHECKS, TRANSACTION_CHECKS
 from onceonly_verify.workload import NOWHERE, Behaviour, MessageArrival, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -235,6 +236,8 @@ CHECKS = named(
     DATABASE_CHECKS,
     TRANSACTION_CHECKS,
     CLIENT_CHECKS,
+    OWN_TRANSACTION_CHECKS,
+    HOSTED_CHECKS,
     REQUEST_CHECKS,
     EXECUTION_CHECKS,
     LEFTOVER_CHECKS,

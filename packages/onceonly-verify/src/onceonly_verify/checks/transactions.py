@@ -1,5 +1,7 @@
 """The checks of clients' transactions: with a relay, and with control messages where the store cannot be searched."""
 
+from msgspec.structs import replace
+
 from onceonly_verify.check import Check
 from onceonly_verify.workload import OF_NOBODY, UNREADABLE, Behaviour, Client, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds
@@ -97,6 +99,32 @@ STRAYS = Workload(copies("a"), strays=(UNREADABLE, OF_NOBODY), deduplication=Ded
 OPENED_ELSEWHERE = Workload(clients=(Client("t"),), opened_by="api", deduplication=DeduplicationMode.HISTORY)
 RECEIVING = ("load", "save", "send", "ack")
 GIVING_UP = (*RECEIVING, "dead-letter")
+
+OWN = Workload(clients=ONCE, clients_own=True)
+HELD_TWICE = Workload(clients=TWICE, clients_own=True)
+
+OWN_TRANSACTION_CHECKS = {
+    "a key in the caller's transaction": Check(OWN, Bounds(crashes=1, failures=1), workers=0),
+    "a key in the caller's transaction, a rollback, savepoints, and a crash": Check(
+        replace(OWN, behaviours=(("t", Behaviour.OWNS),)), Bounds(crashes=1, whims=2), workers=0
+    ),
+    "a key in the caller's transaction, savepoints, and a failed call": Check(
+        replace(OWN, behaviours=(("t", Behaviour.OWNS),)), Bounds(failures=1, whims=2), workers=0
+    ),
+    "a key in the caller's transaction, two holders, and a failed call": Check(HELD_TWICE, Bounds(failures=1), workers=0),
+    "a key in the caller's transaction, two holders, savepoints, and a crash": Check(
+        replace(HELD_TWICE, behaviours=(("t", Behaviour.OWNS),)), Bounds(crashes=1, whims=2), workers=0
+    ),
+    "a key in the caller's transaction, two holders that do not wait, and a failed call": Check(
+        replace(HELD_TWICE, blocking=False), Bounds(crashes=1, failures=1), workers=0
+    ),
+    "a key in the caller's transaction, two requests under one key": Check(
+        replace(HELD_TWICE, clients=REUSED, blocking=False), Bounds(crashes=1), workers=0
+    ),
+    "a key in the caller's transaction, and a relay": Check(
+        replace(HELD_TWICE, effects=2), Bounds(crashes=1), workers=0, relays=1
+    ),
+}
 
 CLIENT_CHECKS = {
     "a client that retries": Check(

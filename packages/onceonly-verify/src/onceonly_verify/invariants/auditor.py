@@ -44,7 +44,7 @@ from onceonly_verify.invariants.retention import (
 from onceonly_verify.names import BY, effect_text, fingerprint_of, name_of
 from onceonly_verify.parts import Parts
 from onceonly_verify.step_limit import EndlessStep
-from onceonly_verify.workload import FLAWS, HOPELESS, Behaviour, Flaw, Workload, unreadable
+from onceonly_verify.workload import FLAWS, HOPELESS, HOST_DEAD, Behaviour, Flaw, Workload, unreadable
 from onceonly_verify.workload_ports import STARTS, Views
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Numbering, State
 
@@ -151,7 +151,8 @@ class Auditor:
             part = self._parts.known[BROKER].values[broker]
             waiting = (entry for entry in part.broker.entries if entry.queue in self._receiving)
             sent = frozenset((_id(entry), entry.body.decode(), entry.queue) for entry in waiting)
-            found = self._sent_by_broker[broker] = self._sent.number(SentMessages(part.sunk, part.tokens, sent))
+            sunk = frozenset(each for each in part.sunk if each[2] != HOST_DEAD) if self._workload.hosted_most else part.sunk
+            found = self._sent_by_broker[broker] = self._sent.number(SentMessages(sunk, part.tokens, sent))
         return found
 
     def _whole(self, store: int) -> Iterator[str]:
@@ -307,11 +308,13 @@ class Auditor:
         expected = {self._workload.endpoints[0]: arrived | unreadable(self._workload)}
         silent = {client.name for client in self._workload.clients if not client.effects}
         kept = self._parts.known[LETTERS].values[letters].letters
+        part = self._parts.known[BROKER].values[broker]
         for endpoint, world in self._stores(store).items():
             mine = [letter for letter in kept if letter.endpoint == endpoint]
             committed = committed_rows(self._parts.stores(store), endpoint, world)
             rows = dict(committed)
             given_up = {letter.body.decode() for letter in mine}
+            given_up |= {text for _, text, queue in part.sunk if queue == HOST_DEAD}
             stored = {stored.record.identity.id for stored in world.records}
             waiting = {letter.body.decode(): letter.message.id for letter in mine if letter.finish_only}
             for text in sorted(expected.get(endpoint, set()) - set(rows) - given_up):
@@ -327,7 +330,6 @@ class Auditor:
                         expected.setdefault(queue, set()).add(effect_text(name_of(text), index, mark))
         if any(run.until for run in self._parts.stores(store)[STARTS].runs):
             yield "leak: a run is recorded as one in progress, and its process lives"
-        part = self._parts.known[BROKER].values[broker]
         for queue in sorted(expected.keys() - set(self._workload.endpoints)):
             for text in sorted(expected[queue] - {text for _, text, sink in part.sunk if sink == queue}):
                 yield f"phantom: {text!r} was committed as sent, but never arrived"

@@ -64,6 +64,8 @@ NOT_COVERED = (
     "Larger worlds: more copies, workers, endpoints and faults at once than a check names.",
     "Several batches in one process. Each loop of a worker dies alone here, and a run alone has no other unit beside it.",
     "The runtime around the algorithms: when relays, sweepers and janitors wake up, leader election and shutdown.",
+    "The event loop around hosted delivery: what it repeats within a call, the limits of a process, the renewal of leases.",
+    "Sessions of SQLAlchemy. A key in the caller's own transaction is checked with a session in memory.",
     "Handlers. A handler is one step. Its locks, its isolation and its own side effects are not checked.",
     "Attempts that take longer than the age from which a sweeper treats them as dead. Their artifacts may stay.",
     "Writes that arrive later than `CLOCK_MARGIN_MS` allows together with the difference of two clocks.",

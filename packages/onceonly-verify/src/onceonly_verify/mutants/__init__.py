@@ -7,6 +7,7 @@ from onceonly_verify.mutants.adapters import ADAPTERS
 from onceonly_verify.mutants.artifacts import ARTIFACTS
 from onceonly_verify.mutants.batches import BATCH_HANDLERS, BATCHES
 from onceonly_verify.mutants.deaths import DEATHS, HOPELESS
+from onceonly_verify.mutants.hosted import HOSTED, OWN_TRANSACTIONS
 from onceonly_verify.mutants.known_bad import Mutant, named
 from onceonly_verify.mutants.outbox import CHAINED, OUTBOX
 from onceonly_verify.mutants.relay import RELAY
@@ -34,6 +35,8 @@ MUTANTS = named(
     ARTIFACTS,
     TRANSACTIONS,
     CLIENTS,
+    OWN_TRANSACTIONS,
+    HOSTED,
     EXECUTION,
     EXECUTIONS,
     CALLING,
