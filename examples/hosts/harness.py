@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from examples.hosts.program import Base, Order
 
 ROOT = Path(__file__).parents[2]
-SETTLING_SECONDS = 60.0
+SETTLING_SECONDS = 150.0
 """How long what is expected may take to come. The counts show what is missing then."""
 GLANCE_SECONDS = 0.1
 STOPPING_SECONDS = 20.0

@@ -4,22 +4,35 @@ from difflib import ndiff
 
 import pytest
 
+from examples.hosts.aio_pika_loop.__main__ import HOST as AIO_PIKA_LOOP
 from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
 from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
 from examples.hosts.harness import ROOT, Counts, Host, Places, run
-from tests.servers.available import MEASURED, NATS, POSTGRESQL, RABBITMQ, Server, need
+from examples.hosts.nats_loop.__main__ import HOST as NATS_LOOP
+from examples.hosts.redis_loop.__main__ import HOST as REDIS_LOOP
+from examples.hosts.sqs_loop.__main__ import HOST as SQS_LOOP
+from tests.servers.available import MEASURED, NATS, POSTGRESQL, RABBITMQ, REDIS, Server, need
 
-HOSTS: dict[str, tuple[Host, Server]] = {
-    host.name: (host, server) for host, server in ((FASTSTREAM_RABBITMQ, RABBITMQ), (FASTSTREAM_NATS, NATS))
+HOSTS: dict[str, tuple[Host, Server | str]] = {
+    host.name: (host, server)
+    for host, server in (
+        (FASTSTREAM_RABBITMQ, RABBITMQ),
+        (FASTSTREAM_NATS, NATS),
+        (AIO_PIKA_LOOP, RABBITMQ),
+        (NATS_LOOP, NATS),
+        (REDIS_LOOP, REDIS),
+        (SQS_LOOP, "ministack_endpoint"),
+    )
 }
+"""Each host with its server, or with the fixture that runs an emulator and gives its URL."""
 MOST_LINES = {"faststream_rabbitmq": 7, "faststream_nats": 7}
 """Lines of an application that are new or changed: six, and one for the handler, which opened a session of its own."""
 
 
-def places(name: str) -> tuple[Host, Places]:
+def places(name: str, request: pytest.FixtureRequest) -> tuple[Host, Places]:
     """Return a host and where it runs; skips the test without its servers."""
     host, server = HOSTS[name]
-    return host, Places(need(POSTGRESQL), need(server))
+    return host, Places(need(POSTGRESQL), request.getfixturevalue(server) if isinstance(server, str) else need(server))
 
 
 def note(name: str, counts: Counts) -> None:
@@ -33,9 +46,11 @@ def note(name: str, counts: Counts) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTS)
-async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_and_again(name: str) -> None:
+async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_and_again(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """A fifth of the messages came twice."""
-    host, where = places(name)
+    host, where = places(name, request)
     counts = await run(host, where, is_control=False, ids=72, kills=8)
     note(name, counts)
     assert counts.kills == 8
@@ -44,9 +59,9 @@ async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTS)
-async def test_the_same_application_without_onceonly_loses_or_doubles(name: str) -> None:
+async def test_the_same_application_without_onceonly_loses_or_doubles(name: str, request: pytest.FixtureRequest) -> None:
     """So the run above can fail."""
-    host, where = places(name)
+    host, where = places(name, request)
     counts = await run(host, where, is_control=True, ids=30, kills=2)
     note(name, counts)
     assert counts.rows_lost or counts.rows_doubled or counts.events_lost, counts

@@ -1,6 +1,7 @@
 """The host of an endpoint: opens it in this process, runs it, and holds what is open. For this package, the CLI and tests."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
@@ -105,7 +106,7 @@ class Host:
         self._endpoint = endpoint
         self._registered = registered
         self._running: list[OpenEndpoint] = []
-        self._is_hosted = False
+        self._hosted_by = 0  # the id of the process that has opened `hosted`
         self._instruments: dict[tuple[str, int], Instruments] = {}
         self._watch: MaintenanceWatch | None = None
 
@@ -299,9 +300,13 @@ class Host:
     @asynccontextmanager
     async def hosted(self, **options: Unpack[OpenOptions]) -> AsyncIterator[Hosted]:
         """Open everything but a queue, for messages that a host hands over; see `Endpoint.hosted`."""
-        if self._is_hosted:
+        if self._hosted_by not in {0, os.getpid()}:
+            raise SetupError(
+                f"endpoint {self.name!r} was hosted when this process was forked: open hosted() in each process, after the fork"
+            )
+        if self._hosted_by:
             raise SetupError(f"endpoint {self.name!r} is hosted in this process already: open hosted() once, and share it")
-        self._is_hosted = True
+        self._hosted_by = os.getpid()
         opening = self._opening(options)
         try:
             async with AsyncExitStack() as stack:
@@ -315,7 +320,7 @@ class Host:
                 finally:
                     await deliveries.close()
         finally:
-            self._is_hosted = False
+            self._hosted_by = 0
 
     def _hosted_deliveries(self, ports: Ports, opening: _Opening) -> HostedDeliveries:
         settings, environment, _ = opening

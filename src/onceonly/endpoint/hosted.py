@@ -1,6 +1,7 @@
 """An endpoint whose messages a host receives and acknowledges: a framework, a function runtime, or a loop of the user's."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onceonly.model.errors import SetupError, WrongEventLoop
@@ -22,6 +23,7 @@ class Hosted:
         self._deliveries = deliveries
         self._endpoint = endpoint
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
 
     async def handle(
         self,
@@ -40,7 +42,8 @@ class Hosted:
         a coroutine function. Its errors are logged.
 
         Cancellation of the caller cuts off what is not committed. Raises TypeError and ValueError, before anything is handled,
-        for arguments of the wrong type; SetupError after the block of `hosted()`; WrongEventLoop in another event loop.
+        for arguments of the wrong type; SetupError after the block of `hosted()`, and in a
+        process that was forked inside of it; WrongEventLoop in another event loop.
         """
         self._check()
         for message in messages:
@@ -66,6 +69,11 @@ class Hosted:
         return outcome
 
     def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise SetupError(
+                f"hosted() of endpoint {self._endpoint!r} was opened before this process was forked, whose parent uses its "
+                "connections. Open hosted() in each process, after the fork"
+            )
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop(
                 f"hosted() of endpoint {self._endpoint!r} was opened in another event loop: open it in the loop that uses it"

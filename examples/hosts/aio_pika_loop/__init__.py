@@ -1,0 +1,1 @@
+"""aio-pika, in a loop of the application's own."""

@@ -1,0 +1,1 @@
+"""nats-py, in a loop of the application's own."""

@@ -1,0 +1,1 @@
+"""redis-py, in a loop of the application's own."""

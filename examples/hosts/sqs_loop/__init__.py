@@ -1,0 +1,1 @@
+"""aiobotocore and SQS, in a loop of the application's own."""

@@ -1,0 +1,165 @@
+"""Loops of client libraries on real brokers: when a message comes again, and that its lease is renewed."""
+
+import ast
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+from nats.aio.msg import Msg
+from sqlalchemy import create_engine
+
+from examples.hosts import program
+from examples.hosts.harness import ROOT, Wire
+from examples.hosts.program import Base
+from onceonly import Endpoint, IdentityField
+from tests.hosts.test_hosts import HOSTS
+from tests.servers.available import need
+
+LOOPS = ("aio_pika_loop", "nats_loop", "redis_loop", "sqs_loop")
+PAGE = ROOT / "docs" / "how-to" / "own-loop.md"
+MOST_LINES = 15
+SECONDS = 60.0
+FIRST_DELAY, EARLY = 2.0, 0.1
+"""Seconds of `Retry`'s first delay, and how much earlier a broker's clock may be."""
+
+
+class Loop(NamedTuple):
+    """A program that is not running yet, with its broker and its store."""
+
+    module: Any
+    wire: Wire
+    store: str
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run its loop next to the block."""
+        task = asyncio.create_task(self.module.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture
+async def loop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
+    """Load the program of a host with a store in a file, and names of its own on the broker."""
+    host, server = HOSTS[request.param]
+    url = request.getfixturevalue(server) if isinstance(server, str) else need(server)
+    prefix, store = f"hosts-{uuid4().hex[:8]}-", f"sqlite:///{tmp_path}/store.db"
+    engine = create_engine(store)
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    names = {"STORE": store, "BROKER": url, "ORDERS": f"{prefix}orders", "PLACED": f"{prefix}order-placed"}
+    for name, value in names.items():
+        monkeypatch.setattr(program, name, value)
+    path = f"examples.hosts.{request.param}.exactly_once"
+    monkeypatch.delitem(sys.modules, path, raising=False)
+    module = import_module(path)
+    monkeypatch.delitem(sys.modules, path)
+    wire = host.wire(url, prefix)
+    await wire.prepare()
+    try:
+        yield Loop(module, wire, store)
+    finally:
+        await wire.clean()
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until this holds."""
+    async with asyncio.timeout(SECONDS):
+        while not await holds():  # noqa: ASYNC110 - a broker tells nobody
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+async def test_a_failed_message_comes_again_when_it_is_due(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two retries follow at once. The others wait, and messages that arrive meanwhile do not."""
+    runs: dict[str, list[float]] = {"late": [], "other": []}
+    is_late = asyncio.Event()
+
+    def report(order_id: str) -> None:
+        runs[order_id].append(asyncio.get_running_loop().time())
+        if order_id == "late" and not runs["other"]:
+            if len(runs["late"]) == 3:
+                is_late.set()
+            raise ValueError("not before the other")
+
+    monkeypatch.setattr(loop.module, "report", report)
+
+    async def is_done() -> bool:
+        events = {event.order_id for event in await loop.wire.events()}
+        return events == {"late", "other"} and not await loop.wire.waiting()
+
+    await loop.wire.feed(["late"])
+    async with loop.running():
+        async with asyncio.timeout(SECONDS):
+            await is_late.wait()
+        await loop.wire.feed(["other"])
+        await until(is_done)
+    assert len(runs["other"]) == 1
+    assert runs["late"][3] - runs["late"][2] >= FIRST_DELAY - EARLY
+    assert len(await loop.wire.events()) == 2
+
+
+@pytest.mark.parametrize("loop", [name for name in LOOPS if name != "aio_pika_loop"], indirect=True)
+async def test_the_lease_of_a_message_in_work_is_renewed(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as its handler runs. RabbitMQ has no leases."""
+    shop = Endpoint("shop", store=loop.store, identity=IdentityField("order_id"))
+    order = loop.module.PlaceOrder
+    renewed, runs = asyncio.Semaphore(0), []
+
+    @shop.handler
+    async def wait(placed: order) -> None:  # type: ignore[valid-type]
+        runs.append(placed)
+        for _ in range(2):
+            await renewed.acquire()
+
+    owner, name = next(
+        (owner, name)
+        for owner, name in (
+            (getattr(loop.module, "Group", None), "hold"),
+            (getattr(loop.module, "SqsQueue", None), "hide"),
+            (Msg, "in_progress"),
+        )
+        if owner is not None
+    )
+    original = getattr(owner, name)
+
+    async def renew(*arguments: object) -> None:
+        await original(*arguments)
+        renewed.release()
+
+    monkeypatch.setattr(owner, name, renew)
+    monkeypatch.setattr(loop.module, "shop", shop)
+
+    async def is_done() -> bool:
+        return not await loop.wire.waiting() and bool(runs)
+
+    await loop.wire.feed(["long"])
+    async with loop.running():
+        await until(is_done)
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_page_has_the_loop_that_runs(name: str) -> None:
+    """Without its docstring it has at most 15 lines."""
+    source = (ROOT / "examples" / "hosts" / name / "exactly_once.py").read_text()
+    page = PAGE.read_text()
+    helpers = {"Group", "SqsQueue", "renew"}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.AsyncFunctionDef | ast.ClassDef) or node.name not in helpers | {"consume"}:
+            continue
+        text = ast.get_source_segment(source, node) or ""
+        assert text in page, f"{node.name} of {name} is not on {PAGE.name} as it is in the example"
+        if node.name == "consume":
+            lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith('"""')]
+            assert len(lines) <= MOST_LINES, "\n".join(lines)
