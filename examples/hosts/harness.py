@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,7 +68,8 @@ class Host:
     """A host: its name, its two programs, and its broker.
 
     A program is a module with `main()`, or a whole command line. `endpoint` names the endpoint as `module:name`, whose tables
-    are created. `wire` makes the broker's side from its URL and the prefix.
+    are created. `wire` makes the broker's side from its URL and the prefix. `beside` is a command that runs next to
+    `exactly_once`, such as a relay. With `kills_workers` the processes that the program starts are killed; it replaces them.
     """
 
     name: str
@@ -76,6 +77,8 @@ class Host:
     control: str | Sequence[str] = ""
     exactly_once: str | Sequence[str] = ""
     endpoint: str = ""
+    beside: Sequence[str] = ()
+    kills_workers: bool = False
 
     @classmethod
     def of(cls, package: str, wire: Callable[[str, str], Wire]) -> "Host":
@@ -151,15 +154,27 @@ class Application:
                     raise RuntimeError(f"it does not start: {' '.join(self.command)}")
             self._pid = int(line.removeprefix("pid "))
 
-    async def reported(self, count: int) -> int:
-        """Wait until the process has reported this many messages, or has ended; returns how many it has."""
-        for found in range(count):
-            if (await self._read()) in {"", "ended"}:
-                return found
-        return count
+    async def reported(self, count: int, among: Collection[str]) -> int:
+        """Wait until the process has reported this many of these ids, or has ended; returns how many it has."""
+        found = 0
+        while found < count:
+            if (line := await self._read()) in {"", "ended"}:
+                break
+            found += line in among
+        return found
+
+    async def kill_workers(self) -> None:
+        """Kill the processes that the program has started."""
+        while not (workers := _children(self._pid)):  # noqa: ASYNC110 - nothing reports that a process was started
+            await asyncio.sleep(GLANCE_SECONDS)
+        for each in workers:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
 
     async def end(self, number: signal.Signals) -> None:
         """Send the process a signal and wait for its end. One that does not end by SIGTERM is killed."""
+        if self._process is None:
+            return
         for each in (number, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.kill(self._pid, each)
@@ -169,10 +184,13 @@ class Application:
                         pass
                     break
         if not self._is_module:
-            await self.close()
+            await self._process.wait()
+            self._process = None
 
     async def close(self) -> None:
         """End what is left."""
+        if not self._is_module and self._process is not None and self._process.returncode is None:
+            await self.end(signal.SIGTERM)
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()  # the launcher reads no further line, and ends
@@ -182,6 +200,10 @@ class Application:
         if self._process is None or self._process.stdout is None:
             return ""
         return (await self._process.stdout.readline()).decode().strip()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, kills: int = 8, seed: int = 1) -> Counts:
@@ -200,15 +222,19 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
         if not is_control:
             await _create_tables(host.endpoint, environment)
         application = Application(program, environment)
+        beside = Application(host.beside, environment)
         try:
             await wire.prepare()
+            if host.beside and not is_control:
+                await beside.start()
             *portions, last = _portions(_with_copies(wanted), kills + 1)
-            await _work(application, wire, portions, seed)
+            await _work(application, wire, portions, seed, kills_workers=host.kills_workers)
             await wire.feed(last)
             await _settle(application, wire, set() if is_control else set(wanted))
             return await _count("control" if is_control else "exactly once", wanted, kills, wire, engine, since)
         finally:
             await application.close()
+            await beside.close()
             await wire.clean()
 
 
@@ -226,20 +252,25 @@ def _portions(sent: Sequence[str], count: int) -> list[Sequence[str]]:
     return [sent[begin:end] for begin, end in pairwise(ends)]
 
 
-async def _work(application: Application, wire: Wire, portions: Sequence[Sequence[str]], seed: int) -> None:
+async def _work(
+    application: Application, wire: Wire, portions: Sequence[Sequence[str]], seed: int, *, kills_workers: bool
+) -> None:
     """Feed each portion to a process of its own, and kill it at work."""
     rng = random.Random(seed)  # noqa: S311 - when a process dies is no secret
     known: set[str] = set()
     for killed, portion in enumerate(portions):
-        new = len(set(portion) - known)
+        new = set(portion) - known
         known.update(portion)
         await wire.feed(portion)
         await application.start()
-        reports = rng.randint(max(1, new // 2), new)
-        if await application.reported(reports) < reports:
+        reports = rng.randint(max(1, len(new) // 2), len(new))
+        if await application.reported(reports, new) < reports:
             raise RuntimeError(f"the program ended without a signal, after {killed} kills: {' '.join(application.command)}")
         await asyncio.sleep(rng.uniform(0, LONGEST_MOMENT))
-        await application.end(signal.SIGKILL)
+        if kills_workers:
+            await application.kill_workers()
+        else:
+            await application.end(signal.SIGKILL)
 
 
 async def _settle(application: Application, wire: Wire, wanted: set[str]) -> None:

@@ -7,6 +7,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 STORE = os.environ.get("HOSTS_STORE", "")
 """The URL of the database, with its driver."""
+SYNC_STORE = STORE.replace("+asyncpg", "+psycopg")
+"""The same with a synchronous driver."""
 BROKER = os.environ.get("HOSTS_BROKER", "")
 """The URL of the broker."""
 PREFIX = os.environ.get("HOSTS_PREFIX", "")

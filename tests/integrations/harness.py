@@ -26,8 +26,9 @@ from onceonly.integrations.fastapi import IdempotentRoute, Tx
 from onceonly.integrations.starlette import idempotent, lifespan
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.schema import create, create_user_tables, drop
+from tests.integrations.sync_harness import ThreadedWsgiTransport, close_engines, flask_application, wsgi_application
 
-FRAMEWORKS = ("fastapi", "starlette")
+FRAMEWORKS = ("fastapi", "starlette", "flask", "wsgi")
 
 
 class Base(DeclarativeBase):
@@ -132,7 +133,12 @@ def starlette_application(shop: Endpoint, behave: Behaviour, **terms: Any) -> St
     return Starlette(routes=[Route("/lines/{what}", serve, methods=["POST", "PUT"])])
 
 
-APPLICATIONS: Mapping[str, Callable[..., Any]] = {"fastapi": fastapi_application, "starlette": starlette_application}
+APPLICATIONS: Mapping[str, Callable[..., Any]] = {
+    "fastapi": fastapi_application,
+    "starlette": starlette_application,
+    "flask": flask_application,
+    "wsgi": wsgi_application,
+}
 
 
 class ServedApplication:
@@ -213,12 +219,15 @@ async def serving(
 
                 behaviour = Behaviour()
                 app = make(shop, behaviour, **terms)
-                wire = httpx.ASGITransport(app, raise_app_exceptions=False)
+                wire: httpx.AsyncBaseTransport = httpx.ASGITransport(app, raise_app_exceptions=False)
+                if not isinstance(app, Starlette):
+                    wire = ThreadedWsgiTransport(app)
                 async with lifespan(shop)(app), httpx.AsyncClient(transport=wire, base_url="http://shop") as client:
                     served = ServedApplication(shop, behaviour, client, url)
                     served.sink = sink
                     yield served
         finally:
+            close_engines()
             async with database.writing() as connection:
                 await connection.run_sync(Base.metadata.drop_all)
             await drop(database, *schemas("store"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onceonly.integrations.requests import MalformedKey, read_key
+from onceonly.integrations.idempotency_keys import MalformedKey, read_key
 
 UUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 

@@ -20,14 +20,8 @@ from starlette.responses import (
 
 from onceonly.errors import TransactionMisused
 from onceonly.integrations import idempotency_responses
-from onceonly.integrations.idempotency_responses import (
-    MAX_KEPT,
-    IdempotencyResponse,
-    _encode,
-    complete,
-    decode_response,
-    encode_response,
-)
+from onceonly.integrations.idempotency_responses import complete, decode_response, encode_response
+from onceonly.integrations.stored_responses import MAX_KEPT, IdempotencyResponse, _encode
 from onceonly.model.errors import PermanentFailure
 from tests.fuzzing import Inputs
 

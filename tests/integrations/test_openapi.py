@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from onceonly import Endpoint
 from onceonly.integrations.fastapi import IdempotentRoute
+from onceonly.integrations.idempotency_keys import KEY_HEADER, KEY_PATTERN, MalformedKey, read_key
 from onceonly.integrations.problems import MEDIA_TYPE, STATUSES
-from onceonly.integrations.requests import KEY_HEADER, KEY_PATTERN, MalformedKey, read_key
 from tests import ROOT
 from tests.integrations.browser import Shop, started_shop
 

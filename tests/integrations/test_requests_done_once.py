@@ -52,8 +52,12 @@ async def test_what_is_returned_is_committed_once_and_given_to_every_retry(serve
 
 
 @pytest.mark.parametrize("what", UNKEPT)
-async def test_what_is_raised_and_any_5xx_is_rolled_back_and_served_anew(served: ServedApplication, what: str) -> None:
+async def test_what_is_raised_and_any_5xx_is_rolled_back_and_served_anew(
+    served: ServedApplication, framework: str, what: str
+) -> None:
     """No row, no message, and the key is free."""
+    if (framework, what) == ("wsgi", "raises-4xx"):
+        pytest.skip("to WSGI, a framework's exception is a response")
     statuses = [(await served.post(what)).status_code for _ in range(2)]
     assert statuses == [{"broken": 502, "raises-4xx": 404, "too-many": 429}.get(what, 500)] * 2
     assert (await served.lines(), served.behaviour.runs[what]) == ([], 2)
@@ -221,6 +225,7 @@ async def test_a_second_request_waits_for_so_long_and_is_then_told(framework: st
         assert served.behaviour.runs["created"] == 1
 
 
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
 async def test_a_client_that_goes_away_while_it_sends_is_no_error(served: ServedApplication) -> None:
     """Nothing is run."""
     sent: list[Any] = []

@@ -19,18 +19,10 @@ try:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from onceonly.integrations.idempotency_keys import KEY_HEADER, KEY_PATTERN
     from onceonly.integrations.problems import described
-    from onceonly.integrations.requests import (
-        KEY_HEADER,
-        KEY_PATTERN,
-        SAFE,
-        Principal,
-        RequestTerms,
-        attempt_of,
-        by_authorization,
-        is_final,
-        transaction_of,
-    )
+    from onceonly.integrations.request_rules import SAFE, is_final
+    from onceonly.integrations.requests import Principal, RequestTerms, attempt_of, by_authorization, transaction_of
     from onceonly.integrations.starlette import lifespan
 except ModuleNotFoundError as error:
     raise DriverMissing("fastapi is not installed: pip install 'onceonly[fastapi]'") from error

@@ -17,17 +17,17 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import Headers
-
 
 def query_form(query: bytes) -> object:
     return ["pairs", _pairs(query)]
 
 
-def body_form(headers: Headers, body: bytes) -> object:
-    """Return the canonical form of a body: JSON's own types, with a word that tells the kind."""
-    types = headers.getlist("content-type")
-    if len(types) == 1 and "content-encoding" not in headers:
+def body_form(types: Sequence[str], body: bytes, *, is_encoded: bool = False) -> object:
+    """Return the canonical form of a body: JSON's own types, with a word that tells the kind.
+
+    `types` are the lines of the header Content-Type. `is_encoded`: there is a Content-Encoding.
+    """
+    if len(types) == 1 and not is_encoded:
         parsed = Message()
         parsed["content-type"] = types[0]
         kind, charset = parsed.get_content_type(), str(parsed.get_param("charset") or "utf-8").lower()

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
+
+from onceonly.integrations.stored_responses import IdempotencyResponse
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
@@ -50,10 +51,14 @@ class RequestProblem(Exception):
         self.status, self.code, self.detail, self.retry = STATUSES[code], code, detail, retry
 
     @property
-    def response(self) -> Response:
+    def response(self) -> IdempotencyResponse:
+        """The response, which is not stored."""
         said = {"title": _TITLES[self.status], "status": self.status, "code": self.code, "detail": self.detail}
-        headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if self.retry else None
-        return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)
+        body = msgspec.json.encode(said)
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        if self.retry:
+            headers.append((b"retry-after", str(RETRY_AFTER_SECONDS).encode()))
+        return IdempotencyResponse(self.status, tuple(headers), body)
 
 
 def described(*, key_required: bool) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,8 @@ try:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, is_final, transaction_of
+    from onceonly.integrations.request_rules import is_final
+    from onceonly.integrations.requests import Principal, RequestTerms, by_authorization, transaction_of
 except ModuleNotFoundError as missing:
     raise DriverMissing("starlette is not installed: pip install 'onceonly[starlette]'") from missing
 

@@ -1,0 +1,1 @@
+"""Flask under gunicorn: orders come by HTTP, and events go to RabbitMQ."""
