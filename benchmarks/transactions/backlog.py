@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from typing import cast
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ from onceonly.assembly import open_database, open_relay
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
+from onceonly.ports.bundle import RelayPorts
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
@@ -57,7 +59,8 @@ async def measure(places: TransactionsPlaces, records: int, relays: int, *, shar
     async with AsyncExitStack() as stack:
         running: list[Relay] = []
         for _ in range(relays):
-            ports = await stack.enter_async_context(open_relay(shop.settings))
+            opened = await stack.enter_async_context(open_relay(shop.settings))
+            ports = cast("RelayPorts", opened.for_relay())  # a database can be searched
             ports = ports if shared else ports._replace(pending=GreedyRecords(ports.pending))
             running.append(Relay(ports, after=AFTER, grace=10.0, notifier=Notifier()))
         began = time.perf_counter()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onceonly.formats.message_formats import MessageFormat, MessageParts, WrittenMessage
     from onceonly.model.destination import Destination
     from onceonly.model.identity import Identity
+    from onceonly.model.maintenance_journal import MaintenanceReport
     from onceonly.model.message import Headers
     from onceonly.model.remote import PeerHeaders
     from onceonly.runtime.background import Background
@@ -40,6 +41,7 @@ __all__ = [
     "Identity",
     "IdentityRule",
     "Lifespan",
+    "MaintenanceReport",
     "MessageFormat",
     "MessageParts",
     "OutsideSendOptions",
@@ -66,6 +68,7 @@ _HOME = {
     "Identity": "onceonly.model.identity",
     "IdentityRule": "onceonly.formats.identity",
     "Lifespan": "onceonly.config.endpoint",
+    "MaintenanceReport": "onceonly.model.maintenance_journal",
     "MessageFormat": "onceonly.formats.message_formats",
     "MessageParts": "onceonly.formats.message_formats",
     "OutsideSendOptions": "onceonly.endpoint.message_builder",

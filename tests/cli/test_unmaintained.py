@@ -5,9 +5,24 @@ import time
 from contextlib import closing
 
 import msgspec
+import pytest
 
 from onceonly.model.maintenance_journal import MaintenanceJournal
-from tests.cli.terminal import Terminal
+from tests.cli.probe import until
+from tests.cli.terminal import Running, Terminal
+
+PROGRAM = """
+from datetime import timedelta
+from onceonly import Endpoint, History, Retry
+
+shop = Endpoint("shop", store="sqlite:///shop.db", transport="sqlite:///queue.db", janitor=False, timeout=1.0,
+                retry=Retry(immediate=0, delayed=0), max_commit=timedelta(seconds=1),
+                deduplication=History(timedelta(seconds=12)))
+
+@shop.handler(type="Order")
+async def place(body: dict[str, object]) -> None:
+    pass
+"""
 
 
 def note(onceonly: Terminal, age: float) -> None:
@@ -28,3 +43,24 @@ def test_an_endpoint_that_nobody_maintains_is_named(onceonly: Terminal) -> None:
         assert (done.code, named) == (0, is_named)
         assert all(each["ready"] for each in done.answer)
     assert "not maintained" not in onceonly("schema", "check", "sqlite:///shop.db").err
+
+
+@pytest.mark.parametrize("arguments", [("relay",), ("run", "--processes", "1")], ids=["relay", "run"])
+def test_ready_names_an_endpoint_that_no_process_maintains(onceonly: Terminal, arguments: tuple[str, ...]) -> None:
+    """As degraded: its messages are handled and sent all the same. So does the log, once."""
+    (onceonly.folder / "few_minutes.py").write_text(PROGRAM)
+    with onceonly.start(*arguments, "few_minutes:shop", "--health", "0") as process:
+        try:
+            running = Running(process)
+            port = int(running.until("health server listening").rsplit(":", 1)[1])
+
+            def is_named(status: int, body: dict[str, object]) -> bool:
+                return status == 200 and "no process ran the janitor, which is due every" in str(body["reasons"])
+
+            _, body = until(port, "/ready", is_named)
+            assert body["status"] == "degraded"
+            running.until("endpoint is not maintained")
+            assert running.stop() == 0
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.effects import EffectsParts, open_effects
+from onceonly.assembly.no_handlers import NoHandlers
 from onceonly.assembly.parts import AdmissionParts, StoreParts
 from onceonly.assembly.stores import (
     EnlistedKeyTransaction,
@@ -34,20 +35,20 @@ from onceonly.config.location import Location, locate, shown
 from onceonly.formats.log_events import EventLogger, FailureLog, LoggedKeys
 from onceonly.hosted.transport import HostedTransport
 from onceonly.model.errors import SetupError
-from onceonly.ports.bundle import Ports, RelayPorts
-from onceonly.ports.dead_letters import LetterIndex
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import DeadLetters, LetterIndex
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.maintenance import NOTHING, Maintenance
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.run_markers import NoRunMarkers
-from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import ChecksBroker, CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.queues.destinations import UnsubscribedEvents
+from onceonly.queues.host_queue import HostQueueTransport
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.counts import storing_counts
 from onceonly.runtime.observe.journal_recorder import recording
-from onceonly.runtime.observe.observed_ports import observed, observed_relay
+from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.worker.transports import CheckedTransport
 from onceonly.systems import TransportService
@@ -65,6 +66,8 @@ __all__ = [
     "measure",
     "open_database",
     "open_dead_letters",
+    "open_finishing",
+    "open_own_transport",
     "open_read_only",
     "open_relay",
     "open_store",
@@ -124,18 +127,13 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             if isolations and store.isolate is not None:
                 store.isolate(isolations)
             remote_requests = await _open_remote_requests(settings, store) if responders else None
-        dead_letters = store.dead_letters
-        if places.dead_letters is not places.store:
-            with errors_name_setting(settings, "dead_letters", places.dead_letters):
-                letters = open_dead_letters(places.dead_letters, environment=environment)
-                dead_letters = await stack.enter_async_context(letters)
+        dead_letters = await _open_letters(stack, settings, store, environment)
         opened = await _open_dispatch(stack, settings, store, environment)
         transport, effects = opened.transport, opened.effects.effects
         receives = HostedTransport(transport, settings.name) if hosted else transport
         checked = CheckedTransport(receives, partial(_check_queue, transport, settings), environment.timer)
         handlers = make_handlers(transport.traits, opened.effects.blobs)
         lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK_SECONDS
-        maintenance = _maintenance(settings, store, opened)
         ports = Ports(
             endpoint=settings.name,
             store=store.store,
@@ -146,7 +144,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             effects=effects or NoArtifacts(),
             transport=checked if isinstance(transport, ChecksBroker) else receives,
             dead_letters=dead_letters,
-            maintenance=maintenance._replace(letters=dead_letters if isinstance(dead_letters, LetterIndex) else None),
+            maintenance=_maintenance(settings, store, opened, dead_letters),
             transactions=store.transactions,
             controls=store.controls,
             remote_requests=remote_requests,
@@ -154,7 +152,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             run_markers=NoRunMarkers() if store.run_markers is None else store.run_markers(lasts),
         )
         observer = await _open_records(stack, settings, store, transport, observer, environment)
-        has_queue = not hosted and settings.has_transport
+        has_queue = not hosted and settings.has_transport and settings.receives_from is None
         has_queue = has_queue and (bool(events or commands) or not (sends or settings.control.processed_by))
         own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),) if has_queue else ()
         watched = observed(ports._replace(declared=own), observer)
@@ -169,30 +167,58 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 @asynccontextmanager
 async def open_relay(
     settings: Settings, *, environment: Environment = LIVE, observer: Observer | None = None
-) -> AsyncIterator[RelayPorts]:
-    """Open what a relay needs in a process that does not run the endpoint, enclosed by `observer`; declares no queue.
+) -> AsyncIterator[Ports]:
+    """Open what a relay needs in a process that does not run the endpoint, and connect to the broker.
 
-    Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
-    documents; RetryableError when a server is away. Both name the setting it is about.
+    Raises as `open_finishing`, and SetupError where no record could be found: one that is kept nowhere, in another process's
+    memory or in documents.
     """
     require_records(settings)
+    async with open_finishing(settings, environment=environment, observer=observer) as ports:
+        with errors_name_setting(settings, "transport", settings.places.transport):
+            await ports.transport.declare(())  # no queue: it only connects, so that a broker that is away raises now
+        yield ports
+
+
+@asynccontextmanager
+async def open_finishing(
+    settings: Settings, *, entities: bool = False, environment: Environment = LIVE, observer: Observer | None = None
+) -> AsyncIterator[Ports]:
+    """Open what finishes and cleans up for an endpoint in a process that does not run it. Its ports have no handlers.
+
+    No queue is declared, and nothing of the application is opened. `entities` means that some handlers work on entities. The
+    ports are enclosed by `observer`. Raises SetupError; RetryableError when a server is away. Both name the setting it is
+    about.
+    """
+    settings.places.store.require_driver("store")
     settings.places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
         with errors_name_setting(settings, "store", settings.places.store):
-            store = await stack.enter_async_context(open_store(settings, environment=environment))
+            store = await stack.enter_async_context(open_store(settings, entities=entities, environment=environment))
+        dead_letters = await _open_letters(stack, settings, store, environment)
         opened = await _open_dispatch(stack, settings, store, environment)
-        with errors_name_setting(settings, "transport", settings.places.transport):
-            await opened.transport.declare(())  # no queue: it only connects, so that a broker that is away raises now
         observer = await _open_records(stack, settings, store, opened.transport, observer, environment)
-        ports = RelayPorts(
-            settings.name,
-            store.store,
-            _required_records(settings, store),
-            opened.admission.admission,
-            opened.effects.effects or NoArtifacts(),
-            opened.transport,
+        ports = Ports(
+            endpoint=settings.name,
+            store=store.store,
+            fence=store.fence,
+            pending=store.pending,
+            handlers=NoHandlers(),
+            admission=opened.admission.admission,
+            effects=opened.effects.effects or NoArtifacts(),
+            transport=opened.transport,
+            dead_letters=dead_letters,
+            maintenance=_maintenance(settings, store, opened, dead_letters),
         )
-        yield ports if observer is None else observed_relay(ports, observer)
+        yield observed(ports, observer)
+
+
+async def _open_letters(stack: AsyncExitStack, settings: Settings, store: StoreParts, environment: Environment) -> DeadLetters:
+    places = settings.places
+    if places.dead_letters is places.store:
+        return store.dead_letters
+    with errors_name_setting(settings, "dead_letters", places.dead_letters):
+        return await stack.enter_async_context(open_dead_letters(places.dead_letters, environment=environment))
 
 
 def require_records(settings: Settings) -> None:
@@ -218,12 +244,6 @@ def _why_no_relay(settings: Settings) -> str:
     return ""
 
 
-def _required_records(settings: Settings, store: StoreParts) -> PendingRecords:
-    if store.pending is None:
-        raise SetupError(f"endpoint {settings.name!r} needs no relay: its store {settings.places.store} cannot be searched")
-    return store.pending
-
-
 class _DispatchParts(NamedTuple):
     """What sends the messages of records, in any process."""
 
@@ -238,7 +258,7 @@ async def _open_dispatch(
     admission = await open_admission(stack, settings, environment)
     effects = await open_effects(stack, settings, store, environment)
     with errors_name_setting(settings, "transport", settings.places.transport):
-        opening = open_transport(settings.places.transport, settings.name, environment=environment)
+        opening = open_own_transport(settings, environment=environment)
         return _DispatchParts(admission, effects, await stack.enter_async_context(opening))
 
 
@@ -286,7 +306,7 @@ async def _check_queue(transport: Transport, settings: Settings) -> float | None
         return await report_settings(transport, settings.name, settings.places.transport)
 
 
-def _maintenance(settings: Settings, store: StoreParts, opened: _DispatchParts) -> Maintenance:
+def _maintenance(settings: Settings, store: StoreParts, opened: _DispatchParts, letters: DeadLetters) -> Maintenance:
     plan, admission = settings.plan, opened.admission
     return Maintenance(
         after=NOTHING.after if plan.sweep_after is None else plan.sweep_after.total_seconds(),
@@ -294,6 +314,8 @@ def _maintenance(settings: Settings, store: StoreParts, opened: _DispatchParts) 
         artifacts=opened.effects.effects,
         drops=admission.drops,
         marks=admission.marks,
+        run_markers=store.old_run_markers,
+        letters=letters if isinstance(letters, LetterIndex) else None,
         ring=store.ring,
         keys=store.keys,
         leader=store.leader,
@@ -313,6 +335,18 @@ def open_transport(
     """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
     found = locate(place, "transport")
     return _service(found).open_transport(found.setting, endpoint, clock=environment.clock, random=environment.random)
+
+
+@asynccontextmanager
+async def open_own_transport(settings: Settings, *, environment: Environment = LIVE) -> AsyncIterator[Transport]:
+    """Open the transport of an endpoint. What is sent to the endpoint itself goes where its host receives, if it has one.
+
+    Raises SetupError.
+    """
+    place, queue = settings.places.transport, settings.receives_from
+    async with open_transport(place, settings.name, environment=environment) as transport:
+        wrapped = HostQueueTransport(transport, settings.name, queue, clock=environment.clock) if queue is not None else None
+        yield transport if wrapped is None else cast("Transport", wrapped)
 
 
 def temporary_transport(

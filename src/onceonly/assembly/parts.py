@@ -55,6 +55,8 @@ class StoreParts(NamedTuple):
     expect: Callable[[float], None] | None = None
     run_markers: Callable[[float], RunMarkers] | None = None
     """Makes the record of runs, given for how many seconds a run may last."""
+    old_run_markers: Expires | None = None
+    """Removes the records of runs whose message never came again."""
     unsubscribed: EventCounts | None = None
     """Counts events that had no subscriber."""
     shadow: StoredShadow | None = None

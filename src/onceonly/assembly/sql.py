@@ -29,6 +29,7 @@ from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
 from onceonly.sql.store import HTTP_SCHEMA as HTTP
 from onceonly.sql.store import JOURNAL_SCHEMA as JOURNAL
 from onceonly.sql.store import (
+    AbandonedRunMarkers,
     SqlDeadLetters,
     SqlDocuments,
     SqlEventCounts,
@@ -121,6 +122,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         journals=SqlJournals(database, settings.name),
         expect=database.dialect.expect,
         run_markers=lambda lasts: SqlRunMarkers(database, settings.name, lasts=lasts),
+        old_run_markers=AbandonedRunMarkers(database),
         unsubscribed=SqlEventCounts(database, settings.name),
         shadow=None
         if store.shadow is None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.algorithms.relay import RelayResult, relay
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import open_transport
+from onceonly.assembly import open_own_transport
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.stores import errors_name_setting, open_store
 from onceonly.config.deduplication import without_records
@@ -82,7 +82,7 @@ class OutsideTransactions:
         async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
             transport = self.ports.transport
             if transport is None:
-                opening = open_transport(self._settings.places.transport, self._settings.name, environment=self._environment)
+                opening = open_own_transport(self._settings, environment=self._environment)
                 transport = await stack.enter_async_context(opening)
             ports = DispatchPorts(self._settings.name, self._store, self.ports.admission, NoArtifacts(), transport)
             return is_finished(await relay(records, ports), records)
@@ -114,7 +114,7 @@ async def outside(
         ports = TransactionPorts(required(parts.transactions, settings), deciding.admission)
         if parts.controls is not None:
             with errors_name_setting(settings, "transport", settings.places.transport):
-                opened = open_transport(settings.places.transport, settings.name, environment=environment)
+                opened = open_own_transport(settings, environment=environment)
                 ports = ports._replace(controls=parts.controls, transport=await stack.enter_async_context(opened))
         yield OutsideTransactions(settings, parts.store, ports, environment, expect=parts.expect)
         if watch is not None and (parts.journals is not None or parts.ring is not None):

@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from onceonly.assembly import open_dead_letters, open_transport, read_bucket_clock
+from onceonly.assembly import open_dead_letters, open_own_transport, open_transport, read_bucket_clock
 from onceonly.assembly.deduplication import open_token_issuer
 from onceonly.assembly.operations import open_operations
 from onceonly.assembly.parts import BucketClock
@@ -54,11 +54,12 @@ async def open_operator_ports(target: CommandTarget, *, sends: bool = False, kno
             endpoint=target.name,
             bucket_clock=partial(_bucket_clock_of, target.store),
             head_start=HEAD_START_SECONDS,
+            receives_from="" if settings is None or settings.receives_from is None else str(settings.receives_from),
         )
         if sends:
             transport = transport_of(target)
-            opening = connect("transport", transport, open_transport(transport, target.name or "cli"))
-            parts = replace(parts, transport=await stack.enter_async_context(opening))
+            own = open_transport(transport, "cli") if settings is None else open_own_transport(settings)
+            parts = replace(parts, transport=await stack.enter_async_context(connect("transport", transport, own)))
         if settings is not None and settings.plan.tokens is not None:
             issuing = connect("tokens", settings.plan.tokens, open_token_issuer(settings))
             parts = replace(parts, tokens=await stack.enter_async_context(issuing))

@@ -1,4 +1,4 @@
-"""`onceonly relay`: sends committed messages without running handlers, until it is stopped."""
+"""`onceonly relay`: sends committed messages and maintains the store without running handlers, until it is stopped."""
 
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from onceonly.config.endpoint import Settings
     from onceonly.ports.transport import Transport
+    from onceonly.runtime.environment import Environment
     from onceonly.runtime.observe.health_state import HealthObserver
     from onceonly.systems.urls import Address
 
@@ -36,7 +37,8 @@ def relay(
     """Send messages that were committed and not sent, until SIGTERM or Ctrl-C. Runs no handlers.
 
     Use it if messages are committed by processes in which the endpoint does not run. `onceonly run` includes it. Several relays
-    share the work: to add one, start this command again.
+    share the work: to add one, start this command again. It does the maintenance of `onceonly janitor` as well, unless an
+    endpoint has `janitor=False`.
 
     If a server is unreachable, the relay retries until it answers. With --health, GET /live and /ready report its state. The
     `health=` of endpoints is ignored. Exits with code 2 if the configuration is wrong.
@@ -73,31 +75,45 @@ async def _relay_all(found: "Sequence[Settings]", stop: "asyncio.Event", address
         await side_by_side([_relay(settings, stop, health_observer) for settings in found])
 
 
-async def _relay(settings: "Settings", stop: "asyncio.Event", health_observer: "HealthObserver | None") -> None:
+async def _relay(
+    settings: "Settings",
+    stop: "asyncio.Event",
+    health_observer: "HealthObserver | None",
+    environment: "Environment | None" = None,
+) -> None:
+    """Relay for one endpoint, and maintain it, or notice that no process does."""
     import logging
 
     from onceonly.assembly import open_relay
     from onceonly.endpoint.host import instruments_of
     from onceonly.formats.log_events import EventLogger
+    from onceonly.runtime.environment import LIVE
+    from onceonly.runtime.maintenance.loop import MaintenanceLoop
+    from onceonly.runtime.observe.observed_ports import by_relay
     from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, with_telemetry
     from onceonly.runtime.processes.notifier import Notifier
     from onceonly.runtime.relay.relay import Relay
     from onceonly.runtime.worker.startup import StartupWait
+    from onceonly.runtime.worker.worker import run_all
 
     log = EventLogger(logging.getLogger("onceonly.relay"))
+    environment = environment or LIVE
+    grace = settings.worker.grace
     async with AsyncExitStack() as stack:
-        wait = StartupWait(stop, endpoint=settings.name)
+        wait = StartupWait(stop, endpoint=settings.name, environment=environment)
         instruments = None if settings.telemetry is None else instruments_of(settings)
         observer = with_telemetry(instruments, health_observer)
-        ports = await wait.enter(stack, partial(open_relay, settings, observer=observer))
-        if ports is None:
+        ports = await wait.enter(stack, partial(open_relay, settings, environment=environment, observer=observer))
+        if ports is None or (searched := ports.for_relay()) is None:
             return
         if health_observer is not None:
             await stack.enter_async_context(_poll_broker(ports.transport))
         spans = instruments or NO_TASK_SPANS
-        relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, notifier=Notifier(), spans=spans)
+        after, notifier = settings.relay_after, Notifier()
+        relay = Relay(by_relay(searched), after=after, grace=grace, notifier=notifier, environment=environment, spans=spans)
+        janitor = MaintenanceLoop(ports, grace=grace, environment=environment, spans=spans)
         log.info("relay started", extra={"endpoint": settings.name})
-        await relay.run(stop)
+        await run_all([relay, janitor], stop)
     log.info("relay stopped", extra={"endpoint": settings.name})
 
 

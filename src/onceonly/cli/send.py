@@ -29,6 +29,8 @@ class SendTarget(NamedTuple):
     """The settings of an endpoint that asks for tokens."""
     handled: tuple[str, ...] | None = None
     """The types that the endpoint handles. None: its program was not named, or any type is sent."""
+    settings: "Settings | None" = None
+    """Those of the endpoint, if its program was named."""
 
     def __repr__(self) -> str:
         return f"SendTarget({self.endpoint!r})"
@@ -104,16 +106,17 @@ def send(  # noqa: PLR0913 - one parameter for each option
 
 
 async def _send(stream: BinaryIO, form: "EventDefaults", target: SendTarget, tally: "SendTally") -> None:
-    from onceonly.assembly import open_transport
+    from onceonly.assembly import open_own_transport, open_transport
     from onceonly.assembly.deduplication import open_token_issuer
     from onceonly.cli.bulk_sender import TokenIssuing, send_all
     from onceonly.cli.events import read_items, to_message
     from onceonly.cli.files import interruptible
     from onceonly.cli.targets import connect, connection_errors
 
-    opening = open_transport(target.transport, target.endpoint or "cli")
+    settings = target.settings
+    opening = open_transport(target.transport, target.endpoint or "cli") if settings is None else open_own_transport(settings)
     async with connect("transport", target.transport, opening) as transport:
-        if target.topology is not None:
+        if target.topology is not None and (settings is None or settings.receives_from is None):
             async with connection_errors("transport", target.transport):
                 await transport.declare([target.topology])
         async with AsyncExitStack() as stack:
@@ -145,7 +148,12 @@ def _target(to: str, transport: str | None, *, event: bool) -> SendTarget:
         issuer = settings if settings.plan.tokens is not None else None
         topology = endpoint.topology()
         return SendTarget(
-            endpoint.name, settings.required_transport, topology, issuer, tuple(sorted(topology.events + topology.commands))
+            endpoint.name,
+            settings.required_transport,
+            topology,
+            issuer,
+            tuple(sorted(topology.events + topology.commands)),
+            settings,
         )
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")

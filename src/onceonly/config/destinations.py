@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from onceonly.model.destination import KINDS, Destination
+from onceonly.model.destination import KINDS, Destination, Queue, Stream, Subject
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.limits import type_problem
 from onceonly.model.wording import an, in_words
@@ -91,6 +91,26 @@ def event_rule_problems(rule: object, policy: DestinationPolicy) -> Iterator[str
             yield f'events[{type_!r:.100}] must be a destination such as Exchange("orders"), not {destination!r:.100}'
         elif problem := policy.problem(destination):
             yield f"events[{type_!r:.100}]: {problem}"
+
+
+def host_queue_problems(destination: object, policy: DestinationPolicy, *, has_transport: bool) -> Iterator[str]:
+    """Return what is wrong with a setting `receives_from=`."""
+    if destination is None:
+        return
+    if not isinstance(destination, Queue | Subject | Stream):
+        yield (
+            'receives_from must be what the host of the endpoint receives from: Queue("orders"), Subject("orders.placed") or '
+            f'Stream("orders"), not {destination!r:.100}'
+        )
+    elif not has_transport:
+        yield "receives_from needs a transport, which sends to it. Set transport, or remove receives_from"
+    elif policy.by_token:
+        yield (
+            "receives_from cannot be used with deduplication=Tokens(...): its senders would have to issue a token for each "
+            "message. Remove it, or use History()"
+        )
+    elif problem := policy.problem(destination):
+        yield f"receives_from: {problem}"
 
 
 def shown_events(rule: EventRule | None) -> dict[str, str]:

@@ -26,12 +26,13 @@ from onceonly.config.deduplication import (
     plan_deduplication,
     without_records,
 )
-from onceonly.config.destinations import DestinationPolicy, EventRule, event_rule_problems
+from onceonly.config.destinations import DestinationPolicy, EventRule, event_rule_problems, host_queue_problems
 from onceonly.config.location import NO_TRANSPORT, Location, locate, problem_of
 from onceonly.config.retention import Journal, RetentionPromise, control_problem, default_interval, interval_problem
 from onceonly.config.store_plan import StorePlan, plan_store
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
+from onceonly.model.destination import Destination
 from onceonly.model.errors import SetupError
 from onceonly.model.headers import names_problem
 from onceonly.model.limits import NAME_RULE, is_endpoint_name
@@ -91,6 +92,7 @@ class Settings:
     max_hops: int | None = MAX_HOPS
     carry_headers: Sequence[str] = ()
     events: EventRule | None = None
+    receives_from: Destination | None = None
     relay_after: float = 10.0
     unknown_types_wait: float = 300.0
     max_commit: timedelta = timedelta(seconds=30)
@@ -259,7 +261,9 @@ class Settings:
         if problem := names_problem(self.carry_headers):
             yield f"carry_headers: {problem}"
         if not wrong:
-            yield from event_rule_problems(self.events, self.destinations(self.known_destinations))
+            policy = self.destinations(self.known_destinations)
+            yield from event_rule_problems(self.events, policy)
+            yield from host_queue_problems(self.receives_from, policy, has_transport=self.has_transport)
         yield from self._waiting_problems()
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is open
     from onceonly.endpoint.http_app import HttpApp, Principal
     from onceonly.endpoint.sender import Outgoing
     from onceonly.endpoint.transactions import Transaction
+    from onceonly.model.maintenance_journal import MaintenanceReport
     from onceonly.runtime.background import Background
     from onceonly.sql.store.enlisted_keys import AsyncSessions, SyncSessions
 
@@ -61,6 +62,8 @@ class Endpoint:
       unless the handler gives others.
     * `events`: where events go that other programs take, by type: a mapping from type to destination, such as
       `{"OrderPlaced": Exchange("orders")}`, or a function `type -> destination | None`. Others go to their subscribers.
+    * `receives_from`: where the host of the endpoint receives, with `hosted()`: a `Queue`, a `Subject` or a `Stream` of the
+      transport. What is sent to the endpoint itself goes there, such as messages of `onceonly dead retry`. A worker is refused.
     * `worker`: sizes of batches, and concurrency.
     * `unknown_types_wait`: seconds for which a message of a type that no handler of a process takes waits for a process that
       takes it, such as a newer one. It waits longer while such a process is live. 0: it is a dead letter at once.
@@ -70,7 +73,8 @@ class Endpoint:
 
     How it runs:
 
-    * `janitor`: whether workers delete expired data. If not, run `onceonly janitor`. `janitor_interval`: how often.
+    * `janitor`: whether workers, hosts and `onceonly relay` delete expired data. If not, run `onceonly janitor`, or call
+      `maintain` from a timer. `janitor_interval`: how often.
     * `presence`: whether each process reports every 10 seconds to a SQL store that it runs, for `onceonly status`.
     * `health`: "HOST:PORT", where `onceonly run` serves `/live` and `/ready`.
     * `telemetry`: traces, such as `OpenTelemetry()` of `onceonly.telemetry`.
@@ -440,6 +444,19 @@ class Endpoint:
         from onceonly.runtime.observe.logs import Logs  # noqa: PLC0415 - when it is opened
 
         return self._host.hosted(observer=Logs())
+
+    async def maintain(self, *, remaining: float = 60.0) -> "MaintenanceReport":
+        """Do the maintenance that is due, and return what was done. For a timer, such as cron or a scheduled function.
+
+        It takes at most `remaining` seconds. Each task may take half of the time that is left, so that none keeps the others
+        from being done. What there was no time for stays due. It does what workers leave to others with `janitor=False`, too.
+        While the endpoint is open in this event loop, what is open is used. Otherwise store and transport are opened: no queue
+        is declared, and lifespan and providers are not used.
+
+        Call it at least as often as `janitor_interval`. If this is the only maintenance, set that to the interval of the timer.
+        Raises SetupError; RetryableError if a server does not answer. Errors of single tasks are in the report.
+        """
+        return await self._host.maintain(remaining)
 
     @cached_property
     def _host(self) -> "Host":

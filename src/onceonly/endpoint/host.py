@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import EnlistedKeyTransaction, enlist, enlist_key, runs_alone, units_at_once, wire
+from onceonly.assembly import EnlistedKeyTransaction, enlist, enlist_key, open_finishing, runs_alone, units_at_once, wire
 from onceonly.assembly.gauges import GaugeLoop
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of, watch_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
@@ -27,6 +27,7 @@ from onceonly.endpoint.sender import Outgoing
 from onceonly.endpoint.signatures import Registrations
 from onceonly.endpoint.transactions import TransactionContext, TransactionRequest
 from onceonly.model.errors import InvalidHandler, SetupError
+from onceonly.model.maintenance_journal import MaintenanceReport
 from onceonly.model.record import Record
 from onceonly.model.transaction import TransactionAttempt
 from onceonly.ports.bundle import Ports
@@ -42,7 +43,7 @@ from onceonly.runtime.maintenance.presence import ReportedWorker, TypesElsewhere
 from onceonly.runtime.maintenance.unmaintained import MaintenanceWatch
 from onceonly.runtime.observe.loop_monitor import monitored_loop
 from onceonly.runtime.observe.observed_ports import by_relay
-from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.observe.telemetry import (
     NO_TASK_SPANS,
     CreationHook,
@@ -51,6 +52,7 @@ from onceonly.runtime.observe.telemetry import (
     TelemetrySubject,
     with_telemetry,
 )
+from onceonly.runtime.observe.transaction_work import TransactionWork
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
@@ -258,6 +260,11 @@ class Host:
         """
         opening = self._opening(options)
         _ = opening.settings.required_transport
+        if opening.settings.receives_from is not None:
+            raise SetupError(
+                f"endpoint {self.name!r} has no worker: its host receives from {opening.settings.receives_from}. Use hosted(), "
+                "or remove receives_from"
+            )
         async with self.opened_patiently(stop, away=ready, **options) as ports:
             if ports is None:
                 return
@@ -285,11 +292,16 @@ class Host:
         """
         opening = self._opening(options)
         _ = opening.settings.required_transport
+        work = TransactionWork()
+        options = {**options, "observer": work if opening.observer is None else Observers(opening.observer, work)}
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
             async with self.opened_patiently(stop, away=ready, sends=True, **options) as ports:
                 if ports is not None:
                     _, *others = self.runners(ports, opening.settings, environment=opening.environment)
+                    if (presence := ports.maintenance.presence) is not None:
+                        environment = opening.environment
+                        others.append(ReportedWorker(work, work, presence, endpoint=self.name, environment=environment))
                     ready.set()
                     await run_all(others, stop)
                     await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
@@ -326,7 +338,7 @@ class Host:
         settings, environment, _ = opening
         plans = self._plan(settings)
         step: MaintenanceStep | None = None
-        if ports.maintenance.has_tasks and ports.maintenance.leads:
+        if ports.maintenance.has_tasks:
             spans = self._instruments_of(settings) or NO_TASK_SPANS
             janitor = MaintenanceLoop(ports, grace=settings.worker.grace, environment=environment, spans=spans)
             step = MaintenanceStep(janitor, environment)
@@ -336,18 +348,39 @@ class Host:
 
     def _reported(
         self, deliveries: HostedDeliveries, ports: Ports, opening: _Opening
-    ) -> AbstractAsyncContextManager[Background | None]:
-        """Report the process, and count what it drops, for people. A process that is killed loses the last counts."""
+    ) -> AbstractAsyncContextManager[Background]:
+        """Report the process, count what it drops, and read gauges, for people. A process that is killed loses the last."""
         settings, environment, _ = opening
-        reported = self._reporting(deliveries, ports, settings, environment=environment)
-        if reported is deliveries:
-            return nullcontext()
+        runners = [self._reporting(deliveries, ports, settings, environment=environment)]
+        instruments = self._instruments_of(settings)
+        if instruments is not None and instruments.gauges is not None:
+            events = self._plan(settings).events
+            runners.append(GaugeLoop(settings, events, instruments.gauges, environment=environment))
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
             ready.set()
-            await reported.run(stop)
+            await run_all(runners, stop)
 
         return in_background(run, name=f"onceonly {self.name} hosted")
+
+    async def maintain(self, remaining: float, *, environment: Environment = LIVE) -> MaintenanceReport:
+        """Do what is due in this process, within this number of seconds; see `Endpoint.maintain`."""
+        if not 0 < remaining <= DAY_SECONDS:
+            raise ValueError(f"remaining must be a number of seconds above 0, at most a day, not {remaining!r}")
+        began = environment.timer.seconds()
+        async with AsyncExitStack() as stack:
+            running = self._bound_here()
+            settings = self.settings if running is None else running.settings
+            ports = None if running is None else running.ports
+            if ports is None:
+                entities, observer = self.works_on_entities(), with_telemetry(self._instruments_of(settings), None)
+                opening = open_finishing(settings, entities=entities, environment=environment, observer=observer)
+                ports = await stack.enter_async_context(opening)
+            if not ports.maintenance.has_tasks:
+                return MaintenanceReport()
+            spans = self._instruments_of(settings) or NO_TASK_SPANS
+            janitor = MaintenanceLoop(ports, grace=settings.worker.grace, environment=environment, spans=spans)
+            return await janitor.run_once(remaining - (environment.timer.seconds() - began))
 
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""

@@ -25,6 +25,15 @@ class Hosted:
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong, in words, for a health check of the host. Empty if all is well.
+
+        Messages cannot be settled, a task of maintenance fails, or no process maintains the endpoint. It is as of the last
+        call: nothing is read for it.
+        """
+        return self._deliveries.troubles
+
     async def handle(
         self,
         messages: Sequence[HostedMessage],

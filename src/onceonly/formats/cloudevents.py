@@ -29,6 +29,8 @@ NAMING = frozenset({"id", "source", "type"})
 
 STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE, HELD = "onceonlyattempts", "onceonlyhistory", "onceonlyalone", "onceonlyheld"
+DUE = "onceonlydue"
+"""When a message in the queue of a host is due, in milliseconds since 1970; see `onceonly.queues.host_queue`."""
 REASON_LIMIT = 200
 """Characters of each reason in the history that a copy carries."""
 TRACEBACK_BYTES = 4_000
@@ -36,12 +38,13 @@ TRACEBACK_BYTES = 4_000
 ALL_TRACEBACKS_BYTES = 16_000
 """Bytes of all tracebacks in that history together. They share them equally."""
 _CUT = "...\n"
-OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
+OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD, DUE})
 _CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
 _COPIED = frozenset({ATTEMPTS, ALONE, HELD})
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
 
 _COUNT = re.compile(r"[0-9]{1,9}")
+_INSTANT = re.compile(r"[0-9]{1,15}")
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_history = msgspec.json.Decoder(tuple[Failure, ...]).decode
@@ -123,6 +126,12 @@ def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, sus
         alone=own.get(ALONE) == "1",
         held=_count(own.get(HELD, "")),
     )
+
+
+def due_of(headers: Headers) -> int:
+    """Return when a message in the queue of a host is due, in milliseconds since 1970. 0 if it says nothing."""
+    text = next((value for key, value in headers if attribute_of(key) == DUE), "")
+    return int(text) if _INSTANT.fullmatch(text) else 0
 
 
 def _count(text: str) -> int:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from onceonly.algorithms.deaths import KILLED
 from onceonly.formats.cloudevents import arrival
 from onceonly.formats.hosted import headers_of
-from onceonly.hosted.earlier_deliveries import EarlierDeliveries
+from onceonly.hosted.earlier_deliveries import DeliveryOrigin, EarlierDeliveries, origin_of
 from onceonly.hosted.transport import HostedCall, current_call
 from onceonly.model.hosted import HostedMessage, HostedOutcome
 from onceonly.model.identity import Identity
@@ -19,6 +19,7 @@ AGAIN_SECONDS = 1.0
 """Seconds after which a message is due again that could not be settled, such as in an outage."""
 CUT_OFF = "the time of the host was over before it was handled"
 PUT_OFF = "put off, not counted as a failure"
+NOT_DUE = "sent with a delay, and not due yet"
 
 
 class HostedCalls:
@@ -34,16 +35,21 @@ class HostedCalls:
         """Read messages. Raises TypeError, ValueError for those that no host can mean."""
         deliveries: list[Delivery] = []
         found: list[Message | None] = []
+        origins: list[DeliveryOrigin] = []
         for position, message in enumerate(messages):
-            delivery = self._delivery(position, message)
+            arrived = self._arrival(position, message)
+            origins.append(origin_of(arrived))
+            delivery = counted(arrived, message.deliveries)
             read = self._handlers.read(delivery)
             known = None if isinstance(read, Unreadable) else read
-            earlier = None if known is None else self._earlier.find(known.identity, message.deliveries)
+            earlier = None if known is None else self._earlier.find(known.identity, message.deliveries, origins[-1])
             if earlier is not None:
                 delivery = replace(delivery, attempts=earlier.attempts, history=earlier.history, alone=earlier.alone)
             deliveries.append(delivery)
             found.append(known)
-        return HostedCall(deliveries, found)
+        call = HostedCall(deliveries, found, origins)
+        call.put_off(self._clock.now())
+        return call
 
     def gives_up(self, identity: Identity, deaths: int) -> bool:
         """Return whether a message of this task's call is given up when one more of its runs died."""
@@ -60,8 +66,7 @@ class HostedCalls:
         """Return what the host does with each message of a call that has ended."""
         return tuple(self._outcome(call, each, message) for each, message in zip(call.deliveries, messages, strict=True))
 
-    def _delivery(self, position: int, message: HostedMessage) -> Delivery:
-        """Read a message that this process has not seen before. If it was delivered before, its process may have died of it."""
+    def _arrival(self, position: int, message: HostedMessage) -> Delivery:
         body, count = message.body, message.deliveries
         if not isinstance(body, bytes | bytearray | memoryview):
             raise TypeError(f"body must be bytes, not {type(body).__name__}: encode text with body.encode()")
@@ -70,9 +75,7 @@ class HostedCalls:
         if count < 1:
             raise ValueError(f"deliveries must be 1 or more, not {count}: it counts this delivery too")
         queue = message.queue or self._endpoint
-        delivery = arrival(position, queue, headers_of(message), bytes(body), suspect=False)
-        attempts = delivery.attempts + count - 1
-        return replace(delivery, attempts=attempts, alone=delivery.alone or count > 1)
+        return arrival(position, queue, headers_of(message), bytes(body), suspect=False)
 
     def _outcome(self, call: HostedCall, delivery: Delivery, message: HostedMessage) -> HostedOutcome:
         receipt = call.receipt(delivery)
@@ -84,10 +87,18 @@ class HostedCalls:
             return HostedOutcome(is_settled=True, is_dead=bool(reason), reason=reason)
         copy = call.copies.get(receipt)
         if identity is not None and identity not in call.is_stuck:
-            self._earlier.note(identity, message.deliveries, copy or delivery)
+            self._earlier.note(identity, message.deliveries, copy or delivery, call.origins[receipt])
+        if receipt in call.due:
+            seconds = (call.due[receipt] - self._clock.now()) / 1000
+            return HostedOutcome(is_settled=False, retry_after=max(0.0, seconds), reason=NOT_DUE)
         if copy is None:
             seconds = 0.0 if call.trouble == CUT_OFF else AGAIN_SECONDS
             return HostedOutcome(is_settled=False, retry_after=seconds, reason=call.trouble or CUT_OFF)
         seconds = max(0, copy.due - self._clock.now()) / 1000
         reason = copy.history[-1].reason if copy.attempts > delivery.attempts and copy.history else PUT_OFF
         return HostedOutcome(is_settled=False, retry_after=seconds, reason=reason)
+
+
+def counted(delivery: Delivery, deliveries: int) -> Delivery:
+    """Return a delivery that this process has not seen before. If it was delivered before, its process may have died of it."""
+    return replace(delivery, attempts=delivery.attempts + deliveries - 1, alone=delivery.alone or deliveries > 1)

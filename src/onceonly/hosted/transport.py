@@ -12,6 +12,8 @@ and the ack that follows does not settle the delivery.
 from collections.abc import Sequence
 from contextvars import ContextVar
 
+from onceonly.formats.cloudevents import due_of
+from onceonly.hosted.earlier_deliveries import DeliveryOrigin
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import Identity
@@ -24,9 +26,12 @@ from onceonly.ports.transport import Depth, Topology, Transport
 class HostedCall:
     """The deliveries that are in work together, and what became of each. Receipts are positions in the host's list."""
 
-    def __init__(self, deliveries: Sequence[Delivery], messages: Sequence[Message | None]) -> None:
-        """Begin with deliveries and the message of each. None for one that cannot be read."""
+    def __init__(
+        self, deliveries: Sequence[Delivery], messages: Sequence[Message | None], origins: Sequence[DeliveryOrigin]
+    ) -> None:
+        """Begin with deliveries, the message of each, None for one that cannot be read, and what it carried itself."""
         self.deliveries = tuple(deliveries)
+        self.origins = tuple(origins)
         self.offered: tuple[Delivery, ...] = ()
         """What `receive` returns next."""
         self.messages = {message.identity: message for message in messages if message is not None}
@@ -43,6 +48,13 @@ class HostedCall:
         """By receipt, what may be acknowledged: the reason of the dead letter, empty if it is done."""
         self.copies: dict[int, Send] = {}
         """By receipt, the retry copy that the host's redelivery stands for."""
+        self.due: dict[int, int] = {}
+        """By receipt, when a message is due that is not handled before, in milliseconds since 1970."""
+
+    def put_off(self, now: int) -> None:
+        """Put off what is not due at this instant."""
+        due = {_position(each): due_of(each.headers) for each in self.deliveries}
+        self.due = {receipt: instant for receipt, instant in due.items() if instant > now}
 
     def receipt(self, delivery: Delivery) -> int:
         return _position(delivery)
@@ -59,8 +71,9 @@ class HostedCall:
         return bool(receipts)
 
     def left(self, deliveries: Sequence[Delivery]) -> tuple[Delivery, ...]:
-        """Return those that are neither settled nor put off by a copy."""
-        return tuple(each for each in deliveries if not (_position(each) in self.settled or _position(each) in self.copies))
+        """Return those that are neither settled nor put off."""
+        over = self.settled.keys() | self.copies.keys() | self.due.keys()
+        return tuple(each for each in deliveries if _position(each) not in over)
 
     def acknowledge(self, deliveries: Sequence[Delivery], reason: str) -> None:
         for delivery in deliveries:

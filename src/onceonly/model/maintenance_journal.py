@@ -1,6 +1,6 @@
 """The maintenance journal: what was done last for an endpoint, what fails, and what is late. Pure: instants are arguments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -87,6 +87,17 @@ class MaintenanceJournal(Struct, frozen=True, kw_only=True, omit_defaults=True):
         for bucket in self.late:
             words = f"bucket {bucket.number} is not rotated: {bucket.reason}"
             yield Trouble(part="late bucket", reason=words, since=self.at - bucket.late, stops=bucket.stops)
+
+
+class MaintenanceReport(Struct, frozen=True, kw_only=True):
+    """What `Endpoint.maintain` did.
+
+    * `tasks`: how many rows or records each task that was due has removed or sent, by its name in the log.
+    * `troubles`: what failed, what is late, and why the rest was not done. Empty if all is well.
+    """
+
+    tasks: Mapping[str, int] = {}
+    troubles: tuple[str, ...] = ()
 
 
 def unmaintained_reason(journal: MaintenanceJournal | None, late: Sequence[LateBucket], now: int) -> str:

@@ -64,6 +64,8 @@ class ActionParts(Struct, frozen=True, kw_only=True):
     bucket_clock: Callable[[], Awaitable[BucketClock | None]] | None = None
     environment: Environment = LIVE
     head_start: float = HEAD_START_SECONDS
+    receives_from: str = ""
+    """The queue from which the host of the endpoint receives, if it has one."""
 
 
 def action_log_of(letters: DeadLetters, environment: Environment = LIVE) -> ActionLog:
@@ -231,7 +233,7 @@ async def send_back(
         await parts.letters.remove(taken)
     for (letter, _), answer in zip(able, answers, strict=True):
         is_taken = answer is Answer.TAKEN
-        detail = ("" if in_time else TOO_SLOW) if is_taken else _why_not_taken(answer, letter)
+        detail = ("" if in_time else TOO_SLOW) if is_taken else _why_not_taken(answer, letter, parts)
         outcomes[letter.key] = (ItemOutcome.WAITING if is_taken else ItemOutcome.KEPT, detail)
     lasts = parts.head_start + (len(able) / rate if rate else 0)
     return SentLetters(outcomes, tuple(early), began + lasts if taken else 0.0)
@@ -279,7 +281,11 @@ def _instant_ahead(letter: DeadLetter) -> int:
     return letter.message.instant if letter.message and letter.reason == Undecidable.TOO_NEW.value else 0
 
 
-def _why_not_taken(answer: Answer, letter: DeadLetter) -> str:
+def _why_not_taken(answer: Answer, letter: DeadLetter, parts: ActionParts) -> str:
+    if answer is Answer.REFUSED and parts.receives_from and letter.endpoint == parts.endpoint:
+        return (
+            f"{parts.receives_from}, from which the host of {letter.endpoint!r} receives, does not exist: create it, then retry"
+        )
     if answer is Answer.REFUSED:
         return f"endpoint {letter.endpoint!r} has no queue: run `onceonly topology create module:endpoint`, then retry"
     return "the broker did not confirm it. Retry it again, which is safe because the id stays the same"

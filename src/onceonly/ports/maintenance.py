@@ -146,7 +146,8 @@ class Maintenance(NamedTuple):
     """What one endpoint has to keep in order; nothing, unless its store or something next to it grows.
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
-    `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
+    `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire,
+    in `run_markers` those of runs whose message never came again.
     `letters` have actions that expire. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
     is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint. `log` is a
@@ -158,6 +159,7 @@ class Maintenance(NamedTuple):
     artifacts: Sweeps | None = None
     drops: Counter | None = None
     marks: Expires | None = None
+    run_markers: Expires | None = None
     ring: Ring | None = None
     keys: ClientKeys | None = None
     leader: Leadership | None = None
@@ -173,8 +175,8 @@ class Maintenance(NamedTuple):
     @property
     def has_tasks(self) -> bool:
         """Return whether there is anything to maintain from time to time."""
-        own = (self.tokens, self.artifacts, self.marks, self.ring, self.keys, self.letters, self.message_journal, self.log)
-        return any(each is not None for each in own)
+        stored = (self.tokens, self.artifacts, self.marks, self.run_markers, self.ring, self.keys, self.letters)
+        return any(each is not None for each in (*stored, self.message_journal, self.log))
 
 
 NOTHING = Maintenance()

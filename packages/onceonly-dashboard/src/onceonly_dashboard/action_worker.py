@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.assembly import open_dead_letters, open_transport, read_bucket_clock
+from onceonly.assembly import open_dead_letters, open_own_transport, read_bucket_clock
 from onceonly.assembly.deduplication import open_token_issuer
 from onceonly.assembly.parts import BucketClock
 from onceonly.assembly.stores import read_only
@@ -48,9 +48,11 @@ async def open_parts(probes: EndpointProbes, *, sends: bool = True) -> AsyncIter
             know=look_up,
             bucket_clock=partial(_read_clock, settings.store) if settings.store_plan.has_tables else None,
             environment=environment,
+            receives_from="" if settings.receives_from is None else str(settings.receives_from),
         )
         if sends:
-            opening = open_transport(settings.required_transport, probes.name, environment=environment)
+            _ = settings.required_transport
+            opening = open_own_transport(settings, environment=environment)
             parts = replace(parts, transport=await stack.enter_async_context(opening))
             if settings.plan.tokens is not None:
                 parts = replace(parts, tokens=await stack.enter_async_context(open_token_issuer(settings)))

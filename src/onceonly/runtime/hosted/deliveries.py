@@ -101,8 +101,9 @@ class HostedDeliveries:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Why messages are delivered again, in words; empty if they are not."""
-        return ("cannot settle messages",) if self._failures.is_failing else ()
+        """Why messages are delivered again, and what is wrong with maintenance, in words. Empty if all is well."""
+        unsettled = ("cannot settle messages",) if self._failures.is_failing else ()
+        return (*unsettled, *(self._maintenance.troubles if self._maintenance is not None else ()))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wait for the stop: what reports a worker runs next to it."""
@@ -145,7 +146,7 @@ class HostedDeliveries:
         """Take all deliveries of a call through. What ran out of a unit's budget, or lost a race, is repeated."""
         enter_call(call)
         backpressure = Backpressure(self._settings.batch_size, self._environment.random)
-        waiting, conflicts = call.deliveries, 0
+        waiting, conflicts = call.left(call.deliveries), 0
         while waiting:
             some, waiting = waiting[: backpressure.limit], waiting[backpressure.limit :]
             report = await self._take_through(call, some)

@@ -10,13 +10,21 @@ LEAST_SECONDS = 0.2
 
 
 class MaintenanceStep:
-    """Does what is due for one endpoint, one step at a time in a process. Between two steps it rests as a janitor does."""
+    """Does what is due for one endpoint, one step at a time in a process. Between two steps it rests as a janitor does.
+
+    With `janitor=False` a step only looks whether another process does it.
+    """
 
     def __init__(self, janitor: MaintenanceLoop, environment: Environment = LIVE) -> None:
         self._janitor = janitor
         self._timer = environment.timer
         self._due = self._timer.seconds()
         self._is_running = False
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with the maintenance of the endpoint, in words, as of the last step."""
+        return self._janitor.troubles
 
     def ask(self) -> None:
         """Ask for a step after this call: a message waits for a bucket."""

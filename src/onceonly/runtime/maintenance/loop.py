@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from onceonly.formats.log_events import EventLogger, FailureLog
 from onceonly.model.errors import OnceOnlyError, WrongEventLoop, error_text
-from onceonly.model.maintenance_journal import RETRY_SECONDS, LateBucket, MaintenanceJournal, TaskRun
+from onceonly.model.maintenance_journal import RETRY_SECONDS, LateBucket, MaintenanceJournal, MaintenanceReport, TaskRun
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.background import run_until_stopped
 from onceonly.runtime.environment import LIVE, Environment, pause
@@ -59,7 +59,13 @@ class MaintenanceLoop:
         self._has_taken_over = False
         self._failures = FailureLog(_log, "janitor cannot run, retrying with backoff", endpoint=ports.endpoint, every_bug=True)
         self._journal: MaintenanceJournal | None = None
+        self._troubles: tuple[str, ...] = ()
         self._watch = MaintenanceWatch(ports.endpoint, retention=ports.maintenance.retention, clock=environment.clock)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with the maintenance of the endpoint, in words, as of the last round."""
+        return self._troubles
 
     def ask(self) -> None:
         """Ask for a round soon: a message waits for a bucket. Awaits nothing; in the janitor's event loop."""
@@ -103,6 +109,29 @@ class MaintenanceLoop:
         finally:
             self._until = inf
 
+    async def run_once(self, seconds: float) -> MaintenanceReport:
+        """Do what is due, for at most `seconds`, also where it is left to other processes. Time is shared as in `run_due`.
+
+        Raises CommitFailed, OutcomeUnknown if the store does not answer; WrongEventLoop.
+        """
+        began, self._is_cut_off = self._environment.clock.now(), False
+        self._until = self._environment.timer.seconds() + seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                journal = await self._lead(self._is_due)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return MaintenanceReport(troubles=("its time was over before it was done",))
+        finally:
+            self._until = inf
+        if journal is None:
+            return MaintenanceReport(troubles=("another process is doing it",))
+        tasks = {name: run.count for name, run in journal.tasks.items() if run.at >= began}
+        cut_off = ("its time was over before it was done",) if self._is_cut_off else ()
+        return MaintenanceReport(tasks=tasks, troubles=(*_troubles_of(journal), *cut_off))
+
     async def _run_rounds(self, stop: asyncio.Event) -> None:
         timer, fraction = self._environment.timer, self._environment.random.fraction
         await self._take_over()
@@ -135,10 +164,9 @@ class MaintenanceLoop:
     async def _run_round(self) -> float:
         """Do what is due. Returns how long to rest."""
         asked, self._asked = self._asked, False
-        now = self._environment.clock.now
 
         def is_due(task: MaintenanceTask, journal: MaintenanceJournal | None) -> bool:
-            return (asked and task.urgent) or journal is None or journal.is_due(task.name, task.every, now())
+            return (asked and task.urgent) or self._is_due(task, journal)
 
         try:
             journal = await self._read()
@@ -156,8 +184,14 @@ class MaintenanceLoop:
         self._log_recovery()
         if not self._maintenance.leads:  # nothing here does it when no other process does
             self._watch.note(journal)
+            self._troubles = (self._watch.reason,) if self._watch.reason else ()
+        else:
+            self._troubles = _troubles_of(journal)
         rest = min(self._rest, RETRY_SECONDS) if journal is not None and journal.is_failing() else self._rest
         return rest * (1 + self._environment.random.fraction() / 2)
+
+    def _is_due(self, task: MaintenanceTask, journal: MaintenanceJournal | None) -> bool:
+        return journal is None or journal.is_due(task.name, task.every, self._environment.clock.now())
 
     async def _lead(self, is_due: Callable[[MaintenanceTask, MaintenanceJournal | None], bool]) -> MaintenanceJournal | None:
         async with self._leading() as is_leader:
@@ -265,3 +299,10 @@ class MaintenanceLoop:
 
     def _extra(self, **fields: object) -> dict[str, object]:
         return {"endpoint": self._ports.endpoint, **fields}
+
+
+def _troubles_of(journal: MaintenanceJournal | None) -> tuple[str, ...]:
+    """Return what fails and what is late, in words, as of when the journal was written."""
+    if journal is None:
+        return ()
+    return tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(journal.at))

@@ -84,6 +84,8 @@ def tasks_of(ports: Ports, buckets: "BucketRotation | None", clock: Clock) -> It
 def _forgetting_tasks(maintenance: Maintenance, every: float) -> Iterator[MaintenanceTask]:
     if (marks := maintenance.marks) is not None:
         yield MaintenanceTask("removing expired marks", every, lambda: marks.remove_expired(PAGE))
+    if (run_markers := maintenance.run_markers) is not None:
+        yield MaintenanceTask("removing abandoned run markers", every, lambda: run_markers.remove_expired(PAGE))
     if (presence := maintenance.presence) is not None:
         yield MaintenanceTask("removing ended processes", every, lambda: presence.remove_unseen(ROW_KEPT_SECONDS))
 

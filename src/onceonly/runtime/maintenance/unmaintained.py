@@ -34,7 +34,8 @@ class MaintenanceWatch:
         self._clock = clock
         self._pause = min(LONGEST_PAUSE_MS, retention // TIME_BUCKETS // 2) if retention else LONGEST_PAUSE_MS
         self._looked_at: int | None = None
-        self._is_reported = False
+        self.reason = ""
+        """Why the endpoint counts as not maintained, as of the last look. Empty if it does not."""
 
     async def look(self, journals: Journals | None, ring: Ring | None) -> None:
         """Look, if the last look is long ago. Never raises for a store that does not answer: the next look is soon."""
@@ -54,8 +55,8 @@ class MaintenanceWatch:
         self._note(unmaintained_reason(journal, journal.late if journal is not None else (), self._clock.now()))
 
     def _note(self, reason: str) -> None:
-        if reason and not self._is_reported:
+        if reason and not self.reason:
             _log.warning("endpoint is not maintained", extra={"endpoint": self._endpoint, "reason": reason})
-        elif not reason and self._is_reported:
+        elif not reason and self.reason:
             _log.info("endpoint is maintained again", extra={"endpoint": self._endpoint})
-        self._is_reported = bool(reason)
+        self.reason = reason

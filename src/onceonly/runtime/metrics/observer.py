@@ -47,7 +47,13 @@ KNOWN_VALUES = {
 """The values of the attribute other than the endpoint, of metrics that rarely change."""
 _SENDING = frozenset({Point.DISPATCH, Point.RETRY_COPY})
 _SETTLING = {Point.ACK: "ack", Point.RELEASE: "release", Point.EXTEND: "extend"}
-_PHASES = {Point.BEGIN: "begin", Point.COMMIT: "commit", Point.DISPATCH: "dispatch", Point.FORGET: "forget"}
+_PHASES = {
+    Point.BEGIN: "begin",
+    Point.OPEN: "begin",
+    Point.COMMIT: "commit",
+    Point.DISPATCH: "dispatch",
+    Point.FORGET: "forget",
+}
 _ANSWERS = {Answer.TAKEN: "", Answer.REFUSED: "refused", Answer.UNKNOWN: "unknown", Answer.AWAY: "away"}
 
 

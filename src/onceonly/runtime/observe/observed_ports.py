@@ -10,7 +10,6 @@ from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.run_markers import NoRunMarkers
-from onceonly.ports.transport import Transport
 from onceonly.runtime.observe.observer import Observer, Point, PortCall, read_observers
 
 _Port = TypeVar("_Port")
@@ -159,19 +158,6 @@ def by_relay(ports: RelayPorts) -> RelayPorts:
     """Return these ports of an endpoint for its relay. Its sends are marked, where they are observed."""
     transport: Any = ports.transport
     return ports._replace(transport=transport.of_relay()) if isinstance(transport, ObservedPort) else ports
-
-
-def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
-    def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
-        return cast("_Port", ObservedPort(port, table, ports.endpoint, observer))
-
-    return ports._replace(
-        store=watched(ports.store, {"forget": STORE["forget"]}),
-        pending=watched(ports.pending, PENDING),
-        admission=watched(ports.admission, ADMISSION),
-        effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
-        transport=cast("Transport", ObservedPort(ports.transport, TRANSPORT, ports.endpoint, _MarksRelay(observer))),
-    )
 
 
 def _observed_handlers(handlers: Handlers, endpoint: str, observer: Observer) -> Handlers:

@@ -14,7 +14,7 @@ from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import SqlRemoteRequests
 from onceonly.sql.store.reports import SqlEventCounts, SqlPresence
 from onceonly.sql.store.ring import SqlRing
-from onceonly.sql.store.run_markers import SqlRunMarkers
+from onceonly.sql.store.run_markers import AbandonedRunMarkers, SqlRunMarkers
 from onceonly.sql.store.store import SqlStore
 from onceonly.sql.store.tables import SCHEMA
 from onceonly.sql.store.tokens import SqlTokens
@@ -25,6 +25,7 @@ __all__ = [
     "HTTP_SCHEMA",
     "JOURNAL_SCHEMA",
     "SCHEMA",
+    "AbandonedRunMarkers",
     "ClaimMode",
     "SqlActionLog",
     "SqlDeadLetters",

@@ -53,7 +53,6 @@ class SqlRunMarkers:
         table, now = self._table, database_now(connection)
         row = {"key": key, "attempts": attempts, "token": token, "until": now + self._lasts}
         if self._database.dialect.insert_absent(connection, table, [row], key=["key"]):
-            connection.execute(delete(table).where(table.c.until < now - KEPT_MS))
             return BEGUN
         mine = table.c.key == key
         found = connection.execute(select(table.c.attempts, table.c.until).where(mine).with_for_update()).one_or_none()
@@ -66,3 +65,28 @@ class SqlRunMarkers:
             return waiting((found.until - now) / 1000, self._lasts / 1000)
         connection.execute(delete(table).where(mine))
         return StartResult(died=found.attempts)
+
+
+class AbandonedRunMarkers:
+    """The runs of all endpoints of a database whose process died, and whose message never came again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._table = tables(database.prefix, database.schema).starts
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Remove the oldest of those that ended more than 7 days ago, by the database's clock; see the port.
+
+        Rows that another process uses are skipped.
+        """
+        starts = self._table.c
+
+        def remove(connection: Connection) -> int:
+            old = select(starts.key).where(starts.until < database_now(connection) - KEPT_MS).order_by(starts.key).limit(limit)
+            found = connection.scalars(old.with_for_update(skip_locked=True)).all()
+            if found:
+                connection.execute(delete(self._table).where(starts.key.in_(found)))
+            return len(found)
+
+        async with self._database.writing() as connection:
+            return await connection.run_sync(remove)
