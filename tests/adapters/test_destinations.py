@@ -112,7 +112,7 @@ async def test_a_stream_that_is_deleted_meanwhile_refuses() -> None:
 async def test_a_key_that_is_no_stream_costs_no_other_message(caplog: pytest.LogCaptureFixture) -> None:
     """Another program may have any key. The message stays unsent, and the log says why."""
     async with RedisDestinations.open() as subject:
-        (place,) = await subject.create()
+        place, _ = await subject.create()
         wrong = Stream(f"{subject.keys.start.decode()}text-{uuid4().hex}")
         await subject.client.set(wrong.name, "text")
         transport = await subject.transport()

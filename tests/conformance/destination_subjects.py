@@ -165,7 +165,7 @@ class RedisDestinations(RedisSubject):
         """Create it, by a group. Its key begins with the prefix of the test in braces, by which it is deleted."""
         key = f"{self.keys.start.decode()}not:ours: {uuid4().hex}"
         await self.client.xgroup_create(key, "other", mkstream=True)
-        return (Stream(key),)
+        return Stream(key), Stream(key, "the body")
 
     async def missing(self) -> tuple[Destination, ...]:
         """Name another key."""
@@ -182,13 +182,14 @@ class RedisDestinations(RedisSubject):
     async def arrived(self, destination: Destination, wait: float) -> list[Arrival]:
         """Read all entries, and delete them."""
         key = name_of(destination)
+        body = (destination.field if isinstance(destination, Stream) else DATA).encode()
 
         async def look() -> list[Arrival]:
             found: list[Arrival] = []
             for id_, fields in await self.client.xrange(key):
                 await self.client.xdel(key, id_)
-                others = [part.decode() for pair in fields.items() if pair[0] != DATA.encode() for part in pair]
-                found.append((headers_of(others), fields[DATA.encode()]))
+                others = [part.decode() for pair in fields.items() if pair[0] != body for part in pair]
+                found.append((headers_of(others), fields[body]))
             return found
 
         return await waited(look, wait)

@@ -11,10 +11,12 @@ import pytest
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker
 from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue
+from faststream.redis import RedisBroker, StreamSub
+from redis.asyncio import Redis
 
 from onceonly import Endpoint
 from onceonly.integrations.faststream import ExactlyOnceMiddleware
-from tests.servers.available import NATS, RABBITMQ, need
+from tests.servers.available import NATS, RABBITMQ, REDIS, need
 
 BODIES: tuple[Any, ...] = ({"order_id": "a"}, [1, 2], "text", b"\xff\x00", None)
 
@@ -63,7 +65,23 @@ async def on_nats() -> AsyncIterator[Place]:
         await client.close()
 
 
-@pytest.mark.parametrize("opened", [on_rabbitmq, on_nats])
+@asynccontextmanager
+async def on_redis() -> AsyncIterator[Place]:
+    """Publish to a stream that has a group."""
+    url, name = need(REDIS), f"hosts-{uuid4().hex[:8]}"
+    go, to = ({"stream": f"{name}-{each}"} for each in ("go", "placed"))
+    try:
+        async with RedisBroker(url) as other:
+            placed = other.subscriber(stream=StreamSub(to["stream"], group="g", consumer="c"))
+            await other.start()
+            start = {"stream": StreamSub(go["stream"], group="g", consumer="c")}
+            yield Place(url, RedisBroker, other, start, go, to, lambda: placed.get_one(timeout=20))
+    finally:
+        async with Redis.from_url(url) as client:
+            await client.delete(go["stream"], to["stream"])
+
+
+@pytest.mark.parametrize("opened", [on_rabbitmq, on_nats, on_redis])
 async def test_receivers_read_what_is_captured_as_what_faststream_publishes(
     opened: Callable[[], AbstractAsyncContextManager[Place]], tmp_path: Path
 ) -> None:

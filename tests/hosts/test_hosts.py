@@ -7,6 +7,7 @@ import pytest
 from examples.hosts.aio_pika_loop.__main__ import HOST as AIO_PIKA_LOOP
 from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
 from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
+from examples.hosts.faststream_redis.__main__ import HOST as FASTSTREAM_REDIS
 from examples.hosts.flask_gunicorn.__main__ import HOSTS as FLASK_GUNICORN
 from examples.hosts.harness import ROOT, Counts, Host, Places, run
 from examples.hosts.nats_loop.__main__ import HOST as NATS_LOOP
@@ -19,6 +20,7 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
     for host, server in (
         (FASTSTREAM_RABBITMQ, RABBITMQ),
         (FASTSTREAM_NATS, NATS),
+        (FASTSTREAM_REDIS, REDIS),
         (AIO_PIKA_LOOP, RABBITMQ),
         (NATS_LOOP, NATS),
         (REDIS_LOOP, REDIS),
@@ -27,7 +29,7 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
     )
 }
 """Each host with its server, or with the fixture that runs an emulator and gives its URL."""
-MOST_LINES = {"faststream_rabbitmq": 7, "faststream_nats": 7, "flask_gunicorn": 8}
+MOST_LINES = {"faststream_rabbitmq": 7, "faststream_nats": 7, "faststream_redis": 7, "flask_gunicorn": 8}
 """Lines of an application that are new or changed: six, and one for the handler, which opened a session of its own.
 
 In Flask four are for the application, and four for the view.

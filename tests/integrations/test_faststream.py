@@ -22,6 +22,8 @@ from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue, RabbitR
 from faststream.rabbit.parser import AioPikaParser
 from faststream.rabbit.response import RabbitPublishCommand
 from faststream.redis import ListSub, RedisBroker, StreamSub
+from faststream.redis.parser import BinaryMessageFormatV1
+from faststream.redis.response import RedisPublishCommand
 from faststream.response.publish_type import PublishType
 from pydantic import BaseModel
 from sqlalchemy import MetaData, String, func, select
@@ -33,7 +35,7 @@ from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, PermanentFailu
 from onceonly.integrations.faststream import ExactlyOnceMiddleware, Session, Tx, lifespan, session, transaction
 from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
 from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
-from onceonly.model.destination import Exchange, Queue, Subject
+from onceonly.model.destination import Exchange, Queue, Stream, Subject
 from tests.fuzzing import TEXTS, Inputs
 
 NACK = AckPolicy.NACK_ON_ERROR
@@ -617,6 +619,45 @@ async def test_a_captured_message_of_nats_keeps_its_subject_and_headers() -> Non
     body, sent = await captured(cmd)
     assert (json.loads(body), sent["to"], sent["type"]) == ({"a": 1}, Subject("eu.placed"), "eu.placed")
     assert sent["headers"] == {"tenant": "t", "correlation_id": "c"}
+
+
+def redis(body: Any = None, **options: Any) -> RedisPublishCommand:
+    """Return a command as a publisher makes it."""
+    return RedisPublishCommand({"a": 1} if body is None else body, _publish_type=PublishType.PUBLISH, **options)
+
+
+@pytest.mark.parametrize("id_", [None, "1"])
+async def test_a_captured_message_of_redis_is_in_the_envelope_that_subscribers_read(id_: str | None) -> None:
+    """With an id that is the same each time it is sent: FastStream itself gives none."""
+    headers = {"tenant": "t"} if id_ is None else {"tenant": "t", "message_id": id_}
+    envelope, sent = await captured(redis(stream="placed", headers=headers, correlation_id="c"))
+    body, read = BinaryMessageFormatV1.parse(envelope)
+    assert (json.loads(body), sent["to"], sent["type"], sent["headers"]) == (
+        {"a": 1},
+        Stream("placed", "__data__"),
+        "placed",
+        {},
+    )
+    assert sent["id"] == (id_ or read["message_id"])
+    assert read == {"tenant": "t", "correlation_id": "c", "content-type": "application/json", "message_id": sent["id"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"channel": "placed"}, "channel 'placed' of Redis"),
+        ({"list": "placed"}, "list 'placed' of Redis"),
+        ({"stream": "placed", "maxlen": 10}, "maxlen"),
+        ({"stream": "placed", "reply_to": "q"}, "reply_to"),
+        ({"stream": "placed", "pipeline": SimpleNamespace()}, "pipeline"),
+        ({"stream": "placed", "headers": {"count": 3}}, "header 'count' is int"),
+        ({"stream": "placed", "headers": {"message_id": 3}}, "header 'message_id' is int"),
+    ],
+)
+async def test_what_redis_cannot_keep_until_it_is_acknowledged_is_refused(options: dict[str, Any], reason: str) -> None:
+    """Lists and channels deliver nothing again."""
+    with pytest.raises(InvalidEffect, match=reason):
+        await captured(redis(**options))
 
 
 @pytest.mark.parametrize(

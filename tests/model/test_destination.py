@@ -18,6 +18,8 @@ TEXTS = {
     "queue:%C3%A4": Queue("ä"),
     "subject:orders.placed": Subject("orders.placed"),
     "stream:shop:orders": Stream("shop:orders"),
+    "stream:a%23b#c%23d": Stream("a#b", "c#d"),
+    "stream:orders#body": Stream("orders", field="body"),
     "exchange:Sales.Messages:OrderBilled": Exchange("Sales.Messages:OrderBilled"),
     "exchange:orders#order.billed": Exchange("orders", "order.billed"),
     "exchange:a%23b#c%23d": Exchange("a#b", "c#d"),
@@ -30,6 +32,9 @@ WRONG = [
     "queue:",
     "queue:a b",
     "queue:a#b",
+    "stream:a#",
+    "stream:a#data",
+    "stream:a#b#c",
     "queue:%41",
     "queue:%e4",
     "queue:%FF",
@@ -70,7 +75,7 @@ def test_every_name_that_is_accepted_is_read_back(name: str, key: str) -> None:
     for kind in KINDS.values():
         made: list[Destination] = []
         try:
-            made.append(Exchange(name, key) if kind is Exchange else kind(name))  # type: ignore[call-arg]
+            made.append(kind(name, key) if kind in {Exchange, Stream} else kind(name))  # type: ignore[call-arg]
         except InvalidEffect:
             continue
         text = write_destination(made[0])
@@ -86,6 +91,13 @@ def test_a_name_that_no_broker_has_is_refused_at_once(kind: type[Destination], n
     """The error names the class, so that the line of the mistake is found."""
     with pytest.raises(InvalidEffect, match=kind.__name__):
         kind(name)  # type: ignore[call-arg]
+
+
+def test_the_field_of_a_stream_is_a_name() -> None:
+    """Redis itself takes any bytes."""
+    for field in ("", "a\nb", "x" * 513, None):
+        with pytest.raises(InvalidEffect, match=r"Stream.*field"):
+            Stream("orders", field)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["orders.*", "orders.>", ".orders", "orders.", "a..b", "a b", "$JS.API.INFO", "*", ">"])

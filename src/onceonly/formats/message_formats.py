@@ -197,8 +197,9 @@ def read_formatted(format_: MessageFormat, headers: Headers, body: bytes) -> Eve
     """Read a delivery in a format. Raises ValueError, saying why it is not a message."""
     if headers and headers[0][0] == UNREADABLE:
         raise ValueError(headers[0][1])
+    id_of_host = next((value for name, value in headers if attribute_of(name) == "id"), "")
     try:
-        parts: Any = format_.read(headers, body)
+        parts: Any = format_.read(_with_id(format_, headers, id_of_host), body)
     except NoIdentity:
         raise
     except ValueError as error:
@@ -207,9 +208,10 @@ def read_formatted(format_: MessageFormat, headers: Headers, body: bytes) -> Eve
         raise ValueError(f"{_name(format_)} failed: {error_text(error)}") from error
     if problem := _parts_problem(parts):
         raise ValueError(f"{_name(format_)} returned {problem}")
-    if not parts.id.strip():
+    id_ = parts.id if parts.id.strip() else id_of_host
+    if not id_:
         raise NoIdentity(f"no identity: {_name(format_)} read no id, so copies of this message cannot be recognized")
-    attributes = {"id": parts.id, "source": parts.source, "type": parts.type, "time": parts.time, "subject": parts.subject}
+    attributes = {"id": id_, "source": parts.source, "type": parts.type, "time": parts.time, "subject": parts.subject}
     attributes |= {"datacontenttype": parts.content_type, CONVERSATION: parts.conversation, **dict(parts.extensions)}
     others: list[tuple[str, str]] = []
     for name, value in headers:
@@ -220,6 +222,14 @@ def read_formatted(format_: MessageFormat, headers: Headers, body: bytes) -> Eve
             others.append((name, value))
     others += [pair for pair in parts.headers if pair not in others]
     return Event({name: value for name, value in attributes.items() if value}, tuple(others), parts.body)
+
+
+def _with_id(format_: MessageFormat, headers: Headers, id_of_host: str) -> Headers:
+    """Return headers with the id that a host has for a message whose own header for it is missing."""
+    if not id_of_host or not isinstance(format_, PlainJson) or format_.id.startswith(_FIELD):
+        return headers
+    is_missing = all(name.lower() != format_.id.lower() for name, _ in headers)
+    return (*headers, (format_.id, id_of_host)) if is_missing else headers
 
 
 def write_formatted(format_: MessageFormat, message: Message) -> Message:

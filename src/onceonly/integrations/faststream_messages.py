@@ -5,15 +5,17 @@ and the headers stay. `_MAPPINGS` is the one place that decides where it goes.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from onceonly.endpoint import Transaction
 from onceonly.integrations.faststream_subscribers import BROKERS, broker_of
-from onceonly.model.destination import Destination, Exchange, Queue, Subject
+from onceonly.model.destination import Destination, Exchange, Queue, Stream, Subject
 from onceonly.model.errors import InvalidEffect, PermanentFailure
 from onceonly.model.limits import type_problem
 
@@ -23,13 +25,17 @@ _UNNAMED = "message"
 
 
 class OutgoingCommand(NamedTuple):
-    """A command of FastStream, as the transaction sends it. `name` is the type that its publisher gave it, `id` its own id."""
+    """A command of FastStream, as the transaction sends it. `name` is the type that its publisher gave it, `id` its own id.
+
+    `envelope` writes the headers into the body, for a broker whose messages have none.
+    """
 
     to: Destination
     headers: Mapping[str, Any]
     name: str | None = None
     id: str | None = None
     content_type: str | None = None
+    envelope: Callable[..., Awaitable[bytes]] | None = None
 
 
 async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
@@ -42,12 +48,18 @@ async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
         )
     for body in getattr(cmd, "batch_bodies", (cmd.body,)) or (cmd.body,):
         outgoing = _MAPPINGS[broker](cmd, body)
-        encoded, content_type = await _encoded(body, producer)
+        headers = {name: _header(name, value) for name, value in outgoing.headers.items()}
+        if outgoing.envelope is None:
+            encoded, content_type = await _encoded(body, producer)
+        else:
+            codec, serializer = _codec_of(producer)
+            encoded = await outgoing.envelope(message=body, headers=headers, codec=codec, serializer=serializer)
+            headers, content_type = {}, _BYTES
         tx.send(
             encoded,
             to=outgoing.to,
             type=_type_of(outgoing, body),
-            headers={name: _header(name, value) for name, value in outgoing.headers.items()},
+            headers=headers,
             content_type=outgoing.content_type or content_type or _guessed(encoded),
             id=outgoing.id,
         )
@@ -57,10 +69,16 @@ async def _encoded(body: Any, producer: Any) -> tuple[bytes, str | None]:
     """Encode a body as the producer does."""
     if _is_aio_pika(body):
         return body.body, body.content_type
+    codec, serializer = _codec_of(producer)
+    encoded: tuple[bytes, str | None] = await codec.encode(body, serializer)
+    return encoded
+
+
+def _codec_of(producer: Any) -> tuple[Any, Any]:
+    """Return what encodes a producer's bodies: its codec and its serializer."""
     broker = getattr(producer, "broker", None)  # of FastStream's TestBroker
     serializer = producer.serializer if broker is None else broker.config.fd_config._serializer  # noqa: SLF001 - has no public name
-    encoded: tuple[bytes, str | None] = await producer.codec.encode(body, serializer)
-    return encoded
+    return producer.codec, serializer
 
 
 def _guessed(body: bytes) -> str:
@@ -115,7 +133,20 @@ def _nats(cmd: Any, _body: Any) -> OutgoingCommand:
     return OutgoingCommand(Subject(cmd.destination), cmd.headers_to_publish(js=True))
 
 
-_MAPPINGS: dict[str, Callable[[Any, Any], OutgoingCommand]] = {"rabbit": _rabbit, "nats": _nats}
+def _redis(cmd: Any, _body: Any) -> OutgoingCommand:
+    if cmd.destination_type.name != "Stream":
+        raise InvalidEffect(
+            f"cannot publish to the {cmd.destination_type.value} {cmd.destination!r} of Redis inside a transaction: Redis keeps"
+            " only entries of streams until they are acknowledged. Publish to a stream"
+        )
+    _refuse({"maxlen": cmd.maxlen, "pipeline": cmd.pipeline is not None, "reply_to": cmd.reply_to})
+    id_ = _header("message_id", (cmd.headers or {}).get("message_id") or uuid4().hex)
+    envelope = partial(cmd.message_format.encode, reply_to=None, correlation_id=cmd.correlation_id or "")
+    to = Stream(cmd.destination, "__data__")  # the field from which FastStream reads
+    return OutgoingCommand(to, {**(cmd.headers or {}), "message_id": id_}, id=id_, envelope=envelope)
+
+
+_MAPPINGS: dict[str, Callable[[Any, Any], OutgoingCommand]] = {"rabbit": _rabbit, "nats": _nats, "redis": _redis}
 """From a command to where it goes, by the package of FastStream that made it."""
 
 

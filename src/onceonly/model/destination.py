@@ -3,7 +3,7 @@
 The field `Send.to` and everything that stores it hold a text. For a destination the text begins with its kind and a colon,
 which no endpoint's name has:
 
-    queue:Sales        exchange:Sales.Messages:OrderBilled#order.billed        subject:orders.placed
+    queue:Sales        exchange:Sales.Messages:OrderBilled#order.billed        subject:orders.placed        stream:orders#body
 """
 
 import re
@@ -35,9 +35,11 @@ LONGEST_NAME = 512
 """Bytes of a name: a URL of an SQS queue and an ARN of an SNS topic fit."""
 LONGEST_SHORT = 255
 """Bytes of a short string in AMQP 0-9-1: the name of a queue or an exchange, and a routing key."""
+BODY_FIELD = "data"
+"""The field of an entry of a Redis stream that has the body, unless the destination names another one."""
 _SAFE = "/:;,.@$&!*'()+=~-_?[]{}|^<>"
 _KEY = "#"
-_is_subject = re.compile(r"(?!\$)[^\s.*>]+(\.[^\s.*>]+)*").fullmatch
+_SUBJECT = r"(?!\$)[^\s.*>]+(\.[^\s.*>]+)*"
 
 
 class Destination(Struct, frozen=True, kw_only=True):
@@ -78,7 +80,7 @@ class Subject(Destination, frozen=True):
 
     def __post_init__(self) -> None:
         _check(self, "name", self.name)
-        if not _is_subject(self.name):
+        if not re.fullmatch(_SUBJECT, self.name):
             raise InvalidEffect(
                 f"Subject({self.name!r}): a subject is words joined by dots, without blanks and wildcards, and does not begin "
                 "with '$'. Correct the name"
@@ -86,14 +88,19 @@ class Subject(Destination, frozen=True):
 
 
 class Stream(Destination, frozen=True):
-    """A stream of Redis, by its key. A key has 1 to 512 bytes. Raises InvalidEffect for another one."""
+    """A stream of Redis, by its key. `field` is the field of an entry that has the message's body.
+
+    A key and a field have 1 to 512 bytes. Raises InvalidEffect for others.
+    """
 
     kind = "stream"
 
     name: str
+    field: str = BODY_FIELD
 
     def __post_init__(self) -> None:
         _check(self, "name", self.name)
+        _check(self, "field", self.field)
 
 
 class Exchange(Destination, frozen=True):
@@ -138,6 +145,8 @@ def write_destination(destination: Destination) -> str:
     if isinstance(destination, Exchange):
         key = f"{_KEY}{_quoted(destination.routing_key)}" if destination.routing_key else ""
         return f"exchange:{_quoted(destination.name)}{key}"
+    if isinstance(destination, Stream) and destination.field != BODY_FIELD:
+        return f"stream:{_quoted(destination.name)}{_KEY}{_quoted(destination.field)}"
     if isinstance(destination, _NAMED):
         return f"{destination.kind}:{_quoted(destination.name)}"
     raise InvalidEffect(f"a destination is one of {', '.join(each.__name__ for each in KINDS.values())}, not {destination!r}")
@@ -166,8 +175,10 @@ def _read(kind: type[Destination], text: str) -> Destination:
     name, mark, key = text.partition(_KEY)
     if issubclass(kind, Exchange):
         return kind(_unquoted(name), _unquoted(key))
+    if mark and issubclass(kind, Stream):
+        return kind(_unquoted(name), _unquoted(key))
     if mark:
-        raise InvalidEffect(f"only an exchange has a key: {text!r}")
+        raise InvalidEffect(f"only an exchange has a key, and a stream a field: {text!r}")
     made: Any = kind
     found: Destination = made(_unquoted(name))
     return found

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import msgspec
 
 from onceonly.formats.cloudevents import UNREADABLE
+from onceonly.model.destination import BODY_FIELD
 from onceonly.model.message import Headers
 from onceonly.queues.messages import decode_pairs
 
-DATA = "data"
+DATA = BODY_FIELD
 """The field with the body. Where an entry has several, the last one; the others are headers."""
 MORE = "onceonly-headers"
 """The field with the headers that cannot be fields: a list of pairs, in JSON."""

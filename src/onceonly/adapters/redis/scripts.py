@@ -89,16 +89,16 @@ local function check(targets, later)  -- before the first write: an error then m
     end
   end
 end
-local function fields_of(packed, body)
+local function fields_of(packed, body, field)
   local fields = cmsgpack.unpack(packed)
-  fields[#fields + 1], fields[#fields + 2] = DATA, body
+  fields[#fields + 1], fields[#fields + 2] = field or DATA, body
   return unpack(fields)
 end
 local function send(to, kind, due, id, packed, body)
   local later = due ~= '' and tonumber(due) > now
   if string.sub(to, 1, #OTHERS) == OTHERS then  -- a stream of another program
     if later then return -1 end
-    return redis.call('XADD', string.sub(to, #OTHERS + 1), 'NOMKSTREAM', '*', fields_of(packed, body)) and 1 or -1
+    return redis.call('XADD', string.sub(to, #OTHERS + 1), 'NOMKSTREAM', '*', fields_of(packed, body, kind)) and 1 or -1
   end
   local targets = targets_of(to, kind)
   if to ~= '' and not later then
@@ -122,10 +122,10 @@ return {answers, odd}
 )
 """Sends messages, each to its endpoint or to the subscribers of its type. KEYS: any key of the prefix.
 
-ARGV: start of all keys, now, then for each message: endpoint, or empty, or `OTHERS` and a key; type, due or empty, an id of
-this sending of `ID_BYTES` where there is a due, packed fields and values, body. Returns a list, for each how many queues have
-it, -1 if its endpoint was not declared or its stream does not exist, or an error; and a list of subscribers whose names are not
-those of endpoints.
+ARGV: start of all keys, now, then for each message: endpoint, or empty, or `OTHERS` and a key; type, or after `OTHERS` the
+field of the body; due or empty, an id of this sending of `ID_BYTES` where there is a due, packed fields and values, body.
+Returns a list, for each how many queues have it, -1 if its endpoint was not declared or its stream does not exist, or an error;
+and a list of subscribers whose names are not those of endpoints.
 """
 
 TAKE = (

@@ -351,15 +351,15 @@ class RedisTransport:
 
     def _packed(self, send: Send) -> tuple[Argument, ...] | None:
         """Return what the script needs of a message; None when it can never be taken."""
-        to = _target(send.to)
-        if len(send.message.body) > self.traits.max_body or to is None:
+        target = _target(send.to, send.message.type)
+        if len(send.message.body) > self.traits.max_body or target is None:
             return None
         headers, body = encode(send)
         packed = to_entry(headers)
         if packed is None:
             return None
         due: tuple[Argument, Argument] = (send.due, token_bytes(scripts.ID_BYTES)) if send.due else ("", "")
-        return (to, send.message.type, *due, packed, body)
+        return (*target, *due, packed, body)
 
     # The server
 
@@ -406,12 +406,15 @@ def _answer(result: object) -> Answer:
     return Answer.REFUSED if result == -1 else Answer.TAKEN
 
 
-def _target(to: str) -> str | None:
-    """Return what the script sends to: an endpoint, a stream of another program, or "" for an event. None for anything else."""
+def _target(to: str, kind: str) -> tuple[str, str] | None:
+    """Return what the script sends to, and what goes with it. None for what Redis does not have.
+
+    An endpoint or "" for an event, with the type; or a stream of another program, with the field that has the body.
+    """
     if not to or is_endpoint_name(to):
-        return to
+        return to, kind
     found = read_destination(to)
-    return scripts.OTHERS + found.name if isinstance(found, Stream) else None
+    return (scripts.OTHERS + found.name, found.field) if isinstance(found, Stream) else None
 
 
 def _portions(sends: Sequence[Send]) -> Iterator[Sequence[Send]]:
