@@ -16,10 +16,14 @@ PACKAGES := \
 	packages/onceonly-demo \
 	packages/onceonly-verify
 
+# For examples/hosts. It runs with the redis-py that the library needs, and declares an older one, so pip cannot resolve both.
+ARQ := arq==0.28.0
+
 .venv/ready: pyproject.toml $(PACKAGES:%=%/pyproject.toml) constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" $(PACKAGES:%=--editable %)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(ARQ)
 	@touch $@
 
 .venv/bench-ready: .venv/ready

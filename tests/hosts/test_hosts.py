@@ -1,10 +1,13 @@
 """Each host under kills: with onceonly nothing is lost or doubled, and without it something is."""
 
+import ast
 from difflib import ndiff
 
 import pytest
 
 from examples.hosts.aio_pika_loop.__main__ import HOST as AIO_PIKA_LOOP
+from examples.hosts.arq_redis.__main__ import HOST as ARQ
+from examples.hosts.dramatiq_rabbitmq.__main__ import HOST as DRAMATIQ
 from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
 from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
 from examples.hosts.faststream_redis.__main__ import HOST as FASTSTREAM_REDIS
@@ -13,6 +16,7 @@ from examples.hosts.harness import ROOT, Counts, Host, Places, run
 from examples.hosts.nats_loop.__main__ import HOST as NATS_LOOP
 from examples.hosts.redis_loop.__main__ import HOST as REDIS_LOOP
 from examples.hosts.sqs_loop.__main__ import HOST as SQS_LOOP
+from examples.hosts.taskiq_rabbitmq.__main__ import HOST as TASKIQ
 from tests.servers.available import MEASURED, NATS, POSTGRESQL, RABBITMQ, REDIS, Server, need
 
 HOSTS: dict[str, tuple[Host, Server | str]] = {
@@ -25,6 +29,9 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
         (NATS_LOOP, NATS),
         (REDIS_LOOP, REDIS),
         (SQS_LOOP, "ministack_endpoint"),
+        (DRAMATIQ, RABBITMQ),
+        (ARQ, REDIS),
+        (TASKIQ, RABBITMQ),
         *((host, RABBITMQ) for host in FLASK_GUNICORN.values()),
     )
 }
@@ -83,3 +90,19 @@ def test_an_application_changes_in_a_few_lines(name: str) -> None:
     stripped = [[line.strip() for line in lines if line.strip()] for lines in (before, after)]
     changed = [line for line in ndiff(*stripped) if line.startswith("+")]
     assert len(changed) <= MOST_LINES[name], "\n".join(changed)
+
+
+@pytest.mark.parametrize("name", ["dramatiq_rabbitmq", "arq_redis", "taskiq_rabbitmq"])
+def test_a_task_changes_in_three_lines(name: str) -> None:
+    """In its body. The set-up of the process is there once."""
+    folder = ROOT / "examples" / "hosts" / name
+    before, after = (body_of((folder / file).read_text(), "place_order") for file in ("control.py", "exactly_once.py"))
+    changed = [line for line in ndiff(before, after) if line.startswith("+")]
+    assert 0 < len(changed) <= 3, "\n".join(changed)
+
+
+def body_of(source: str, name: str) -> list[str]:
+    """Return the lines of a function's body, without indentation."""
+    found = next(node for node in ast.walk(ast.parse(source)) if getattr(node, "name", "") == name)
+    assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef)
+    return [line.strip() for line in source.splitlines()[found.body[0].lineno - 1 : found.end_lineno]]

@@ -1,0 +1,1 @@
+"""arq on Redis."""

@@ -1,0 +1,1 @@
+"""Dramatiq on RabbitMQ."""

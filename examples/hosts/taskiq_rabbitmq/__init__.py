@@ -1,0 +1,1 @@
+"""taskiq on RabbitMQ, with taskiq-aio-pika."""
