@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 HELPERS = [f"tests.{package.parent.name}" for package in Path(__file__).parent.glob("*/__init__.py")]
@@ -110,7 +111,7 @@ def _forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt the processes that tests start, and give large blocks back to the system.
+    """Let SIGINT interrupt processes that tests start, give generated inputs time, and large blocks back to the system.
 
     A shell starts its background jobs with SIGINT ignored, and processes inherit that. glibc keeps large blocks once it has
     freed one, and tests use bodies of megabytes.
@@ -119,6 +120,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_quick():
         sys.addaudithook(skip_programs)
+    slow = hypothesis.HealthCheck.too_slow
+    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[slow])
+    hypothesis.settings.load_profile("any machine")
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
