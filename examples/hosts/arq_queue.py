@@ -57,7 +57,7 @@ class ArqWire:
         prefixes = (in_progress_key_prefix, job_key_prefix, result_key_prefix, retry_key_prefix)
         await self._redis.delete(self._orders, self._placed, f"{self._orders}:health-check")
         await self._redis.delete(*(prefix + self._job(each) for prefix in prefixes for each in self._fed))
-        await self._redis.aclose()
+        await self._redis.aclose(close_connection_pool=True)
 
     def _job(self, order_id: str) -> str:
         return f"{self._orders}-{order_id}"

@@ -149,6 +149,7 @@ async def test_taskiq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(place.orders()) == ["A-1", "A-2"]
 
 
+@pytest.mark.filterwarnings("ignore:Call to deprecated close:DeprecationWarning")  # by arq
 async def test_arq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """The job runs again when its result is gone, with the same id."""
     settings = RedisSettings.from_dsn(need(REDIS))
@@ -172,7 +173,7 @@ async def test_arq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
         await asyncio.gather(work, return_exceptions=True)
         await worker.close()
         await redis.delete(place.tasks, job_key_prefix + id_, result_key_prefix + id_, f"{place.tasks}:health-check")
-        await redis.aclose()
+        await redis.aclose(close_connection_pool=True)
         await program.sessions.kw["bind"].dispose()
     assert capsys.readouterr().out == ""
     assert place.orders() == ["A-1"]

@@ -30,7 +30,7 @@ async def connect() -> AsyncIterator[ArqRedis]:
     """Connect to arq's Redis."""
     redis = await create_pool(RedisSettings.from_dsn(BROKER))
     yield redis
-    await redis.aclose()
+    await redis.aclose(close_connection_pool=True)
 
 
 @shop.handler
