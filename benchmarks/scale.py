@@ -13,7 +13,8 @@ from sqlalchemy import Table, insert
 from onceonly.formats.records import encode_letter
 from onceonly.model.action import Action, ActionKind, ActionState
 from onceonly.model.artifact import Reservation
-from onceonly.model.dead_letter import DeadLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import claim_key
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Record

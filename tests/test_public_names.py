@@ -8,6 +8,7 @@ from pathlib import Path
 import onceonly
 
 HEAVY = {"sqlalchemy", "aiosqlite", "pydantic", "attr", "attrs", "typer", "rich", "uvloop", "multiprocessing", "pytest"}
+LATE = {"json", "shlex", "onceonly.model.failure_group", "onceonly.endpoint.hosted", "onceonly.endpoint.transactions"}
 
 
 def test_the_public_names_are_sorted_and_all_there() -> None:
@@ -44,6 +45,15 @@ def test_importing_it_imports_no_driver_and_nothing_heavy() -> None:
     """A driver is imported when a URL names it."""
     program = (
         f"import sys; from onceonly import *; found = {HEAVY!r} & set(sys.modules); sys.exit(', '.join(sorted(found)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_importing_what_each_application_uses_leaves_out_what_few_need() -> None:
+    """These are imported when they are used: to write JSON for people, to quote commands, to group dead letters."""
+    program = (
+        "import sys, asyncio, msgspec; before = set(sys.modules); from onceonly import Context, Endpoint, Retry\n"
+        f"sys.exit(', '.join(sorted({LATE!r} & (set(sys.modules) - before))) or 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

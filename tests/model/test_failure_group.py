@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from onceonly.model.dead_letter import DeadLetter, FailureGroup, failure_group
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.message import Failure, FailureKind, Message
 
 STANDARD = "/usr/lib/python3.11/json/decoder.py"

@@ -7,8 +7,9 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.dead_letters import DocumentDeadLetters
-from onceonly.model.dead_letter import DeadLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
+from onceonly.model.failure_group import failure_group
 from onceonly.model.message import Message
 from onceonly.operations import letters as module
 from onceonly.operations.letters import complete_group, read_groups

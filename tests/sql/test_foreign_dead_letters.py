@@ -11,7 +11,8 @@ from sqlalchemy import insert, update
 from onceonly.cli.files import write_lines
 from onceonly.formats import undecodable
 from onceonly.formats.records import encode_letter
-from onceonly.model.dead_letter import DeadLetter, UnreadableLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.operations.letters import pages
 from onceonly.ports.dead_letters import Filter
 from onceonly.sql.database import Database

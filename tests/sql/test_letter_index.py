@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from sqlalchemy import Select, insert
 
 from onceonly.formats.records import encode_letter
-from onceonly.model.dead_letter import DeadLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.ports.dead_letters import Filter, LetterIndex

@@ -16,7 +16,7 @@ from onceonly.systems.urls import login_problem
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
 _ENGINES = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
-_HOSTS = re.compile(r"(?:(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?,?)*")
+_HOSTS = r"(?:(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?,?)*"
 """What messages show of a host: without a user, a word where a port should be is perhaps a password."""
 
 
@@ -114,7 +114,7 @@ def shown(setting: object) -> str:
         return "(no URL)"
     host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
     host = host.rpartition("@")[2]
-    if login_problem(setting) or "@" in path or not _HOSTS.fullmatch(host):
+    if login_problem(setting) or "@" in path or not re.fullmatch(_HOSTS, host):
         return f"{scheme}://..."
     return f"{scheme}://{host}{slash}{path}"
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect, RetryableError, RetryLater
+from onceonly.model.escaping import is_utf8
 from onceonly.model.headers import content_type_problem
 from onceonly.model.wording import an
 from onceonly.ports.effects import ArtifactStore
@@ -21,7 +22,7 @@ LONGEST_NAME = 400
 RETRY_SECONDS = 10.0
 """Seconds until a handler is tried again whose blob cannot be read now."""
 
-_PART = re.compile(r'[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]*[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff. ]')
+_PART = r'[^\x00-\x1f\x7f/\\:*?"<>|]*[^\x00-\x1f\x7f/\\:*?"<>|. ]'
 _LONGEST_PART = 200
 _NAME_RULE = (
     "a blob name consists of parts separated by single '/'. Each part has at most 200 bytes, no "
@@ -115,7 +116,7 @@ def _name_problem(name: object) -> str:
 
 
 def _is_part(part: str) -> bool:
-    return _PART.fullmatch(part) is not None and len(part.encode()) <= _LONGEST_PART
+    return re.fullmatch(_PART, part) is not None and is_utf8(part) and len(part.encode()) <= _LONGEST_PART
 
 
 def _data_problem(data: object) -> str:

@@ -352,8 +352,8 @@ LONGEST_SHOWN = 60
 MOST_PROBLEMS = 3
 """Problems that one reason lists."""
 
-_AT = re.compile(r"^(?P<problem>.*?) - at `(?:key in )?\$?(?P<path>[^`]*)`$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_AT = r"(?s)(?P<problem>.*?) - at `(?:key in )?\$?(?P<path>[^`]*)`$"
+_STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 _NOTHING = object()
 
 
@@ -361,10 +361,10 @@ def native_reason(error: Exception, body: bytes, kind: Any) -> str:
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return one_line(text)
-    found = _AT.match(text)
+    found = re.match(_AT, text)
     if found is None:
         return one_line(text)
-    path = [_step(*step) for step in _STEP.findall(found["path"])]
+    path = [_step(*step) for step in re.findall(_STEP, found["path"])]
     value = _follow(body, path)
     return f"{one_line(text)}{_found(value, path, kind)}"
 

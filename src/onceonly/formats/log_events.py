@@ -1,6 +1,5 @@
 """Log events: a constant template and fields. The formatted text contains the fields, whatever formatter writes it."""
 
-import json
 import logging
 import sys
 from collections.abc import Hashable, Mapping
@@ -124,6 +123,8 @@ def plain(value: object) -> str:
     text = str(value)
     if text and text.isprintable() and not any(c in text for c in ' "='):
         return text
+    import json  # noqa: PLC0415 - rarely needed
+
     return escape_json(json.dumps(text, ensure_ascii=False))
 
 

@@ -5,7 +5,6 @@ characters that move the cursor, clear the screen or reverse the order of what f
 marks and overrides, invisible characters. Everything that people read passes through here.
 """
 
-import json
 import re
 from base64 import b64encode
 from typing import Any
@@ -73,6 +72,8 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     try:
         encoded = _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which msgspec neither writes nor formats
+        import json  # noqa: PLC0415 - rarely needed
+
         return json.dumps(msgspec.to_builtins(value), indent=indent).replace("\x7f", "\\u007f")
     if indent is not None:
         encoded = msgspec.json.format(encoded, indent=indent)
@@ -80,5 +81,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 
 
 def _json_escape(found: re.Match[str]) -> str:
+    import json  # noqa: PLC0415 - rarely needed
+
     character = found[0]
     return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")

@@ -18,10 +18,10 @@ MOST_REQUESTS = 4
 PeerHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """Headers of every request to a peer, or a function that returns them, called before each request."""
 
-_OPERATION = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
-_URL = re.compile(r"[\x21-\x7e]{1,1000}")
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]{0,4000}")
+_OPERATION = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}"
+_URL = r"[\x21-\x7e]{1,1000}"
+_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
+_VALUE = r"[\x20-\x7e\x80-\xff\t]{0,4000}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Peer:
 def _is_plain(url: object) -> bool:
     """Return whether this is a URL that more can be put behind, and that holds no secret."""
     try:
-        parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
+        parts = urlsplit(url) if isinstance(url, str) and re.fullmatch(_URL, url) else None
     except ValueError:  # such as a bracket without its other half
         return False
     if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
@@ -87,16 +87,16 @@ def peer_of(name: str) -> str:
 
 def is_operation(name: object) -> bool:
     """Return whether an operation may be called this: it is the last part of a URL."""
-    return isinstance(name, str) and _OPERATION.fullmatch(name) is not None
+    return isinstance(name, str) and re.fullmatch(_OPERATION, name) is not None
 
 
 def headers_problem(headers: object) -> str:
     if not isinstance(headers, Mapping):
         return f"headers must map names to texts, not be a {type(headers).__name__}"
     for name, value in headers.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower().startswith("onceonly-"):
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name) or name.lower().startswith("onceonly-"):
             return f"the header {name!r:.100} cannot be set: use another name"
-        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+        if not isinstance(value, str) or not re.fullmatch(_VALUE, value):
             return f"the value of header {name!r} must be text on one line"  # and is not shown: it may be a password
     return ""
 

@@ -16,7 +16,7 @@ def counted(number: int, noun: str) -> str:
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SECONDS = dict(_UNITS) | {"m": 60, "w": 604_800}
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(w|d|h|min|m|s)")
+_PART = r"\s*(\d+(?:\.\d+)?)\s*(w|d|h|min|m|s)"
 LONGEST = timedelta(days=3650)
 
 
@@ -38,7 +38,8 @@ def in_words(duration: timedelta | float) -> str:
 def parse_duration(text: str) -> timedelta:
     """Read a duration such as `7d`, `90min` or `1h 30m`; units are w, d, h, min or m, s. Raises ValueError with these units."""
     place, seconds = 0, 0.0
-    while found := _PART.match(text, place):
+    part = re.compile(_PART)
+    while found := part.match(text, place):
         place, seconds = found.end(), seconds + float(found[1]) * _SECONDS[found[2]]
     if not place or text[place:].strip():
         raise ValueError(f"{text!r:.100} is not a duration: use numbers with units (w, d, h, min, s), such as 7d or 1h30min")

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from onceonly.model.dead_letter import DeadLetter, FailureGroup, failure_group
+from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
+from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.ports.dead_letters import DeadLetters, Filter, GroupCount, GroupCounts, LetterIndex, ReadsNewest
 
 PAGE = 100

@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from onceonly.model.dead_letter import DeadLetter, FailureGroup, failure_group
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.identity import Identity
 from onceonly.ports.operators import ActionLog
 

@@ -11,7 +11,6 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -113,6 +112,8 @@ class Driver(Struct, frozen=True):
     @property
     def install(self) -> str:
         """The command that installs the driver."""
+        from shlex import quote  # noqa: PLC0415 - rarely needed
+
         return f"pip install {quote(self.requirement)}"
 
     def missing(self) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from msgspec import Struct
 
 from onceonly.model.errors import SetupError
+from onceonly.model.escaping import is_utf8
 from onceonly.model.wording import an
 
 __all__ = [
@@ -22,11 +23,9 @@ __all__ = [
     "split_url",
 ]
 
-_UNREADABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-"""Characters that no URL has. Parsers drop some of them silently, and what is left is another URL."""
-_END = re.compile(r"[/?#]")
-_RAW = re.compile(r"[\s\[\]]")
-_WORD = re.compile(r"(?:[a-z][a-z_-]{0,19})?", re.IGNORECASE)
+_UNREADABLE = r"[\x00-\x1f\x7f]"
+"""Characters that no URL has, nor what is not UTF-8. Parsers drop some of them silently, and what is left is another URL."""
+_WORD = r"(?:[A-Za-z][A-Za-z_-]{0,19})?"
 _ENCODE = (
     "percent-encode @ : / ? # [ ] in the user and the password, and @ everywhere else in the URL. "
     "Write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23, [ as %5B, ] as %5D"
@@ -56,17 +55,17 @@ def check_login(url: str) -> None:
 
 
 def login_problem(url: str) -> str | None:
-    if _UNREADABLE.search(url):
+    if re.search(_UNREADABLE, url) or not is_utf8(url):
         return "a control character, a line break or a byte that is not UTF-8 is in this URL: remove or percent-encode it"
     _, separator, rest = url.partition("://")
     if not separator:
         return "not a URL: write SCHEME://"
-    end = _END.search(rest)
+    end = re.search(r"[/?#]", rest)
     authority, behind = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     login = authority.rpartition("@")[0]
     path, options = _divided(behind)
     strays = options if not authority else path + options  # in the path of a file, an @ is a letter like others
-    if "@" in strays or "@" in login or login.count(":") > 1 or _RAW.search(login):
+    if "@" in strays or "@" in login or login.count(":") > 1 or re.search(r"[\s\[\]]", login):
         return f"the user or the password in this URL cannot be read: {_ENCODE}"
     return None
 
@@ -129,7 +128,7 @@ def read_options(query: str, service: str, known: Iterable[str]) -> dict[str, st
     for part in filter(None, query.split("&")):
         name, value = parse_qsl(part, keep_blank_values=True)[0]
         if name not in names:
-            shown = f"unknown option {name!r}" if _WORD.fullmatch(name) else "unknown option"  # else perhaps of a password
+            shown = f"unknown option {name!r}" if re.fullmatch(_WORD, name) else "unknown option"  # else perhaps of a password
             raise SetupError(f"{shown} in the {service} URL. Supported: {', '.join(names)}")
         if "=" not in part:
             raise SetupError(f"option {name} has no value in the {service} URL: write {name}=VALUE")
@@ -175,7 +174,7 @@ def read_truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 LOOPBACK = "127.0.0.1"
 _MOST = 65_535
-_FORM = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):)?(?P<port>\d{1,5})")
+_FORM = r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):)?(?P<port>\d{1,5})"
 FORM = 'use HOST:PORT, such as "127.0.0.1:8080", or "8080" for this machine alone'
 
 
@@ -191,7 +190,7 @@ class Address(NamedTuple):
 
 def parse_address(text: str) -> Address:
     """Read `HOST:PORT`, `:PORT` or `PORT`. Raises ValueError, which describes what to write."""
-    found = _FORM.fullmatch(text)
+    found = re.fullmatch(_FORM, text)
     if found is None or int(found["port"]) > _MOST:
         given = "a URL" if "@" in text or "://" in text else f"{text!r:.100}"  # a URL may hold a password
         raise ValueError(f"{given} is not an address: {FORM}")

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from onceonly.model.dead_letter import DeadLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly_conformance.samples import EVERY_BYTE, failures, message, rich_message
 from onceonly_conformance.suite import ENDPOINT, OTHER, Suite

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.formats.cloudevents import attribute_of
 from onceonly.formats.log_events import EventLogger
-from onceonly.model.dead_letter import DeadLetter, FailureGroup, UnreadableLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
 from onceonly.model.errors import SetupError
+from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.ring import Undecidable
 

@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.formats.undecodable import StoredLetter, readable_letter, report_letter
-from onceonly.model.dead_letter import DeadLetter, UnreadableLetter, failure_group
+from onceonly.model.dead_letter import DeadLetter, UnreadableLetter
+from onceonly.model.failure_group import failure_group
 from onceonly.model.identity import CLAIM_KEY_BYTES, Identity, claim_key
 from onceonly.ports.dead_letters import Extent, Filter, GroupCount, GroupCounts, LetterSearch, PlacedLetter
 from onceonly.ports.measurements import AgedCount
