@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from msgspec import Struct
+from onceonly.runtime.hosted.transport import current_call
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import (
@@ -177,6 +179,24 @@ async def test_what_is_not_a_failure_is_not_counted(place: str) -> None:
     assert [outcome.is_dead for outcome in queue.outcomes] == [False] * 3
     assert queue.outcomes[0].reason == "put off, not counted as a failure"
     assert queue.outcomes[2].reason == "ValueError: no stock"
+
+
+async def test_a_call_that_is_over_keeps_no_message(place: str) -> None:
+    """Timers of its handlers keep its context, also after they were cancelled. Bodies may be large."""
+    shop, contexts = memory_shop(place), []
+
+    @shop.handler
+    async def take(order: Order) -> None:
+        contexts.append(copy_context())
+        if order.id == "b":
+            raise ValueError(order.id)
+
+    async with shop.hosted() as hosted:
+        outcomes = await hosted.handle([order("a"), order("b")])
+    assert [outcome.is_settled for outcome in outcomes] == [True, False]
+    for context in contexts:
+        call = context.run(current_call)
+        assert not [*call.deliveries, *call.offered, *call.messages, *call.copies]
 
 
 async def test_what_cannot_be_read_is_a_dead_letter(place: str) -> None:

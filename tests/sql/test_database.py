@@ -1,7 +1,9 @@
 """A database: how its connections are set up, how its transactions end, and how a user's own engine is left alone."""
 
 import asyncio
+import gc
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from sqlalchemy import insert, inspect, select, text
@@ -146,3 +148,15 @@ async def test_factories_and_engines_that_cannot_work_are_refused() -> None:
     for source in (async_sessionmaker(), create_async_engine("sqlite+aiosqlite://")):
         with pytest.raises(SetupError):
             await open_database(source, clock=ManualClock())
+
+
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg"])
+async def test_a_closed_database_is_not_kept_by_the_dialect_of_its_engine(driver: str) -> None:
+    """SQLAlchemy caches queries of `has_table` with their dialect, for the last 128 dialects of a process."""
+    database = await open_database(f"{driver}://nobody@127.0.0.1:1/nowhere", clock=ManualClock())
+    dialect, found = database.engine.sync_engine.dialect, ref(database)
+    await database.close()
+    del database
+    gc.collect()
+    assert dialect.name == "postgresql"
+    assert found() is None

@@ -75,6 +75,11 @@ class HostedCall:
         over = self.settled.keys() | self.copies.keys() | self.due.keys()
         return tuple(each for each in deliveries if _position(each) not in over)
 
+    def forget(self) -> None:
+        """Drop all messages. The context of its task lives for as long as a timer of it, also a cancelled one."""
+        self.deliveries = self.offered = ()
+        self.messages, self.copies = {}, {}
+
     def acknowledge(self, deliveries: Sequence[Delivery], reason: str) -> None:
         for delivery in deliveries:
             receipt = _position(delivery)

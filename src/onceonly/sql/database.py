@@ -239,6 +239,7 @@ class Database:
         await self.settle()
         if self._own:
             await self.engine.dispose()
+            self.dialect.forget_connections()
 
     async def _prepare(self) -> None:
         with self._connecting():

@@ -255,6 +255,13 @@ class Dialect(Protocol):
         """
         return
 
+    def forget_connections(self) -> None:
+        """Drop references to closed connections: their engine was disposed of. This object may live longer. Must not wait.
+
+        The default does nothing.
+        """
+        return
+
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin a transaction in the driver. `isolation` is one of `isolations`, for units only.
 

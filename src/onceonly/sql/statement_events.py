@@ -8,6 +8,7 @@ costs a call for each statement and nothing else. A user's engine shares its dia
 import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
@@ -88,9 +89,11 @@ def _executing(dialect_execute: Callable[..., object], looks: StatementListener)
 
 def keep_when_cancelled(engine: AsyncEngine) -> None:
     """Keep connections whose statement was cancelled: SQLAlchemy would drop them. For drivers that end the statement first."""
+    watched = ref(engine.sync_engine)  # SQLAlchemy caches dialects, which have the listener, for longer than engines live
 
     def keep(context: ExceptionContext) -> None:
-        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
+        own = context.engine is not None and context.engine is watched()
+        if own and isinstance(context.original_exception, asyncio.CancelledError):
             context.is_disconnect = False
 
     event.listen(engine.sync_engine, "handle_error", keep)

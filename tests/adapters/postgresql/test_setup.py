@@ -1,11 +1,13 @@
 """Servers that would break the promise are refused at start; schemas, engines of the user's own, and the tables' versions."""
 
 import asyncio
+import gc
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import insert, inspect, make_url, text
+from sqlalchemy.engine import AdaptedConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
 from onceonly.assembly import Settings, open_store
@@ -214,3 +216,20 @@ async def test_a_start_without_tables_says_what_to_run(url: str) -> None:
     with pytest.raises(SchemaMissing, match="onceonly schema create"):
         async with open_store(settings):
             pass
+
+
+async def test_a_closed_database_keeps_no_connection(url: str) -> None:
+    """Its event loop may end before the next look at its connections, as that of `asyncio.run` does."""
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(each, AdaptedConnection) for each in gc.get_objects())
+
+    before = alive()
+    async with opened(url) as database:
+        async with database.reading():
+            dialect = database.dialect
+        assert alive() > before
+    del database
+    assert dialect.name == "postgresql"
+    assert alive() == before

@@ -253,6 +253,11 @@ class PostgreSQL(Dialect):
         if self._watching is not None:
             self._watching.drop_all()
 
+    def forget_connections(self) -> None:
+        """Forget closed connections, with their prepared statements: SQLAlchemy caches its dialects, which lead here."""
+        if self._watching is not None:
+            self._watching.forget_closed()
+
     def _is_pooled(self) -> bool:
         return bool(self._pooled)
 

@@ -79,10 +79,13 @@ class ConnectionWatch:
             if not self._driver.is_closed(adapted):
                 self._driver.drop(adapted)
 
+    def forget_closed(self) -> None:
+        self._connections = {key: it for key, it in self._connections.items() if not self._driver.is_closed(it)}
+
     def _look(self) -> None:
         """Start a check of each connection that has been silent for too long."""
         loop, self._timer = asyncio.get_running_loop(), None
-        self._connections = {key: it for key, it in self._connections.items() if not self._driver.is_closed(it)}
+        self.forget_closed()
         before, self._waits = self._waits, {}
         for key, adapted in self._connections.items():
             awaited = self._driver.awaits(adapted)

@@ -138,6 +138,8 @@ class HostedDeliveries:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
         outcomes = self._calls.outcomes(call, messages)
+        if task.done():
+            call.forget()
         if self._maintenance is not None:
             await self._maintenance.run(None if until is None else until - timer.seconds() - margin)
         return outcomes
