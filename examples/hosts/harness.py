@@ -134,6 +134,8 @@ class Application:
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
         self._pid = 0
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start a process. That of a module is forked from one that has imported it; a command is executed."""
@@ -146,6 +148,8 @@ class Application:
                 cwd=ROOT,
                 env={**os.environ, **self._environment, "PYTHONUNBUFFERED": "1"},
             )
+            self._lines = asyncio.Queue()
+            self._reading = asyncio.create_task(self._read_lines(self._process.stdout, self._lines))
         self._pid = self._process.pid
         if self._is_module and self._process.stdin is not None:
             self._process.stdin.write(b"\n")
@@ -197,9 +201,18 @@ class Application:
             await process.wait()
 
     async def _read(self) -> str:
-        if self._process is None or self._process.stdout is None:
+        """Return the next line that is not empty. Empty at the end."""
+        if self._reading is None or (self._reading.done() and self._lines.empty()):
             return ""
-        return (await self._process.stdout.readline()).decode().strip()
+        return await self._lines.get()
+
+    @staticmethod
+    async def _read_lines(output: asyncio.StreamReader | None, lines: asyncio.Queue[str]) -> None:
+        """Read all the time, so that a program that prints much is not held up."""
+        while output is not None and (line := await output.readline()):
+            if text := line.decode().strip():
+                lines.put_nowait(text)
+        lines.put_nowait("")
 
 
 def _children(pid: int) -> list[int]:

@@ -63,6 +63,7 @@ def note(name: str, counts: Counts) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # longer than the harness waits
 @pytest.mark.parametrize("name", UNDER_KILLS)
 async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_and_again(
     name: str, request: pytest.FixtureRequest
@@ -76,6 +77,7 @@ async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_a
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # longer than the harness waits
 @pytest.mark.parametrize("name", UNDER_KILLS)
 async def test_the_same_application_without_onceonly_loses_or_doubles(name: str, request: pytest.FixtureRequest) -> None:
     """So the run above can fail."""
