@@ -44,6 +44,7 @@ from tests.servers.available import (
 from tests.servers.azurite import Azurite, azurite
 from tests.servers.cosmos import cosmos
 from tests.servers.emulators import ministack
+from tests.servers.kafka import kafka
 from tests.servers.mongodb import mongodb
 from tests.servers.probes import is_silent
 
@@ -91,6 +92,13 @@ def cosmos_account() -> Iterator[str]:
 def mongodb_server() -> Iterator[str]:
     """Run a server that speaks MongoDB's protocol on this machine; gives its URL."""
     with mongodb() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> Iterator[str]:
+    """Run a broker that speaks Kafka's protocol on this machine; gives its URL."""
+    with kafka() as url:
         yield url
 
 

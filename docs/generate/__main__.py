@@ -118,6 +118,7 @@ BROKERS = {
     "[Azure Service Bus](service-bus.md)": "servicebus://name.servicebus.windows.net",
     "[Azure Service Bus](service-bus.md), `sessions=true`": "servicebus://name.servicebus.windows.net?sessions=true",
     "[Azure Storage Queues](azure-queues.md)": "azure-queue://account",
+    "[Kafka](../how-to/kafka.md), sends only": "kafka://localhost",
     "[SQL databases](databases.md)": "postgresql://localhost/shop",
     "memory, for tests": "memory://shop",
 }

@@ -157,6 +157,17 @@ URLS = {
             "replicas": Option("0", "Replicas that must have a message before it counts as sent. For queues."),
         },
     ),
+    "Kafka": Family(
+        ("kafka",),
+        "kafka+tls://user:password@host1:9092,host2:9092",
+        "It sends only: see [Kafka](../how-to/kafka.md). `kafka+tls://` is for TLS.",
+        {
+            "max_body": Option("934464", "Largest body in bytes. The topic's `max.message.bytes` must be 65536 larger."),
+            "timeout": Option("30", _ANSWER),
+            "sasl": Option("PLAIN", "How the user logs in: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."),
+            **_TLS,
+        },
+    ),
     "SQS": Family(
         ("sqs",),
         "sqs://key:secret@eu-central-1",

@@ -32,6 +32,7 @@ URLS = {
     "Redis": "redis://me:{}@h/0",
     "NATS": "nats://me:{}@h1:4222,h2",
     "a token of NATS": "nats://{}@h",
+    "Kafka": "kafka://me:{}@h1:9092,h2",
     "MongoDB": "mongodb://me:{}@h1,h2:99/shop",
     "Cosmos DB": "cosmos://:{}@h/shop/orders",
     "Service Bus": "servicebus://me:{}@h.servicebus.windows.net",

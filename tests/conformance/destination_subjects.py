@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from pamqp import commands as spec
 
 from onceonly.adapters.aws.client import ServiceError
@@ -24,6 +25,7 @@ from onceonly.adapters.redis.entries import DATA, headers_of
 from onceonly.model.destination import Destination, Exchange, Queue, Stream, Subject, Topic
 from onceonly_conformance.destination_suite import Arrival
 from tests.conformance.azure_queue_subjects import AzureQueueSubject
+from tests.conformance.kafka_subjects import KafkaSubject
 from tests.conformance.nats_subjects import NatsSubject
 from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 from tests.conformance.redis_subjects import RedisSubject
@@ -193,6 +195,50 @@ class RedisDestinations(RedisSubject):
             return found
 
         return await waited(look, wait)
+
+
+class KafkaDestinations(KafkaSubject):
+    """A topic, read by a consumer without a group."""
+
+    _consumer: AIOKafkaConsumer | None = None
+
+    async def create(self) -> tuple[Destination, ...]:
+        """Create it, with a consumer that reads it from its beginning."""
+        name = await self.create_topic(f"{other()}.Orders_Placed")
+        self._consumer = AIOKafkaConsumer(bootstrap_servers=self.servers)
+        await self._consumer.start()
+        partition = TopicPartition(name, 0)
+        self._consumer.assign([partition])
+        await self._consumer.seek_to_beginning(partition)
+        return (Topic(name),)
+
+    async def close(self) -> None:
+        """Close the consumer, too."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+        await super().close()
+
+    async def missing(self) -> tuple[Destination, ...]:
+        """Name another topic."""
+        return (Topic(other()),)
+
+    async def remove(self, destination: Destination) -> None:
+        """Delete it."""
+        await self.admin.delete_topics([name_of(destination)])
+
+    async def exists(self, destination: Destination) -> bool:
+        """List all topics."""
+        return name_of(destination) in await self.admin.list_topics()
+
+    async def arrived(self, destination: Destination, wait: float) -> list[Arrival]:
+        """Read on."""
+        assert self._consumer is not None
+        found = await self._consumer.getmany(timeout_ms=round(wait * 1000))
+        return [
+            (tuple((name.replace("ce_", "ce-"), value.decode()) for name, value in each.headers), each.value or b"")
+            for records in found.values()
+            for each in records
+        ]
 
 
 class SqsDestinations(SqsSubject):

@@ -9,6 +9,7 @@ import pytest
 from onceonly_conformance.destination_suite import DestinationSuite
 from tests.conformance.destination_subjects import (
     AzureQueueDestinations,
+    KafkaDestinations,
     NatsDestinations,
     RabbitMQDestinations,
     RedisDestinations,
@@ -51,6 +52,26 @@ class TestRedisStreams(DestinationSuite):
     async def open_destinations(self) -> AsyncIterator[RedisDestinations]:
         """Open a prefix of its own."""
         async with RedisDestinations.open() as subject:
+            yield subject
+
+
+class TestKafka(DestinationSuite):
+    """A topic of a broker that speaks Kafka's protocol."""
+
+    quiet: ClassVar[float] = 0.2
+    waived: ClassVar[dict[str, str]] = {
+        "test_a_missing_destination_does_not_affect_other_messages": "it also sends to an endpoint, and Kafka has no queues:"
+        " tests/adapters/kafka has the rule without it"
+    }
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, kafka_url: str) -> None:
+        self._url = kafka_url
+
+    @asynccontextmanager
+    async def open_destinations(self) -> AsyncIterator[KafkaDestinations]:
+        """Open topics of its own."""
+        async with KafkaDestinations.open(self._url) as subject:
             yield subject
 
 

@@ -14,6 +14,7 @@ from onceonly.model.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADER_BYTE
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "messages.md"
 BROKERS = {
     "NATS": "nats://localhost",
+    "Kafka": "kafka://localhost",
     "RabbitMQ": "amqp://localhost",
     "Redis": "redis://localhost",
     "SQS": "sqs://eu-west-1",

@@ -8,7 +8,9 @@ from uuid import uuid4
 
 import nats
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from faststream import AckPolicy
+from faststream.kafka import KafkaBroker
 from faststream.nats import JStream, NatsBroker
 from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue
 from faststream.redis import RedisBroker, StreamSub
@@ -17,6 +19,7 @@ from redis.asyncio import Redis
 from onceonly import Endpoint
 from onceonly.integrations.faststream import ExactlyOnceMiddleware
 from tests.servers.available import NATS, RABBITMQ, REDIS, need
+from tests.servers.kafka import kafka
 
 BODIES: tuple[Any, ...] = ({"order_id": "a"}, [1, 2], "text", b"\xff\x00", None)
 
@@ -31,6 +34,10 @@ class Place(NamedTuple):
     start: dict[str, Any]
     to: dict[str, Any]
     receive: Callable[[], Awaitable[Any]]
+    transport: str = ""
+    """The URL of the endpoint's transport, if it is not that of the broker."""
+    topics: tuple[str, ...] = ()
+    """What the handler subscribes to, where that has no name among the options."""
 
 
 @asynccontextmanager
@@ -81,7 +88,29 @@ async def on_redis() -> AsyncIterator[Place]:
             await client.delete(go["stream"], to["stream"])
 
 
-@pytest.mark.parametrize("opened", [on_rabbitmq, on_nats, on_redis])
+@asynccontextmanager
+async def on_kafka() -> AsyncIterator[Place]:
+    """Publish to a topic."""
+    with kafka() as url:
+        servers, name = url.partition("://")[2], f"hosts-{uuid4().hex[:8]}"
+        operator = AIOKafkaAdminClient(bootstrap_servers=servers)
+        await operator.start()
+        await operator.create_topics([NewTopic(f"{name}-{each}", 1, 1) for each in ("go", "placed")])
+        try:
+            async with KafkaBroker(servers) as other:
+                placed = other.subscriber(f"{name}-placed", group_id=f"{name}-placed", auto_offset_reset="earliest")
+                await other.start()
+                go = {"group_id": name, "auto_offset_reset": "earliest", "session_timeout_ms": 6000}
+                start, to = {"topic": f"{name}-go"}, {"topic": f"{name}-placed", "key": b"k-1"}
+                yield Place(
+                    servers, KafkaBroker, other, go, start, to, lambda: placed.get_one(timeout=20), url, (f"{name}-go",)
+                )
+        finally:
+            await operator.delete_topics([f"{name}-go", f"{name}-placed"])
+            await operator.close()
+
+
+@pytest.mark.parametrize("opened", [on_rabbitmq, on_nats, on_redis, on_kafka])
 async def test_receivers_read_what_is_captured_as_what_faststream_publishes(
     opened: Callable[[], AbstractAsyncContextManager[Place]], tmp_path: Path
 ) -> None:
@@ -98,10 +127,10 @@ async def test_receivers_read_what_is_captured_as_what_faststream_publishes(
         return sorted([repr((await each.decode(), each.headers["tenant"], each.correlation_id)) for each in messages])
 
     async with opened() as place:
-        shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/shop.db", transport=place.url)
+        shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/shop.db", transport=place.transport or place.url)
         broker = place.broker(place.url, middlewares=[ExactlyOnceMiddleware(shop, key=lambda _: "go")])
 
-        @broker.subscriber(**place.go, ack_policy=AckPolicy.NACK_ON_ERROR)  # type: ignore[untyped-decorator]
+        @broker.subscriber(*place.topics, **place.go, ack_policy=AckPolicy.NACK_ON_ERROR)  # type: ignore[untyped-decorator]
         async def handle(_: dict[str, str]) -> None:
             await publish(broker, place)
 

@@ -6,8 +6,11 @@ from difflib import ndiff
 import pytest
 
 from examples.hosts.aio_pika_loop.__main__ import HOST as AIO_PIKA_LOOP
+from examples.hosts.aiokafka_loop.__main__ import HOST as AIOKAFKA_LOOP
 from examples.hosts.arq_redis.__main__ import HOST as ARQ
+from examples.hosts.confluent_loop.__main__ import HOST as CONFLUENT_LOOP
 from examples.hosts.dramatiq_rabbitmq.__main__ import HOST as DRAMATIQ
+from examples.hosts.faststream_kafka.__main__ import HOST as FASTSTREAM_KAFKA
 from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
 from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
 from examples.hosts.faststream_redis.__main__ import HOST as FASTSTREAM_REDIS
@@ -25,6 +28,9 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
         (FASTSTREAM_RABBITMQ, RABBITMQ),
         (FASTSTREAM_NATS, NATS),
         (FASTSTREAM_REDIS, REDIS),
+        (FASTSTREAM_KAFKA, "kafka_url"),
+        (AIOKAFKA_LOOP, "kafka_url"),
+        (CONFLUENT_LOOP, "kafka_url"),
         (AIO_PIKA_LOOP, RABBITMQ),
         (NATS_LOOP, NATS),
         (REDIS_LOOP, REDIS),
@@ -36,7 +42,7 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
     )
 }
 """Each host with its server, or with the fixture that runs an emulator and gives its URL."""
-MOST_LINES = {"faststream_rabbitmq": 7, "faststream_nats": 7, "faststream_redis": 7, "flask_gunicorn": 8}
+MOST_LINES = {"faststream_kafka": 7, "faststream_rabbitmq": 7, "faststream_nats": 7, "faststream_redis": 7, "flask_gunicorn": 8}
 """Lines of an application that are new or changed: six, and one for the handler, which opened a session of its own.
 
 In Flask four are for the application, and four for the view.

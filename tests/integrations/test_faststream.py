@@ -14,7 +14,8 @@ from fast_depends.pydantic import PydanticSerializer
 from faststream import AckPolicy, BaseMiddleware, Context, Depends, ExceptionMiddleware, FastStream
 from faststream._internal.parser import DefaultCodec
 from faststream.exceptions import AckMessage, NackMessage
-from faststream.kafka import KafkaBroker
+from faststream.kafka import KafkaBroker, KafkaPublishMessage, TopicPartition
+from faststream.kafka.response import KafkaPublishCommand
 from faststream.message import decode_message
 from faststream.nats import JStream, NatsBroker, PullSub, TestNatsBroker
 from faststream.nats.response import NatsPublishCommand
@@ -35,11 +36,12 @@ from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, PermanentFailu
 from onceonly.integrations.faststream import ExactlyOnceMiddleware, Session, Tx, lifespan, session, transaction
 from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
 from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
-from onceonly.model.destination import Exchange, Queue, Stream, Subject
+from onceonly.model.destination import Exchange, Queue, Stream, Subject, Topic
 from tests.fuzzing import TEXTS, Inputs
 
 NACK = AckPolicy.NACK_ON_ERROR
 SERIALIZER: Any = PydanticSerializer()
+PRODUCER = SimpleNamespace(codec=DefaultCodec(), serializer=SERIALIZER)
 
 
 class Base(DeclarativeBase):
@@ -518,6 +520,16 @@ def test_two_nats_subscribers_that_each_get_all_messages_need_names() -> None:
     assert scope_of(named[0]) != scope_of(named[1])
 
 
+def test_kafka_subscribers_of_one_group_have_keys_of_their_own() -> None:
+    """The id of a message is its place in a partition, so two topics have the same ids."""
+    broker = KafkaBroker()
+    topics: tuple[Any, ...] = (("a",), ("a", "b"), ("b",))
+    scopes = [scope_of(broker.subscriber(*each, group_id="g", ack_policy=NACK)) for each in topics]
+    scopes.append(scope_of(broker.subscriber(pattern="o.*", group_id="g", ack_policy=NACK)))
+    scopes.append(scope_of(broker.subscriber(partitions=[TopicPartition("c", 0)], group_id="g", ack_policy=NACK)))
+    assert scopes == ["kafka:g:a", "kafka:g:a,b", "kafka:g:b", "kafka:g:o.*", "kafka:g:c"]
+
+
 def message(headers: dict[str, Any] | None = None, body: bytes = b"{}", **raw: Any) -> Any:
     """Return what a rule reads of a message of RabbitMQ."""
     kind = type("RabbitMessage", (), {"__module__": "faststream.rabbit.message"})
@@ -576,7 +588,7 @@ class Sent:
 async def captured(cmd: Any) -> tuple[Any, dict[str, Any]]:
     """Return what a transaction is asked to send for a command of FastStream."""
     tx: Any = Sent()
-    await capture(tx, SimpleNamespace(codec=DefaultCodec(), serializer=SERIALIZER), cmd)
+    await capture(tx, PRODUCER, cmd)
     (sent,) = tx.sent
     return sent
 
@@ -584,6 +596,11 @@ async def captured(cmd: Any) -> tuple[Any, dict[str, Any]]:
 def rabbit(body: Any, queue: str = "placed", exchange: RabbitExchange | None = None, **options: Any) -> RabbitPublishCommand:
     """Return a command as a publisher makes it."""
     return RabbitPublishCommand(body, routing_key=queue, exchange=exchange, _publish_type=PublishType.PUBLISH, **options)
+
+
+def kafka(*bodies: Any, **options: Any) -> KafkaPublishCommand:
+    """Return a command for a topic."""
+    return KafkaPublishCommand(*bodies, topic="placed", _publish_type=PublishType.PUBLISH, **options)
 
 
 @pytest.mark.parametrize("body", [{"a": 1}, [1, 2], "text", b"\xff\x00", b'{"a": 1}', None, 7, OrderPlaced(order_id="a")])
@@ -601,6 +618,7 @@ async def test_a_captured_message_keeps_headers_types_and_ids() -> None:
     options = {"headers": {"tenant": "t"}, "correlation_id": "c", "message_type": "Placed", "message_id": "1", "persist": True}
     _, sent = await captured(rabbit({"a": 1}, **options))
     assert sent == {
+        "key": None,
         "to": Queue("placed"),
         "type": "Placed",
         "headers": {"tenant": "t", "correlation-id": "c"},
@@ -677,10 +695,32 @@ async def test_what_a_captured_message_cannot_keep_is_refused(options: dict[str,
 
 async def test_publishing_to_a_broker_without_a_transport_is_refused() -> None:
     """No process of this library could send it after a crash."""
-    from faststream.kafka.response import KafkaPublishCommand  # noqa: PLC0415 - one test's
+    with pytest.raises(InvalidEffect, match="cannot publish to Redis"):
+        await captured(RedisPublishCommand({"a": 1}, stream="placed", _publish_type=PublishType.PUBLISH))
 
-    with pytest.raises(InvalidEffect, match="cannot publish to Kafka"):
-        await captured(KafkaPublishCommand({"a": 1}, topic="placed", _publish_type=PublishType.PUBLISH))
+
+async def test_what_is_published_to_kafka_keeps_its_key_and_its_headers() -> None:
+    """Each message of a batch has the key of the batch, or its own."""
+    _, options = await captured(kafka({"a": 1}, key=b"k", correlation_id="c-1"))
+    assert (options["to"], options["key"], options["headers"]["correlation_id"]) == (Topic("placed"), "k", "c-1")
+    batch: Any = Sent()
+    await capture(batch, PRODUCER, kafka({"a": 1}, KafkaPublishMessage({"a": 2}, key=b"own"), key="k"))
+    assert [options["key"] for _, options in batch.sent] == ["k", "own"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"partition": 0}, "with partition"),
+        ({"timestamp_ms": 1}, "timestamp_ms"),
+        ({"reply_to": "q"}, "reply_to"),
+        ({"key": b"\xff"}, "is not text in UTF-8"),
+    ],
+)
+async def test_what_a_captured_kafka_message_cannot_keep_is_refused(options: dict[str, Any], reason: str) -> None:
+    """At the call."""
+    with pytest.raises(InvalidEffect, match=reason):
+        await captured(kafka({"a": 1}, **options))
 
 
 def test_fuzz_keys_of_messages() -> None:

@@ -139,6 +139,8 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
     assert "endpoint 'gone' has no queue" in reasons[homeless.key]
+    simulated.transport.traits = replace(simulated.transport.traits, has_queues=False)
+    assert "its transport has no queues: export it" in dict((await simulated.retry(ActionScope())).kept)[homeless.key]
     assert len(await choose(simulated.letters, Filter(), limit=1000)) == 2
 
 

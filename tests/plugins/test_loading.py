@@ -51,6 +51,7 @@ URLS = {
     "azure-table": "azure-table://account/table",
     "cosmos": "cosmos://host/database/container",
     "folder": "folder:///path",
+    "kafka": "kafka://host",
     "nats": "nats://host",
     "redis": "redis://host/0",
     "rediss": "rediss://host/0",

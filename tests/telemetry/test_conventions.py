@@ -254,7 +254,13 @@ def test_destinations_by_system() -> None:
     postgresql = EndpointNames.of(TelemetrySubject("shop", "postgresql+psycopg", "postgresql+psycopg://db:5433/x", "off"))
     assert (postgresql.system, postgresql.server) == ("postgresql", {"server.address": "db", "server.port": 5433})
     assert (postgresql.destination("OrderPlaced", ""), postgresql.destination("x", "billing")) == ("OrderPlaced", "billing")
-    for scheme, system in (("sqs", "aws_sqs"), ("mysql+asyncmy", "mariadb"), ("rediss", "redis"), ("nats", "nats")):
+    for scheme, system in (
+        ("sqs", "aws_sqs"),
+        ("mysql+asyncmy", "mariadb"),
+        ("rediss", "redis"),
+        ("nats", "nats"),
+        ("kafka", "kafka"),
+    ):
         assert EndpointNames.of(TelemetrySubject("shop", scheme, f"{scheme}://x", "off")).system == system
 
 

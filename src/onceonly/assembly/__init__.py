@@ -153,7 +153,11 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         )
         observer = await _open_records(stack, settings, store, transport, observer, environment)
         has_queue = not hosted and settings.has_transport and settings.receives_from is None
-        has_queue = has_queue and (bool(events or commands) or not (sends or settings.control.processed_by))
+        has_queue = (
+            has_queue
+            and (settings.has_queue or not sends)
+            and (bool(events or commands) or not (sends or settings.control.processed_by))
+        )
         own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),) if has_queue else ()
         watched = observed(ports._replace(declared=own), observer)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
@@ -219,6 +223,16 @@ async def _open_letters(stack: AsyncExitStack, settings: Settings, store: StoreP
         return store.dead_letters
     with errors_name_setting(settings, "dead_letters", places.dead_letters):
         return await stack.enter_async_context(open_dead_letters(places.dead_letters, environment=environment))
+
+
+def check_controls(settings: Settings) -> None:
+    """Check that control messages of transactions on documents have a queue. Raises SetupError."""
+    if settings.has_transport and not settings.has_queue:
+        raise SetupError(
+            f"transactions of endpoint {settings.name!r} need control messages, because its store {settings.places.store} "
+            f"holds documents, and its transport {settings.places.transport} has no queue for them: use a SQL store, or a "
+            "transport with queues"
+        )
 
 
 def require_records(settings: Settings) -> None:

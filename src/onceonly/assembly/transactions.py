@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.algorithms.relay import RelayResult, relay
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import open_own_transport
+from onceonly.assembly import check_controls, open_own_transport
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.stores import errors_name_setting, open_store
 from onceonly.config.deduplication import without_records
@@ -105,6 +105,7 @@ async def outside(
     with errors_name_setting(settings, "store", settings.places.store):
         plan = settings.plan_store(entities=has.entities)
     if plan.on_documents:
+        check_controls(settings)
         check_processed(settings, has)
     async with AsyncExitStack() as stack:
         with errors_name_setting(settings, "store", settings.places.store):

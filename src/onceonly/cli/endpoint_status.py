@@ -103,7 +103,7 @@ async def _read_status(settings: Settings, topology: Topology, problem: str) -> 
     depth: Depth | None = None
     superfluous: tuple[str, ...] = ()
     wake_up: str | None = None
-    if settings.has_transport:
+    if settings.has_queue:
         url = read_only(settings.transport)
         async with connection_errors("transport", url), open_transport(url, settings.name) as transport:
             depth = await _read_depth(transport, settings.name, topology.events)

@@ -22,13 +22,15 @@ class DestinationPolicy(Struct, frozen=True, kw_only=True):
     """Which destinations messages may have. `transport` is where they go, as it may be shown.
 
     `by_token` means that receivers know copies by their token. A token is issued to an endpoint, and other programs would
-    never use it up.
+    never use it up. `has_queues` is false where the transport has no queues of endpoints, so that each message needs a
+    destination.
     """
 
     rules: Sequence[DestinationRule] = ()
     transport: str = ""
     events: EventRule | None = None
     by_token: bool = False
+    has_queues: bool = True
 
     def place_of(self, to: str | Destination, type_: str, delay: int) -> str | Destination:
         """Return where a message of this type goes: an event, for which `to` is empty, where the rule sends it.
@@ -36,9 +38,20 @@ class DestinationPolicy(Struct, frozen=True, kw_only=True):
         `delay` is in milliseconds. Raises InvalidEffect for a wrong result of the rule, and for what cannot go there.
         """
         place = to or self._of_event(type_)
+        if not self.has_queues and not isinstance(place, Destination):
+            raise InvalidEffect(self._without_queue(type_, place))
         if isinstance(place, Destination) and (problem := self.problem(place, delay)):
             raise InvalidEffect(f"cannot send {type_} to {place}: {problem}")
         return place
+
+    def _without_queue(self, type_: str, to: str) -> str:
+        example = f"{KINDS[self.rules[0].kind].__name__}(...)" if self.rules else "a destination"
+        if to:
+            return f"cannot send {type_} to {to!r}: {self.transport} has no queues for endpoints. Send it to {example}"
+        return (
+            f"cannot publish {type_}: {self.transport} has no subscriptions of endpoints. Choose where it goes: "
+            f"events={{{type_!r}: {example}}}"
+        )
 
     def _of_event(self, type_: str) -> str | Destination:
         if self.events is None:

@@ -127,8 +127,14 @@ class Settings:
 
     @property
     def has_transport(self) -> bool:
-        """Whether it can send, and have a queue. Without one, a host hands its messages over, and it sends none."""
+        """Whether it can send. Without one, a host hands its messages over, and it sends none."""
         return self.transport is not None
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether its transport has queues. One that only sends has none: a host hands its messages over."""
+        traits = self.places.transport.traits
+        return self.has_transport and (traits is None or traits.has_queues)
 
     @property
     def required_transport(self) -> str:
@@ -223,6 +229,7 @@ class Settings:
             transport=str(self.places.transport),
             events=self.events,
             by_token=isinstance(self.deduplication, Tokens),
+            has_queues=self.has_queue or not self.has_transport,
         )
 
     @cached_property

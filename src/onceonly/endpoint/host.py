@@ -11,7 +11,16 @@ from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
-from onceonly.assembly import EnlistedKeyTransaction, enlist, enlist_key, open_finishing, runs_alone, units_at_once, wire
+from onceonly.assembly import (
+    EnlistedKeyTransaction,
+    check_controls,
+    enlist,
+    enlist_key,
+    open_finishing,
+    runs_alone,
+    units_at_once,
+    wire,
+)
 from onceonly.assembly.gauges import GaugeLoop
 from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of, watch_of
 from onceonly.config.endpoint import DAY_SECONDS, Settings
@@ -294,6 +303,8 @@ class Host:
         _ = opening.settings.required_transport
         work = TransactionWork()
         options = {**options, "observer": work if opening.observer is None else Observers(opening.observer, work)}
+        if opening.settings.store_plan.on_documents:
+            check_controls(opening.settings)
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
             async with self.opened_patiently(stop, away=ready, sends=True, **options) as ports:
@@ -462,6 +473,8 @@ class Host:
         return running.context
 
     def _bound_context(self, running: OpenEndpoint, ports: Ports) -> TransactionContext:
+        if ports.controls:
+            check_controls(running.settings)
         transactions = required(ports.transactions, running.settings)
         own_ports = TransactionPorts(transactions, ports.admission, ports.controls, ports.transport)
         return self._context_of(running, own_ports, partial(dispatch_within, ports=ports, settings=running.settings))

@@ -164,7 +164,8 @@ class MessageBuilder:
         if known.declared is not None and (known.declared == "command") != bool(to):
             raise InvalidEffect(_of_other_kind(known.declared, name))
         self._check_receivers(name, to)
-        place = to if to.__class__ is str and to else self._destinations.place_of(to, name, due - now)
+        is_plain = to.__class__ is str and to and self._destinations.has_queues
+        place = to if is_plain else self._destinations.place_of(to, name, due - now)
         target = write_destination(place) if isinstance(place, Destination) else place
         try:
             encoded = known.encode(body)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from onceonly.endpoint import Transaction
 from onceonly.integrations.faststream_subscribers import BROKERS, broker_of
-from onceonly.model.destination import Destination, Exchange, Queue, Stream, Subject
+from onceonly.model.destination import Destination, Exchange, Queue, Stream, Subject, Topic
 from onceonly.model.errors import InvalidEffect, PermanentFailure
 from onceonly.model.limits import type_problem
 
@@ -36,6 +36,7 @@ class OutgoingCommand(NamedTuple):
     id: str | None = None
     content_type: str | None = None
     envelope: Callable[..., Awaitable[bytes]] | None = None
+    key: str | None = None
 
 
 async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
@@ -46,8 +47,10 @@ async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
             f"cannot publish to {BROKERS.get(broker, broker)} inside a transaction: no transport of onceonly sends to it."
             " Publish with tx.publish(...), or from a subscriber of the published message"
         )
-    for body in getattr(cmd, "batch_bodies", (cmd.body,)) or (cmd.body,):
+    for index, body in enumerate(getattr(cmd, "batch_bodies", (cmd.body,)) or (cmd.body,)):
         outgoing = _MAPPINGS[broker](cmd, body)
+        if broker == "kafka":
+            outgoing = outgoing._replace(key=_kafka_key(cmd.key_for(index)))
         headers = {name: _header(name, value) for name, value in outgoing.headers.items()}
         if outgoing.envelope is None:
             encoded, content_type = await _encoded(body, producer)
@@ -62,6 +65,7 @@ async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
             headers=headers,
             content_type=outgoing.content_type or content_type or _guessed(encoded),
             id=outgoing.id,
+            key=outgoing.key,
         )
 
 
@@ -146,7 +150,29 @@ def _redis(cmd: Any, _body: Any) -> OutgoingCommand:
     return OutgoingCommand(to, {**(cmd.headers or {}), "message_id": id_}, id=id_, envelope=envelope)
 
 
-_MAPPINGS: dict[str, Callable[[Any, Any], OutgoingCommand]] = {"rabbit": _rabbit, "nats": _nats, "redis": _redis}
+def _kafka(cmd: Any, _body: Any) -> OutgoingCommand:
+    _refuse({"partition": cmd.partition is not None, "timestamp_ms": cmd.timestamp_ms, "reply_to": cmd.reply_to})
+    return OutgoingCommand(Topic(cmd.destination), cmd.headers_to_publish())
+
+
+def _kafka_key(key: object) -> str | None:
+    """Return the key of a record. Raises InvalidEffect for bytes that are not UTF-8."""
+    if key is None or isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        try:
+            return key.decode()
+        except UnicodeDecodeError:
+            pass
+    raise InvalidEffect(f"the key {key!r:.100} is not text in UTF-8: a message of a transaction has a key of text")
+
+
+_MAPPINGS: dict[str, Callable[[Any, Any], OutgoingCommand]] = {
+    "rabbit": _rabbit,
+    "nats": _nats,
+    "redis": _redis,
+    "kafka": _kafka,
+}
 """From a command to where it goes, by the package of FastStream that made it."""
 
 

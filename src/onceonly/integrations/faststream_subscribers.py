@@ -109,7 +109,9 @@ def scope_of(subscriber: Any) -> str:
         return f"nats:{subscriber.stream.name}:{_nats_group(subscriber) or _nats_subject(subscriber)}"
     if broker == "redis":
         return f"redis:{subscriber.stream_sub.name}:{subscriber.stream_sub.group}"
-    return f"kafka:{subscriber.group_id}"
+    topics = {getattr(each, "name", each) for each in subscriber.topics} | {each.topic for each in subscriber.partitions}
+    pattern = f"{subscriber._outer_config.prefix}{subscriber._pattern}"  # noqa: SLF001 - has no public name
+    return f"kafka:{subscriber.group_id}:{','.join(sorted(topics)) or pattern}"
 
 
 def _nats_group(subscriber: Any) -> str:

@@ -286,6 +286,8 @@ def _why_not_taken(answer: Answer, letter: DeadLetter, parts: ActionParts) -> st
         return (
             f"{parts.receives_from}, from which the host of {letter.endpoint!r} receives, does not exist: create it, then retry"
         )
+    if answer is Answer.REFUSED and parts.transport is not None and not parts.transport.traits.has_queues:
+        return "its transport has no queues: export it, and send it to where the host receives from"
     if answer is Answer.REFUSED:
         return f"endpoint {letter.endpoint!r} has no queue: run `onceonly topology create module:endpoint`, then retry"
     return "the broker did not confirm it. Retry it again, which is safe because the id stays the same"

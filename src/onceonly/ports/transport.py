@@ -66,6 +66,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     * `late_subscribers`: whether a delayed event goes to the endpoints that subscribe when it is due. False: to those that
       subscribe when it is sent.
     * `destinations`: the kinds of destinations that are not endpoints. Empty: it sends to endpoints only.
+    * `carries_headers`: whether a message has headers of its own. False: only CloudEvents attributes.
+    * `has_queues`: whether endpoints have queues there. False: it only sends, to `destinations`, and a host receives.
     """
 
     lease: float | None
@@ -78,6 +80,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     late_subscribers: bool = False
     destinations: tuple[DestinationRule, ...] = ()
     carries_headers: bool = True
+    has_queues: bool = True
 
 
 class Topology(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""A loop of your own with aiokafka."""

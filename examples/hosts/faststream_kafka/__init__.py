@@ -1,0 +1,1 @@
+"""FastStream on Kafka."""

@@ -1,0 +1,9 @@
+"""Run both applications on a local broker: `python -m examples.hosts.faststream_kafka`."""
+
+from examples.hosts import harness, kafka
+
+HOST = harness.Host.of("examples.hosts.faststream_kafka", kafka.KafkaWire)
+
+if __name__ == "__main__":
+    with kafka.local_broker() as url:
+        harness.main(HOST, harness.Places.local("ONCEONLY_KAFKA", url))
