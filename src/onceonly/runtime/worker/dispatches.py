@@ -31,7 +31,7 @@ class Dispatches:
 
     def __init__(self) -> None:
         self._holders: dict[Identity, object] = {}
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None  # while somebody waits
 
     def hold(self, identities: Iterable[Identity], holder: object) -> None:
         for identity in identities:
@@ -49,21 +49,24 @@ class Dispatches:
         """Return whether another holder has a record of any of these messages, or any of these records."""
         if not self._holders:
             return False
-        holders = [self._holders.get(each.identity, holder) for each in of]
-        return any(each is not holder for each in holders)
+        for each in of:  # noqa: SIM110 - a generator costs more, and each message passes here
+            if self._holders.get(each.identity, holder) is not holder:
+                return True
+        return False
 
     async def wait(self, messages: Sequence[Message], holder: object, seconds: float, timer: Timer) -> None:
         """Wait until no other holder has a record of any of these messages, for `seconds` at most."""
         until = timer.seconds() + seconds
         while self.are_elsewhere(messages, holder) and (left := until - timer.seconds()) > 0:
+            self._changed = self._changed or asyncio.Event()
             await pause(left, timer, self._changed)
 
     def _remove(self, identities: Sequence[Identity]) -> None:
         for identity in identities:
             del self._holders[identity]
-        if identities:
+        if identities and self._changed is not None:
             self._changed.set()
-            self._changed = asyncio.Event()
+            self._changed = None
 
 
 class CopyAwareStore:
@@ -109,8 +112,8 @@ class CopyAwareStore:
         self._dispatches.forgotten(records)
 
     def hold(self, identities: Iterable[Identity]) -> None:
-        added = set(identities)
-        self._held |= added
+        added = tuple(identities)
+        self._held.update(added)
         self._dispatches.hold(added, self)
 
     def release(self, identities: Iterable[Identity]) -> None:
@@ -121,7 +124,8 @@ class CopyAwareStore:
     def end_batch(self) -> None:
         """Release what is left: the batch is settled, and copies of what is still pending come again."""
         if self._held:
-            self.release(tuple(self._held))
+            held, self._held = self._held, set()
+            self._dispatches.release(held, self)
 
     def _seconds_young(self, found: BeginResult) -> float:
         """Return after how many seconds no pending record is young. 0 if none is young, or no age is known.
