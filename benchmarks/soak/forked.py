@@ -18,6 +18,7 @@ from functools import partial
 import aio_pika
 import msgspec
 from aio_pika.abc import AbstractIncomingMessage
+from sqlalchemy.exc import OperationalError
 
 import onceonly.adapters.postgresql.maintenance
 import onceonly.adapters.rabbitmq.transport
@@ -84,7 +85,7 @@ class Child:
                     try:
                         entry = await asyncio.to_thread(place_in_session, msgspec.json.decode(message.body)["order_id"])
                         return entry.is_dispatched or await entry.dispatch()
-                    except (ConflictError, RetryableError):
+                    except (ConflictError, RetryableError, OperationalError):
                         await asyncio.sleep(MOST_WAIT_SECONDS)
                         return False
 

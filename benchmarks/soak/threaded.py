@@ -12,6 +12,8 @@ import threading
 import time
 from collections import deque
 
+from sqlalchemy.exc import OperationalError
+
 from benchmarks.soak.shop import engine, log_to_errors, place_in_session, plan, report, shop
 from onceonly import ConflictError, RetryableError
 
@@ -80,7 +82,7 @@ class Server:
                 entry = place_in_session(order_id)
                 if not dispatches or entry.is_dispatched or asyncio.run(entry.dispatch()):
                     return
-            except (ConflictError, RetryableError):
+            except (ConflictError, RetryableError, OperationalError):
                 pass
             if self.stop.wait(self._random.uniform(0, MOST_WAIT_SECONDS)):
                 time.sleep(MOST_WAIT_SECONDS)  # a client would come again after the restart: here there is none

@@ -97,7 +97,7 @@ def _of_endpoint(endpoint: Endpoint, instead: UrlOverrides) -> Iterator[SchemaPa
         yield SchemaPart(Component.HTTP, places.store)
     if settings.journal is not None:
         yield SchemaPart(Component.JOURNAL, places.store)
-    if settings.has_transport:
+    if settings.has_queue:
         yield SchemaPart(Component.TRANSPORT, places.transport)
     if places.dead_letters is not places.store:
         yield _store(places.dead_letters)
