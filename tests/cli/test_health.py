@@ -175,6 +175,7 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> N
         "removing expired claims",
         "removing old actions",
         "removing expired keys",
+        "removing abandoned run markers",
         "removing ended processes",
         "shrinking the log",
     ]

@@ -161,13 +161,14 @@ class NatsDestinations(NatsSubject):
 
 
 class RedisDestinations(RedisSubject):
-    """A stream that was empty when it was created."""
+    """Streams that were empty when they were created. One has the body in another field."""
 
     async def create(self) -> tuple[Destination, ...]:
-        """Create it, by a group. Its key begins with the prefix of the test in braces, by which it is deleted."""
-        key = f"{self.keys.start.decode()}not:ours: {uuid4().hex}"
-        await self.client.xgroup_create(key, "other", mkstream=True)
-        return Stream(key), Stream(key, "the body")
+        """Create two, by a group. Their keys begin with the prefix of the test in braces, by which they are deleted."""
+        keys = [f"{self.keys.start.decode()}not:ours: {uuid4().hex}" for _ in range(2)]
+        for key in keys:
+            await self.client.xgroup_create(key, "other", mkstream=True)
+        return Stream(keys[0]), Stream(keys[1], "the body")
 
     async def missing(self) -> tuple[Destination, ...]:
         """Name another key."""

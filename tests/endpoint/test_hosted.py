@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import pytest
 from msgspec import Struct
-from onceonly.runtime.hosted.transport import current_call
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import (
@@ -30,6 +29,7 @@ from onceonly.adapters.memory.store import Notebook
 from onceonly.assembly import open_store, open_transport
 from onceonly.endpoint.host import host_of
 from onceonly.errors import CommitFailed, InvalidEffect, OutcomeUnknown
+from onceonly.hosted.transport import current_call
 from onceonly.model.errors import QueueMissing, WrongEventLoop
 from onceonly.runtime.observe.observer import Point, PortCall
 from tests.endpoint.hosted_harness import (

@@ -191,6 +191,7 @@ async def test_a_round_does_all_of_it_and_is_written_down(ports: Ports) -> None:
         "removing expired claims",
         "removing old actions",
         "removing expired keys",
+        "removing abandoned run markers",
         "removing ended processes",
         *(["shrinking the log"] if ports.maintenance.log is not None else []),
     ]

@@ -74,7 +74,7 @@ COMMANDS = {
         "Show what must be gone before the library can be removed from endpoints, and when it is.", ("onceonly.cli.leave",)
     ),
     "janitor": CommandSource(
-        "Run all clean-up tasks now, even if they are not due. `onceonly run` runs them automatically.",
+        "Run all clean-up tasks now, even if they are not due. `onceonly run` and `onceonly relay` run them automatically.",
         ("onceonly.cli.janitor",),
     ),
     "plan": CommandSource(
