@@ -22,6 +22,7 @@ def note(outcome: Outcome) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.repeated  # it takes a third of the connections that PostgreSQL allows
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("host", HOSTS)
 async def test_a_short_soak_of_a_host_stays_within_its_limits(host: HostName) -> None:
