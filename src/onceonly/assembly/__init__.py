@@ -178,21 +178,24 @@ async def open_relay(
     memory or in documents.
     """
     require_records(settings)
-    async with open_finishing(settings, environment=environment, observer=observer) as ports:
-        with errors_name_setting(settings, "transport", settings.places.transport):
-            await ports.transport.declare(())  # no queue: it only connects, so that a broker that is away raises now
+    async with open_finishing(settings, connects=True, environment=environment, observer=observer) as ports:
         yield ports
 
 
 @asynccontextmanager
 async def open_finishing(
-    settings: Settings, *, entities: bool = False, environment: Environment = LIVE, observer: Observer | None = None
+    settings: Settings,
+    *,
+    entities: bool = False,
+    connects: bool = False,
+    environment: Environment = LIVE,
+    observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
     """Open what finishes and cleans up for an endpoint in a process that does not run it. Its ports have no handlers.
 
-    No queue is declared, and nothing of the application is opened. `entities` means that some handlers work on entities. The
-    ports are enclosed by `observer`. Raises SetupError; RetryableError when a server is away. Both name the setting it is
-    about.
+    No queue is declared, and nothing of the application is opened. `entities` means that some handlers work on entities. With
+    `connects` a broker that is away raises now. The ports are enclosed by `observer`. Raises SetupError; RetryableError when a
+    server is away. Both name the setting it is about.
     """
     settings.places.store.require_driver("store")
     settings.places.transport.require_driver("transport")
@@ -201,6 +204,9 @@ async def open_finishing(
             store = await stack.enter_async_context(open_store(settings, entities=entities, environment=environment))
         dead_letters = await _open_letters(stack, settings, store, environment)
         opened = await _open_dispatch(stack, settings, store, environment)
+        if connects:
+            with errors_name_setting(settings, "transport", settings.places.transport):
+                await opened.transport.declare(())  # no queue. It is not observed: who waits for the start reports it
         observer = await _open_records(stack, settings, store, opened.transport, observer, environment)
         ports = Ports(
             endpoint=settings.name,
