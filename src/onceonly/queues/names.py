@@ -1,6 +1,7 @@
 """Names of endpoints and event types in the characters that a broker allows, and options that the URLs of several have."""
 
 import re
+import ssl
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -8,7 +9,7 @@ from hashlib import blake2b
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import an
 
-__all__ = ["DOTTED_PREFIX", "LETTERS", "TLS_FILES", "EscapedNames", "check_tls", "read_prefix"]
+__all__ = ["DOTTED_PREFIX", "LETTERS", "TLS_FILES", "EscapedNames", "check_tls", "read_prefix", "tls_context"]
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 """What all brokers allow."""
@@ -62,3 +63,16 @@ def check_tls(options: Mapping[str, str], scheme: str, secure_scheme: str, *more
     """Check a URL without TLS. Raises SetupError if it has options for TLS."""
     if extra := sorted(options.keys() & {*TLS_FILES, *more_files, "verify"}):
         raise SetupError(f"options for TLS in {an(scheme)}:// URL: {', '.join(extra)}. Remove them, or use {secure_scheme}://")
+
+
+def tls_context(place: str, *, cafile: str, certfile: str, keyfile: str, verifies: bool) -> ssl.SSLContext:
+    """Return what a client at `place` uses for TLS. An empty file is not used. Raises SetupError for an unreadable one."""
+    try:
+        context = ssl.create_default_context(cafile=cafile or None)
+        if certfile:
+            context.load_cert_chain(certfile, keyfile or None)
+    except OSError as error:  # an SSLError is one
+        raise SetupError(f"cannot read the TLS files of {place}: {error}. Correct cafile, certfile or keyfile") from error
+    if not verifies:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

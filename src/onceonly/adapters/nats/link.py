@@ -23,6 +23,7 @@ from onceonly.formats.undecodable import shown
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.environment import RandomSource
 from onceonly.queues.destinations import SILENT_SECONDS, CopyOutcome, SilentDestinations
+from onceonly.queues.names import tls_context
 from onceonly.queues.reconnection import Reconnection
 
 CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
@@ -515,17 +516,13 @@ _is_number = re.compile(rb"[0-9a-f]{1,8}").fullmatch
 
 
 def _context(address: NatsAddress) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=address.cafile or None)
-        if address.certfile:
-            context.load_cert_chain(address.certfile, address.keyfile or None)
-    except OSError as error:  # an SSLError is one
-        raise SetupError(
-            f"cannot read the TLS files of {address.place}: {error}. Correct cafile, certfile or keyfile"
-        ) from error
-    if not address.verifies:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+    return tls_context(
+        address.place,
+        cafile=address.cafile,
+        certfile=address.certfile,
+        keyfile=address.keyfile,
+        verifies=address.verifies,
+    )
 
 
 def _setup_problem(error: Exception) -> str:
