@@ -7,13 +7,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import Context, Endpoint, History, Off, Retry, SetupError, Shadow, testing
 from onceonly.assembly import open_read_only
 from onceonly.assembly.gauges import parts_of, read_together
 from onceonly.runtime.metrics import catalog
+from tests.log_events import event_in, events
 
 metadata = MetaData()
 journal = Table(
@@ -166,3 +167,35 @@ async def test_transactions_are_refused_as_without_deduplication(tmp_path: Path)
     shop = journalist(url(tmp_path), Shadow())
     with pytest.raises(SetupError, match=r"enlist cannot be used with deduplication=Shadow\(\), which dispatches no records"):
         shop.enlist(AsyncSession())
+
+
+LEFT = "unsent messages of an earlier setting are not sent"
+
+
+@pytest.mark.parametrize("setting", [Off(), Shadow()])
+async def test_a_start_without_deduplication_names_messages_that_history_committed_and_did_not_send(
+    setting: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They wait for a process with `History`. A record that may be in dispatch is not named."""
+    store, place = url(tmp_path), f"memory://{uuid4().hex}"
+    shop = Endpoint("shop", store=store, transport=place)
+    async with shop.sending():
+        pass
+    engine = create_async_engine(store.replace("sqlite:", "sqlite+aiosqlite:"))
+    async with AsyncSession(engine) as session:
+        shop.enlist(session).send(Written("a"), to="shop")
+        await session.commit()
+    without = Endpoint("shop", store=store, transport=place, deduplication=setting)
+    without.handler(type="Written")(ignore)
+    async with without.running():
+        assert LEFT not in events(caplog.records)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE onceonly_records SET stored_at = 1"))
+    await engine.dispose()
+    async with without.running():
+        (found,) = [vars(record) for record in caplog.records if event_in(record) == LEFT]
+    assert (found["endpoint"], found["count"]) == ("shop", 1)
+
+
+async def ignore(_: dict[str, str]) -> None:
+    """Do nothing."""

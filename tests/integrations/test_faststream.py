@@ -29,18 +29,21 @@ from faststream.redis.response import RedisPublishCommand
 from faststream.response.publish_type import PublishType
 from pydantic import BaseModel
 from sqlalchemy import MetaData, String, func, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly import Endpoint, IdentityField, IdentityHeader, SetupError
+from onceonly.endpoint import other_writes
 from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, PermanentFailure, TransactionMisused
 from onceonly.integrations.faststream import ExactlyOnceMiddleware, Session, Tx, lifespan, session, transaction
 from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
 from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
 from onceonly.model.destination import Exchange, Queue, Stream, Subject, Topic
 from tests.fuzzing import TEXTS, Inputs
+from tests.log_events import event_in, events
 
 NACK = AckPolicy.NACK_ON_ERROR
+OTHER_WRITE = "handler writes outside of its transaction"
 SERIALIZER: Any = PydanticSerializer()
 PRODUCER = SimpleNamespace(codec=DefaultCodec(), serializer=SERIALIZER)
 
@@ -131,6 +134,39 @@ def application(shop: Endpoint, *, outside: tuple[Any, ...] = (), **options: Any
         return OrderPlaced(order_id=order.order_id)
 
     return app
+
+
+async def test_a_subscriber_that_writes_through_an_engine_of_its_own_is_named_once(
+    shop: Endpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The usual mistake when an application adopts the middleware. Reads are not named, nor is what others write."""
+    other_writes._logged.clear()
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/other.db")
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    app = application(shop)
+
+    async def read() -> None:
+        async with AsyncSession(engine) as own:
+            await own.execute(select(Order))
+
+    async def write() -> None:
+        async with AsyncSession(engine) as own:
+            own.add(Order(order_id="own"))
+            await own.commit()
+
+    async with TestRabbitBroker(app.broker):
+        app.then = read
+        await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        await write()
+        assert OTHER_WRITE not in events(caplog.records)
+        app.then = write
+        await app.broker.publish(PlaceOrder(order_id="b"), "orders")
+        await app.broker.publish(PlaceOrder(order_id="c"), "orders")
+    await engine.dispose()
+    (found,) = [vars(record) for record in caplog.records if event_in(record) == OTHER_WRITE]
+    assert (found["endpoint"], found["used"]) == ("shop", f"SQLAlchemy connection to sqlite:///{tmp_path}/other.db")
+    assert found["handler"].endswith("application.<locals>.place_order")
 
 
 async def test_rows_and_messages_are_committed_together_and_the_message_is_acknowledged(shop: Endpoint) -> None:

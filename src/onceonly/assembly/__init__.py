@@ -42,6 +42,7 @@ from onceonly.ports.handlers import Handlers
 from onceonly.ports.maintenance import NOTHING, Maintenance
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.run_markers import NoRunMarkers
+from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import ChecksBroker, CollectsUnsubscribed, Topology, Traits, Transport
 from onceonly.queues.destinations import UnsubscribedEvents
 from onceonly.queues.host_queue import HostQueueTransport
@@ -83,7 +84,10 @@ __all__ = [
 ]
 
 _log = EventLogger(logging.getLogger("onceonly.transport"))
+_store_log = EventLogger(logging.getLogger("onceonly.store"))
 _shadow_log = EventLogger(logging.getLogger("onceonly.shadow"))
+MOST_LEFT = 1000
+"""Records of an earlier setting are counted up to here."""
 _LOGGED = LoggedKeys()
 """Endpoints, places and texts that this process has logged."""
 
@@ -126,6 +130,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
                 store.expect(settings.longest_silence(longest_timeout, at_once=at_once))
             if isolations and store.isolate is not None:
                 store.isolate(isolations)
+            if store.left is not None:
+                await _report_left(store.left, settings, environment)
             remote_requests = await _open_remote_requests(settings, store) if responders else None
         dead_letters = await _open_letters(stack, settings, store, environment)
         opened = await _open_dispatch(stack, settings, store, environment)
@@ -229,6 +235,14 @@ async def _open_letters(stack: AsyncExitStack, settings: Settings, store: StoreP
         return store.dead_letters
     with errors_name_setting(settings, "dead_letters", places.dead_letters):
         return await stack.enter_async_context(open_dead_letters(places.dead_letters, environment=environment))
+
+
+async def _report_left(records: PendingRecords, settings: Settings, environment: Environment) -> None:
+    """Log records that are old, as those of `History` that were not sent before it was replaced."""
+    older_than = environment.clock.now() - round(settings.relay_after * 1000)
+    if count := len(await records.undispatched(older_than, MOST_LEFT)):
+        fields = {"endpoint": settings.name, "count": count, "deduplication": type(settings.deduplication).__name__}
+        _store_log.warning("unsent messages of an earlier setting are not sent", extra=fields)
 
 
 def check_controls(settings: Settings) -> None:

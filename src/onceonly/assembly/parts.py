@@ -59,6 +59,8 @@ class StoreParts(NamedTuple):
     """Removes the records of runs whose message never came again."""
     unsubscribed: EventCounts | None = None
     """Counts events that had no subscriber."""
+    left: PendingRecords | None = None
+    """Finds the records that an earlier setting left, where this one sends none."""
     shadow: StoredShadow | None = None
     """Counts what was handled in shadow mode."""
     lookup: Lookup | None = None

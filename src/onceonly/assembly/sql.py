@@ -124,6 +124,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         run_markers=lambda lasts: SqlRunMarkers(database, settings.name, lasts=lasts),
         old_run_markers=AbandonedRunMarkers(database),
         unsubscribed=SqlEventCounts(database, settings.name),
+        left=None if claim_mode.decides else store,
         shadow=None
         if store.shadow is None
         else StoredShadow(store.shadow, SqlEventCounts(database, count_name(settings.name))),

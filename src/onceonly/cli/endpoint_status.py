@@ -133,7 +133,7 @@ async def _read_records(settings: Settings) -> tuple[int | None, int | None, int
         return None, None, None
     refuse_missing(settings.store)
     async with connection_errors("store", settings.store), open_read_only(settings) as opened:
-        if (pending := opened.pending) is None:
+        if (pending := opened.pending or opened.left) is None:
             return 0, 0, None
         now = LIVE.clock.now()
         records = len(await pending.undispatched(now + 1, COUNTED))

@@ -84,8 +84,8 @@ def _rows(settings: Settings, remains: StoredRemains) -> Iterator[Remainder]:
     mode = settings.plan.claims
     sends = "run the endpoint or `onceonly relay module:endpoint`, which send their messages"
     if not mode.decides:
-        sends = "left by runs that did not end. Their messages are not sent with this setting"
-    yield _counted("pending records", remains.records, sends, matters=mode.decides)
+        sends = "not sent with this setting. Run the endpoint or a relay with History() until they are, or delete them"
+    yield _counted("pending records", remains.records, sends)
     wait = "wait: a copy that comes before is known only as long as the endpoint runs. After that nothing needs them"
     yield _lasting("claims", remains.claims, _after(remains.last_claim, remains.retention), remains.now, wait, mode.decides)
     kept = 0 if settings.retention is None else round(settings.retention.total_seconds() * 1000)

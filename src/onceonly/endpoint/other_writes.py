@@ -7,7 +7,8 @@ handler is named once in a process. Django is not imported unless the applicatio
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
@@ -74,6 +75,17 @@ class OtherWrites:
 
 
 OTHER_WRITES = OtherWrites()
+
+
+@contextmanager
+def watching(handler: HandlerName) -> Iterator[None]:
+    """Watch what a handler of a host does in this block. Nothing is watched when it is left."""
+    OTHER_WRITES.start()
+    running = RUNNING.set(handler)
+    try:
+        yield
+    finally:
+        RUNNING.reset(running)
 
 
 def _watch_django(db: Any) -> bool:

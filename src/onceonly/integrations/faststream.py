@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.endpoint import Endpoint, Transaction
+from onceonly.endpoint.other_writes import HandlerName, watching
 from onceonly.formats.identity import IdentityField, IdentityHeader, rule_problem
 from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
 from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
@@ -137,6 +138,13 @@ class _Options:
     wait: float | None
     retry_delay: float
     checked: set[int] = field(default_factory=set)
+    names: dict[str, HandlerName] = field(default_factory=dict)
+
+    def name(self, call: Any) -> HandlerName:
+        """Return the name of the handler that is called: the same object each time."""
+        function = _innermost(call).__self__._original_call  # noqa: SLF001 - has no public name
+        path = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+        return self.names.setdefault(path, HandlerName(self.endpoint.name, path))
 
     def transaction(self, subscriber: Any, message: StreamMessage[Any]) -> Transaction:
         """Return the transaction of a message that a subscriber received. Raises SetupError, InvalidKey."""
@@ -199,7 +207,8 @@ class _MessageTransaction(BaseMiddleware[Any, Any]):
             self._scope.enter_context(self.context.scope("transaction", self.tx))
             if self._options.endpoint.settings.places.store.family is Family.SQL:
                 self._scope.enter_context(self.context.scope("session", self.tx.sql))
-            return await call_next(msg)
+            with watching(self._options.name(call_next)):
+                return await call_next(msg)
         except BaseException as error:
             self._failure = error
             raise

@@ -101,18 +101,32 @@ async def test_what_is_told_is_sent_while_others_are_being_forgotten() -> None:
     assert harness.left() == []
 
 
-async def test_what_could_not_be_forgotten_is_found_and_sent_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Under the same id; that something is wrong is said, and when it is over."""
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_what_could_not_be_deleted_is_deleted_later_and_not_sent_again(
+    failures: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that is away now and then repeats no message. That something is wrong is said, and when it is over."""
     harness = await RelayHarness(HastyTimer()).open()
     with caplog.at_level(logging.INFO):
-        running = await started(harness, FailsAt(Point.FORGET, CommitFailed("away")))
+        running = await started(harness, FailsAt(Point.FORGET, *[CommitFailed("away")] * failures))
         await tell(harness, "a")
         await until(harness.is_empty)
         await until(lambda: "relay recovered" in events(caplog.records))
         harness.stop.set()
         await running
-    assert harness.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)] * 2
+    assert harness.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)]
     assert events(caplog.records) == ["relay cannot dispatch, retrying with backoff", "relay recovered"]
+
+
+async def test_old_records_that_could_not_be_deleted_are_not_sent_again() -> None:
+    """They were found by a look, and are deleted before the next one."""
+    harness = await RelayHarness(HastyTimer()).open()
+    await harness.commit("a", "b")
+    running = asyncio.create_task(harness.relay(FailsAt(Point.FORGET, *[CommitFailed("away")] * 2)).run(harness.stop))
+    await until(harness.is_empty)
+    harness.stop.set()
+    await running
+    assert sorted(harness.wire()) == sorted(outgoing_id(SHOP, Identity(SHOP, name), 0) for name in "ab")
 
 
 async def test_what_is_on_its_way_out_of_the_store_is_not_found_by_a_look() -> None:

@@ -20,6 +20,7 @@ from onceonly.model.errors import WrongEventLoop
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
+from onceonly.ports.store import Records
 from onceonly.runtime.background import run_until_stopped
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.telemetry import NO_TASK_SPANS, TaskSpans
@@ -61,7 +62,8 @@ class Relay:
         spans: TaskSpans = NO_TASK_SPANS,
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
-        self._ports = ports
+        self._sent = SentRecords(ports.store)
+        self._ports = ports._replace(store=self._sent)
         self._spans = spans
         self._later = BackgroundDelete(ports.store, environment.timer, enough=FEW, failed=self._retry_undeleted)
         self._telling = ports._replace(store=self._later)
@@ -115,15 +117,15 @@ class Relay:
             # a commit ends the rest, but in an outage it would only add to the trouble
             await pause(seconds, self._environment.timer, stop if self._failures.is_failing else self._rung)
         await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
-        while not self._failures.is_failing and (self._announced or not self._later.is_settled):
-            await (self._run_round() if self._announced else self._later.settle())
+        while not self._failures.is_failing and (self._announced or self._sent.left or not self._later.is_settled):
+            await (self._run_round() if self._announced or self._sent.left else self._later.settle())
 
     async def _run_round(self) -> float:
         """Relay the notified records, or one page of those that are due, by turns. Returns how long to rest."""
         announced = () if self._was_announced and self._seconds_to_scan() <= 0 else tuple(self._announced)
         self._was_announced = bool(announced)
         try:
-            self._raise_undeleted()
+            await self._delete_undeleted()
             relayed = await self._relay_notified(announced) if announced else await self._relay_page()
         except WrongEventLoop:
             raise
@@ -157,6 +159,7 @@ class Relay:
     async def _relay_page(self) -> RelayResult:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
         await self._later.settle()  # what is on its way out of the store is not sent again
+        await self._delete_undeleted()
         older_than = self._environment.clock.now() - round(self._after * 1000)
         take = self._ports.pending.take
         records = await take(older_than, PAGE, lease=round(LEASE_SECONDS * 1000), after=self._look.behind)
@@ -185,19 +188,23 @@ class Relay:
         try:
             yield
         except Exception:
-            self._queue(identities)  # behind the others, which may fare better
+            self._queue(
+                [each for each in identities if each not in self._sent.left]
+            )  # behind the others, which may fare better
             raise
 
     def _retry_undeleted(self, records: Sequence[Record], error: BaseException) -> None:
-        """Find these again, and send what is still there once more."""
-        self._queue([record.identity for record in records])
+        """Delete these again before anything else is sent. They are not sent again."""
+        self._sent.add(records)
         self._unforgotten = error
         self._rung.set()
 
-    def _raise_undeleted(self) -> None:
+    async def _delete_undeleted(self) -> None:
+        """Raise the error of a deletion in the background once. The next call deletes what is left."""
         error, self._unforgotten = self._unforgotten, None
         if error is not None:
             raise error
+        await self._sent.delete_left()
 
     async def _end_scan(self) -> None:
         """Adapt to a whole scan: how long to wait for the next, and what is refused."""
@@ -244,6 +251,31 @@ def _joined(parts: Sequence[RelayResult]) -> RelayResult:
 
 def _identity(announced: CommittedRecord) -> Identity:
     return announced.identity if isinstance(announced, Record) else announced
+
+
+class SentRecords:
+    """Deletes records that were sent. Those that could not be deleted are kept, so that they are not sent again."""
+
+    def __init__(self, store: Records) -> None:
+        self._store = store
+        self.left: dict[Identity, Record] = {}
+
+    def add(self, records: Sequence[Record]) -> None:
+        self.left.update((record.identity, record) for record in records)
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        try:
+            await self._store.forget(records)
+        except Exception:
+            self.add(records)
+            raise
+
+    async def delete_left(self) -> None:
+        """Delete what could not be deleted. Raises what the store raises: then all of it is still left."""
+        if records := [*self.left.values()]:
+            await self._store.forget(records)
+            for record in records:  # others may have come meanwhile
+                del self.left[record.identity]
 
 
 class RelayScan:
