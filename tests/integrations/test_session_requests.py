@@ -14,6 +14,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from flask.views import MethodView
 from sqlalchemy import create_engine, select
+from sqlalchemy.dialects import registry
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -142,6 +143,57 @@ def test_the_applications_own_session_is_committed_and_not_closed(place: Place) 
         assert registry.scalars(select(Line.item)).all() == ["a"]
         registry.rollback()
     registry.remove()
+
+
+@pytest.mark.parametrize("status", ["201 Made", "299 Whatever"])
+def test_a_repetition_has_the_same_reason_phrase(place: Place, status: str) -> None:
+    """Only the number is stored, so the first response has its standard phrase as well."""
+    place.view(lambda **_: flask.Response("a", status=status))
+    first, again = (place.client.post("/", headers=KEY) for _ in range(2))
+    assert first.status == again.status
+    assert first.status_code == int(status[:3])
+
+
+def test_an_application_with_a_response_class_of_its_own_can_repeat(place: Place) -> None:
+    """Flask passes the status by name, so a class may have no place for it."""
+
+    class Plain(flask.Response):
+        def __init__(self, response: Any = None, **options: Any) -> None:
+            super().__init__(response, **options)
+            self.headers["x-made-by"] = "Plain"
+
+    place.app.response_class = Plain
+    place.view(lambda **_: "a")
+    for _ in range(2):
+        with place.app.request_context(environ(b"")):
+            answer = place.app.full_dispatch_request()
+        assert (answer.status_code, answer.headers["x-made-by"]) == (200, "Plain")
+
+
+def test_a_request_that_is_handled_once_twice_is_refused(place: Place) -> None:
+    """The inner one would wait for the outer one, and its refusal would be stored for each repetition."""
+    inner = idempotent(place.shop, place.sessions)(lambda **_: "a")
+    place.view(lambda **_: inner())
+    place.app.post("/plain", endpoint="plain")(inner)
+    with pytest.raises(TransactionMisused, match="inside of idempotent"):
+        place.client.post("/", headers=KEY)
+    enclosed = wsgi.idempotent(place.shop, place.sessions)(place.app.wsgi_app)
+    with pytest.raises(TransactionMisused, match="inside of idempotent"):
+        Client(enclosed).post("/plain", headers=KEY)
+    assert place.client.post("/plain", headers=KEY).text == "a"
+
+
+def test_a_session_may_use_another_driver_than_the_store(postgresql_url: str) -> None:
+    """Such as psycopg2: what the store's adapter cannot open, it need not open."""
+    registry.register("postgresql.another", "sqlalchemy.dialects.postgresql.psycopg", "PGDialect_psycopg")
+    place = Place(postgresql_url.replace("postgresql:", "postgresql+psycopg:"))
+    engine = create_engine(postgresql_url.replace("postgresql:", "postgresql+another:"))
+    place.view(lambda **_: flask.abort(404), sessionmaker(engine), key_required=False)
+    try:
+        assert place.client.post("/").status_code == 404
+    finally:
+        engine.dispose()
+        place.engine.dispose()
 
 
 def test_what_was_pending_before_is_committed_once(place: Place) -> None:

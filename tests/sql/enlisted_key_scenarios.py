@@ -105,6 +105,13 @@ def sync_engine(store: str, **options: Any) -> Any:
     return engine
 
 
+def autocommitting_engine(store: str) -> Any:
+    """Make an engine whose driver commits each statement, without SQLAlchemy's knowledge."""
+    url = make_url(store).set(query={})
+    mode: dict[str, Any] = {"isolation_level": None} if url.get_backend_name() == "sqlite" else {"autocommit": True}
+    return create_engine(url.set(drivername=SYNC_DRIVERS[url.get_backend_name()]), connect_args=mode)
+
+
 @asynccontextmanager
 async def caller_of(shop: Shop, kind: str, **options: Any) -> AsyncIterator[Caller]:
     """Make a caller with an engine of its own."""
@@ -266,9 +273,35 @@ class EnlistedKeyScenarios:
                 await owned.take(request="another")
             owned.add("A")
             first.publish(OrderPlaced("A"))
+            first.answer = {"placed": "A"}
+            assert second.answer == {"placed": "A"}
             await owned.call("commit")
+            assert second.answer == {"placed": "A"}
             assert await second.dispatch()
         assert (await shop.orders(), await shop.bodies(1)) == (["A"], ["A"])
+
+    async def test_the_second_entry_of_a_session_that_rolls_back_has_no_answer(self, caller: Caller) -> None:
+        """What it would have answered was not committed."""
+        async with caller.session() as owned:
+            first, second = await owned.take(), await owned.take()
+            first.answer = 1
+            await owned.call("rollback")
+            with pytest.raises(TransactionMisused):
+                assert second.answer
+
+    async def test_sessions_that_share_their_info_are_two_sessions(self, shop: Shop, caller: Caller) -> None:
+        """A program passes `info` on, such as the name of a tenant."""
+        async with caller.session() as one:
+            await one.take("k0")
+            await one.call("rollback")
+            async with caller.session(info={**one.session.info}) as two:
+                entry = await two.take()
+                entry.publish(OrderPlaced("A"))
+                entry.answer = 1
+                await two.call("commit")
+        async with caller.session() as again:
+            known = await again.take()
+            assert (known.answer, known.is_dispatched) == (1, False)
 
     async def test_a_key_of_another_request_is_refused(self, caller: Caller) -> None:
         """The same key in another scope is another key."""
@@ -427,6 +460,64 @@ class EnlistedKeyScenarios:
             owned.session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
             with pytest.raises(SetupError, match="AUTOCOMMIT"):
                 await owned.take()
+
+    async def test_messages_that_a_rollback_would_not_undo_are_refused(self, shop: Shop, caller: Caller) -> None:
+        """A session asks for AUTOCOMMIT on its connection, which shows when it writes."""
+        async with caller.session() as owned:
+            await owned.run(lambda: owned.session.connection(execution_options={"isolation_level": "AUTOCOMMIT"}))
+            shop.endpoint.enlist(owned.session).publish(OrderPlaced("A"))
+            with pytest.raises(SetupError, match="AUTOCOMMIT"):
+                await owned.call("flush")
+            await owned.call("rollback")
+        assert await shop.records() == ()
+
+    @pytest.mark.parametrize("key", ["k1", None])
+    async def test_a_driver_that_commits_each_statement_is_refused(self, shop: Shop, key: str | None) -> None:
+        """A rollback would leave a key without its work, and a message without its order."""
+        engine = autocommitting_engine(shop.store)
+
+        def place() -> None:
+            with Session(engine) as session:
+                outgoing = shop.endpoint.enlist(session, key=key) if key else shop.endpoint.enlist(session)
+                outgoing.publish(OrderPlaced("A"))
+                session.flush()
+
+        try:
+            with pytest.raises(SetupError, match="autocommit mode"):
+                await asyncio.to_thread(place)
+        finally:
+            engine.dispose()
+        assert await shop.records() == ()
+        async with shop.endpoint.transaction(idempotency_key="k1") as tx:
+            assert not tx.is_known
+
+    async def test_a_driver_in_autocommit_mode_is_taken_if_the_engine_begins(self, shop: Shop) -> None:
+        """So SQLAlchemy's page on SQLite has it."""
+        engine = autocommitting_engine(shop.store)
+        event.listen(engine, "begin", begin)
+        caller = Caller(shop, "sync", sessionmaker(engine))
+        try:
+            async with caller.session() as owned:
+                await owned.take()
+                shop.endpoint.enlist(owned.session).publish(OrderPlaced("A"))
+                await owned.call("flush")
+                await owned.call("rollback")
+            assert not (await caller.place("A")).is_known
+            assert (await caller.place("A")).is_known
+        finally:
+            engine.dispose()
+        assert (len(await shop.records()), await shop.orders()) == (1, ["A"])
+
+    @pytest.mark.parametrize("key", ["k1", None])
+    async def test_a_connection_that_moves_the_tables_is_refused(self, shop: Shop, caller: Caller, key: str | None) -> None:
+        """No relay reads those of another schema."""
+        async with caller.session() as owned:
+            await owned.run(lambda: owned.session.connection(execution_options={"schema_translate_map": {None: "tenant"}}))
+            if not key:
+                shop.endpoint.enlist(owned.session).publish(OrderPlaced("A"))
+            with pytest.raises(SetupError, match="schema_translate_map"):
+                await (owned.take(key) if key else owned.call("flush"))
+            await owned.call("rollback")
 
     async def test_a_two_phase_session_is_refused(self, caller: Caller) -> None:
         """Its prepared transaction may be committed at any time."""

@@ -54,10 +54,15 @@ class EnlistedKeyTransaction(EnlistedTransaction, Protocol):
     attempt: str
     entry: IdempotencyEntry | None
     """What is kept under the key, if it is known."""
-    is_own: bool
-    """Whether it is known because this very transaction has taken it."""
-    is_committed: bool
     answer: bytes | None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is known because this very transaction has taken it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what has taken it was rolled back."""
 
     def set_answer(self, answer: bytes | None) -> None:
         """Commit this answer with the key."""

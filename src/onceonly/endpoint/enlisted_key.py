@@ -66,7 +66,7 @@ class EnlistedKey(Outgoing):
         value that cannot be encoded.
         """
         enlisted = self._key_transaction
-        if enlisted.is_over and enlisted.entry is None and not enlisted.is_committed:
+        if enlisted.is_lost:
             raise TransactionMisused(_OVER)
         return decode_answer(enlisted.answer)
 

@@ -19,7 +19,7 @@ from onceonly.integrations.request_rules import ReceivedRequest, is_final
 from onceonly.integrations.session_requests import SessionRules, SessionServer
 from onceonly.integrations.session_transactions import RequestTransaction, Sessions
 from onceonly.integrations.stored_responses import IdempotencyResponse, endless
-from onceonly.integrations.wsgi_bodies import WsgiRecorder, key_lines, read_body, received_request
+from onceonly.integrations.wsgi_bodies import WsgiRecorder, key_lines, read_body, received_request, served_once
 
 __all__ = ["Principal", "RequestTransaction", "Sessions", "View", "idempotent"]
 
@@ -94,7 +94,8 @@ def idempotent(  # noqa: PLR0913 - one parameter for each option
                 return current_app.make_response(view(*arguments, **values, tx=tx))
 
             asked: Request = request._get_current_object()  # type: ignore[attr-defined] # noqa: SLF001 - the documented way
-            sent = server.serve(asked, lambda: _received(rules, asked), respond)
+            with served_once(asked.environ):
+                sent = server.serve(asked, lambda: _received(rules, asked), respond)
             return _response(sent) if isinstance(sent, IdempotencyResponse) else sent
 
         return serve
@@ -120,7 +121,11 @@ def _received(rules: SessionRules[Request], asked: Request) -> ReceivedRequest:
 
 
 def _complete(response: Response) -> IdempotencyResponse:
-    """Return what is sent, and make a response that streams its body a complete one."""
+    """Return what is sent, and make a response that streams its body a complete one.
+
+    A reason phrase of the application is replaced by the standard one: it is not stored, and repetitions have that one.
+    """
+    response.status_code = response.status_code
     if response.is_streamed or response.direct_passthrough:
         name = f"streamed {type(response).__name__}"
         if response.mimetype == "text/event-stream":
@@ -140,7 +145,7 @@ def _complete(response: Response) -> IdempotencyResponse:
 
 def _response(stored: IdempotencyResponse) -> Response:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in stored.headers]
-    made = current_app.response_class(stored.body, stored.status)
+    made = current_app.response_class(stored.body, status=stored.status)
     made.headers.clear()
     made.headers.extend(headers)
     return made

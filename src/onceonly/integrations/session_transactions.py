@@ -32,7 +32,7 @@ from onceonly.model.errors import (
     error_text,
     leaves,
 )
-from onceonly.sql.database import dialect_of
+from onceonly.sql.database import dialect_of, place_of
 from onceonly.sql.dialect import DatabaseFailure, Dialect
 from onceonly.sql.translation import lost_row, translated
 
@@ -160,7 +160,9 @@ class SessionRequest:
         )
 
     def _dialect(self) -> Dialect:
-        return dialect_of(self._session.get_bind().engine.url)
+        """Return that of the store: the session's own driver may be any of its database."""
+        store: Any = self._endpoint.settings.store  # a SQL one, because `enlist` has not refused it
+        return dialect_of(place_of(store).url)
 
     @contextmanager
     def _translated(self, *, committing: bool = False) -> Iterator[None]:

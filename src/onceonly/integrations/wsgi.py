@@ -14,7 +14,7 @@ from onceonly.integrations.request_rules import SAFE, ReceivedRequest, is_final
 from onceonly.integrations.session_requests import SessionRules, SessionServer
 from onceonly.integrations.session_transactions import RequestTransaction, Sessions
 from onceonly.integrations.stored_responses import IdempotencyResponse
-from onceonly.integrations.wsgi_bodies import WsgiRecorder, key_lines, read_body, received_request
+from onceonly.integrations.wsgi_bodies import WsgiRecorder, key_lines, read_body, received_request, served_once
 from onceonly.model.errors import TransactionMisused
 
 __all__ = ["Principal", "RequestTransaction", "Sessions", "idempotent", "transaction"]
@@ -104,7 +104,8 @@ def idempotent(  # noqa: PLR0913 - one parameter for each option
                     del environ[_TRANSACTION]
 
             server = SessionServer[WSGIEnvironment, IdempotencyResponse](rules=rules, complete=lambda response: response)
-            sent = server.serve(environ, lambda: _received(rules, environ), respond)
+            with served_once(environ):
+                sent = server.serve(environ, lambda: _received(rules, environ), respond)
             start_response(_status_line(sent.status), _headers(sent))
             return [sent.body]
 

@@ -1,6 +1,7 @@
 """The request as a WSGI server passes it, read within a limit, and the response of an application, before it is sent."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from time import monotonic
 from types import TracebackType
@@ -20,6 +21,7 @@ from onceonly.integrations.stored_responses import (
 from onceonly.model.errors import TransactionMisused
 
 _PORTION = 1 << 16
+_SERVED = "onceonly.served"
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
 
@@ -27,6 +29,24 @@ def key_lines(environ: WSGIEnvironment) -> list[str]:
     """Return the lines of the header `Idempotency-Key`. Servers join repeated ones with a comma, which no key has."""
     found = environ.get("HTTP_IDEMPOTENCY_KEY")
     return [] if found is None else [found]
+
+
+@contextmanager
+def served_once(environ: WSGIEnvironment) -> Iterator[None]:
+    """Enclose the handling of a request. Raises TransactionMisused inside of another one of the same request.
+
+    The inner one would wait for the key of the outer one, and the outer one would store the refusal.
+    """
+    if _SERVED in environ:
+        raise TransactionMisused(
+            "this request is inside of idempotent(...) already, which has its key and its transaction: decorate the view, or "
+            "enclose the application, and not both"
+        )
+    environ[_SERVED] = True
+    try:
+        yield
+    finally:
+        del environ[_SERVED]
 
 
 def received_request(environ: WSGIEnvironment, key: str | None, body: bytes) -> ReceivedRequest:

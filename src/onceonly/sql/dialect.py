@@ -343,6 +343,13 @@ class Dialect(Protocol):
         """
         return nullcontext()
 
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Return whether the driver, any one, is in autocommit mode and has no open transaction, although SQLAlchemy began one.
+
+        Nothing is sent. The default returns False.
+        """
+        return False
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:

@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
+from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.sql.database import Database
+from onceonly.sql.dialect import DatabaseFailure
 from tests.sql.enlist_harness import Shop, opened_shop
 from tests.sql.enlisted_key_servers import ServerKeyScenarios
 
@@ -18,3 +21,16 @@ async def shop(database: Database, url: str) -> AsyncIterator[Shop]:  # noqa: AR
 
 class TestOnPostgresql(ServerKeyScenarios):
     """All of them."""
+
+
+class Psycopg2Error(Exception):
+    """An error as psycopg2 raises it."""
+
+    pgcode = "55P03"
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("error", [Psycopg2Error("timeout"), Exception({"C": "55P03", "M": "timeout"})])
+def test_errors_of_other_drivers_are_understood(driver: str, error: Exception) -> None:
+    """The session of a caller may use psycopg2 or pg8000, whatever the store's own driver."""
+    assert PostgreSQL(driver).classify(DBAPIError("INSERT", None, error)) is DatabaseFailure.HELD

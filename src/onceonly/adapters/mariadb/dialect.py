@@ -47,6 +47,8 @@ OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
 _IDLE = "onceonly_idle"
+_IN_TRANSACTION = 1
+"""SERVER_STATUS_IN_TRANS, a flag in the server's answers."""
 POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
@@ -271,6 +273,15 @@ class MariaDB(Dialect):
             yield
         finally:
             connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {before}")
+
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Ask asyncmy, aiomysql, PyMySQL, or mysqlclient, which has no status."""
+        driver: Any = connection.connection.driver_connection
+        mode = getattr(driver, "get_autocommit", None)
+        if mode is None or not mode():
+            return False
+        status = getattr(driver, "get_transaction_status", lambda: getattr(driver, "server_status", 0) & _IN_TRANSACTION)
+        return not status()
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

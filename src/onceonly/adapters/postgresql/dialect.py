@@ -118,6 +118,8 @@ _BEGUN = (State.OPEN, State.ABORTED)
 ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
 _BATCH_LOCK_MS = round(BATCH_LOCK_SECONDS * 1000)
 _IDLE = "idle_in_transaction_session_timeout"
+_IDLE_STATUS = 0
+"""libpq's status of a connection without an open transaction."""
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
     " current_setting('fsync'), (SELECT source <> 'client' FROM pg_settings WHERE name = 'synchronous_commit'),"
@@ -503,6 +505,12 @@ class PostgreSQL(Dialect):
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
         yield
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{before}'")
+
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Ask psycopg, psycopg2 or pg8000. asyncpg has no such mode: SQLAlchemy begins its transactions."""
+        driver: Any = connection.connection.driver_connection
+        status = getattr(getattr(driver, "info", None), "transaction_status", _IDLE_STATUS)
+        return bool(getattr(driver, "autocommit", False)) and status == _IDLE_STATUS
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]

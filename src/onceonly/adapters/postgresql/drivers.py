@@ -300,7 +300,7 @@ class Asyncpg:
         return not driver.is_closed() and bool(driver.is_in_transaction())
 
     def sqlstate(self, error: Exception) -> str | None:
-        return _text(getattr(_cause(error), "sqlstate", None))
+        return _state_of(_cause(error))
 
     def routine(self, error: Exception) -> str | None:
         return _text(getattr(_cause(error), "server_source_function", None))
@@ -460,7 +460,7 @@ class Psycopg:
         return bool(adapted.driver_connection.pgconn.transaction_status == _IN_TRANSACTION)
 
     def sqlstate(self, error: Exception) -> str | None:
-        return _text(getattr(_cause(error), "sqlstate", None))
+        return _state_of(_cause(error))
 
     def routine(self, error: Exception) -> str | None:
         return _text(getattr(getattr(_cause(error), "diag", None), "source_function", None))
@@ -545,6 +545,14 @@ def _cause(error: Exception) -> Any:
     """Return the driver's own error: SQLAlchemy's adapter for asyncpg puts one of its own around it."""
     found = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return found.__cause__ if found.__cause__ is not None and hasattr(found.__cause__, "sqlstate") else found
+
+
+def _state_of(error: Any) -> str | None:
+    """Return the SQLSTATE. Sessions of a caller may use psycopg2, or pg8000, whose error is the server's fields."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state is None and error.args and isinstance(error.args[0], dict):
+        state = error.args[0].get("C")
+    return _text(state)
 
 
 def _text(state: object) -> str | None:

@@ -268,6 +268,10 @@ class SQLite(Dialect):
         finally:
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {before}")
 
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Ask the driver. Python's own begins no transaction before the first statement that writes."""
+        return not getattr(connection.connection.driver_connection, "in_transaction", True)
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:

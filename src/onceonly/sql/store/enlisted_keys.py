@@ -7,7 +7,7 @@ statement that also checks the deadline by the server's clock. Whatever undoes t
 from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
@@ -21,7 +21,6 @@ from onceonly.model.transaction import (
     attempt_with_records,
     key_of,
 )
-from onceonly.sql.database import dialect_of
 from onceonly.sql.database_clock import StatementNow, database_now
 from onceonly.sql.dialect import Dialect
 from onceonly.sql.store.enlistment import (
@@ -29,7 +28,7 @@ from onceonly.sql.store.enlistment import (
     EnlistedSession,
     RecordStore,
     check_bind,
-    check_tables,
+    check_connection,
     listeners_of,
     mapped,
     session_of,
@@ -55,13 +54,13 @@ class KeyToTake(NamedTuple):
 class SessionKey(EnlistedSession):
     """A key, and the records and the answer that are committed with it. `entry` is that of a key that is known already.
 
-    `is_own` means that it is known because this very transaction has taken it: it is not committed yet.
+    `first` is the one that has taken it, where it is known because of this very transaction: it is not committed yet.
     """
 
     def __init__(self, session: Session, home: RecordStore, committed: Committed, opening: TransactionAttempt) -> None:
         super().__init__(session, home, committed)
         self.entry: IdempotencyEntry | None = None
-        self.is_own = False
+        self.first: SessionKey | None = None
         self.is_committed = False
         self._opening = opening
         self._stored_attempt = attempt_with_records(opening.attempt, 0)
@@ -75,8 +74,22 @@ class SessionKey(EnlistedSession):
         return self._opening.attempt
 
     @property
+    def is_own(self) -> bool:
+        """Whether the key is known because this very transaction has taken it."""
+        return self.first is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what has taken the key was rolled back."""
+        if self.first is not None:
+            return self.first.is_lost
+        return self.is_over and self.entry is None and not self.is_committed
+
+    @property
     def answer(self) -> bytes | None:
         """The answer as it would be committed now, or the stored one. One that was set in a savepoint goes with it."""
+        if self.first is not None:
+            return self.first.answer
         if self.entry is not None:
             return self.entry.answer
         return self._answers[-1][1] if self._answers else None
@@ -100,11 +113,6 @@ class SessionKey(EnlistedSession):
             raise ConflictError("another transaction has just stored or deleted this idempotency key: roll back and try again")
         if self.entry.fingerprint != opening.fingerprint:
             raise KeyReused("this idempotency key was used for another request: use a new key for each new request")
-
-    def give_back(self, connection: Connection) -> None:
-        """Delete the key, where it is committed already."""
-        key = key_of(self._opening.endpoint, self._opening.key)
-        connection.execute(delete(self._tables.keys).where(self._tables.keys.c.key == key))
 
     def write(self, record: Record, now: int) -> None:
         """Add a record to the session. Raises OverflowError for more than `MOST_RECORDS`."""
@@ -167,12 +175,12 @@ def enlist_key(
 
 def _take(session: Session, home: RecordStore, committed: Committed, asked: KeyToTake) -> SessionKey:
     taken = SessionKey(session, home, committed, asked.opening)
-    dialect = dialect_of(home.place.url)
+    dialect = taken.dialect
     try:
         connection = connection_of(session, home)
-        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-            raise SetupError("enlist: the connection of this session is in AUTOCOMMIT, so no rollback would undo the key")
-        check_tables(connection, home.place)
+        # a single writer waits for its lock as soon as it begins to write
+        with dialect.waiting(connection, asked.opening.wait if dialect.single_writer else None):
+            check_connection(connection, home.place, dialect)
         taken.take(connection, dialect, asked.now)
     except DBAPIError as error:
         failure = translated(error, dialect, locked=ConflictError, unknown=OutcomeUnknown)
@@ -181,25 +189,12 @@ def _take(session: Session, home: RecordStore, committed: Committed, asked: KeyT
         if isinstance(failure, ConflictError):
             raise ConflictError(f"another transaction has this idempotency key: roll back and try again. {failure}") from error
         raise
-    if taken.entry is None:
-        _refuse_autocommit(connection, taken)
     listeners = listeners_of(session)
-    taken.is_own = taken.entry is not None and any(
-        isinstance(each, SessionKey) and taken.entry.attempt.startswith(each.attempt) for each in listeners.open
-    )
+    if taken.entry is not None:
+        own = (each for each in listeners.open if isinstance(each, SessionKey) and taken.entry.attempt.startswith(each.attempt))
+        taken.first = next(own, None)
     listeners.open.append(taken)
     return taken
-
-
-def _refuse_autocommit(connection: Connection, taken: SessionKey) -> None:
-    """Check that SQLite has a transaction: one whose driver begins none commits each statement."""
-    driver: Any = connection.connection.driver_connection
-    if connection.dialect.name == "sqlite" and not getattr(driver, "in_transaction", True):
-        taken.give_back(connection)
-        raise SetupError(
-            "enlist: the SQLite connection of this session has no open transaction, so each statement is committed at once: "
-            'let the engine execute "BEGIN" when SQLAlchemy begins'
-        )
 
 
 def connection_of(session: Session, home: RecordStore) -> Connection:

@@ -4,12 +4,12 @@ SQLAlchemy's unit of work does the rest: it flushes them with the business data,
 a savepoint that is rolled back. Nothing is awaited here, so it is the same for an AsyncSession and a Session.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import methodcaller
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, Engine, Pool, delete, event, false, insert, inspect
 from sqlalchemy.exc import OperationalError, UnboundExecutionError
@@ -19,6 +19,8 @@ from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
 from onceonly.model.errors import InvalidEffect, SchemaMissing, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
+from onceonly.sql.database import dialect_of
+from onceonly.sql.dialect import Dialect
 from onceonly.sql.guard import is_guarded
 from onceonly.sql.schema import check_within
 from onceonly.sql.store.statements import row_of
@@ -48,12 +50,14 @@ class EnlistedSession:
         self._session = session
         self._home = home
         self._committed = committed
+        self.dialect = dialect_of(home.place.url)
         self._written: list[Identity] = []
         self._unflushed: list[Any] = []
 
     def write(self, record: Record, now: int) -> None:
         """Add a record to the session; it is flushed when everything else is. `now` is in milliseconds since 1970."""
         row = mapped(self._home.place.prefix, self._home.place.schema)()
+        row.dialect = self.dialect
         for column, value in row_of(self._home.endpoint, record, now).items():
             setattr(row, column, value)
         self._session.add(row)
@@ -95,9 +99,9 @@ def enlist(session: object, home: RecordStore, committed: Committed) -> Enlisted
 
 
 def listeners_of(session: Session) -> "SessionListeners":
-    """Return what listens to a session."""
-    found: SessionListeners = session.info.get(EARS) or SessionListeners(session)
-    return found
+    """Return what listens to a session. Its `info` may be a copy of another session's."""
+    found: SessionListeners | None = session.info.get(EARS)
+    return found if found is not None and found.session() is session else SessionListeners(session)
 
 
 class SessionListeners:
@@ -105,6 +109,7 @@ class SessionListeners:
 
     def __init__(self, session: Session) -> None:
         self.open: list[EnlistedSession] = []
+        self.session = ref(session)
         session.info[EARS] = self
         event.listen(session, "after_flush_postexec", lambda *_: self._each(methodcaller("flushed")))
         event.listen(session, "after_soft_rollback", self._after_rollback)
@@ -133,23 +138,24 @@ class SessionListeners:
 @cache
 def mapped(prefix: str, schema: str | None) -> type[Any]:
     """Return a class mapped to the records under a prefix, in a registry of its own: the user's metadata stays as it is."""
-    kind = type("WaitingRecord", (), {})
+    kind = type("WaitingRecord", (), {"dialect": None})
     registry().map_imperatively(kind, tables(prefix, schema).records)
 
-    def look(_mapper: object, connection: Connection, _row: object) -> None:
-        check_tables(connection, DatabaseAddress(url=connection.engine.url, prefix=prefix, schema=schema))
+    def look(_mapper: object, connection: Connection, row: Any) -> None:
+        check_connection(connection, DatabaseAddress(url=connection.engine.url, prefix=prefix, schema=schema), row.dialect)
 
     event.listen(kind, "before_insert", look)
     return kind
 
 
-def check_tables(connection: Connection, place: DatabaseAddress) -> None:
+def _check_tables(connection: Connection, place: DatabaseAddress) -> None:
     """Look once for each pool whether the tables are there, before a failed INSERT says it in the database's words."""
     seen = _SEEN.setdefault(connection.engine.pool, set())
     if (place.prefix, place.schema) in seen:
         return
     if connection.dialect.name == "sqlite":
-        _begin_writing(connection, place)
+        with suppress(OperationalError):  # left to what follows
+            _begin_writing(connection, place)
     try:
         check_within(connection, place, SCHEMA)
     except SchemaMissing as error:
@@ -157,14 +163,41 @@ def check_tables(connection: Connection, place: DatabaseAddress) -> None:
     seen.add((place.prefix, place.schema))
 
 
+def check_connection(connection: Connection, place: DatabaseAddress, dialect: Dialect) -> None:
+    """Refuse a session's connection if its rollback would undo nothing, or if the tables are not there. Raises SetupError.
+
+    What a session has set for its connection alone shows only here, and so does a driver that commits each statement.
+    """
+    options = connection.get_execution_options()
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        raise SetupError("enlist: the connection of this session is in AUTOCOMMIT, so no rollback would undo what it writes")
+    _check_schema(options, place)
+    _check_tables(connection, place)
+    if not dialect.commits_each_statement(connection):
+        return
+    if connection.dialect.name == "sqlite":
+        _begin_writing(connection, place)
+    if dialect.commits_each_statement(connection):
+        raise SetupError(
+            "enlist: the connection of this session has no open transaction, because its driver is in autocommit mode: each "
+            'statement would be committed at once. Turn it off, or let the engine execute "BEGIN" when SQLAlchemy begins'
+        )
+
+
+def _check_schema(options: Mapping[str, Any], place: DatabaseAddress) -> None:
+    if place.schema in (options.get("schema_translate_map") or {}):
+        raise SetupError(
+            "enlist: schema_translate_map would move the record to another schema: name the schema of the tables with ?schema="
+        )
+
+
 def _begin_writing(connection: Connection, place: DatabaseAddress) -> None:
-    """Take SQLite's write lock before the look, by a statement that deletes nothing.
+    """Begin SQLite's transaction, with its write lock, by a statement that deletes nothing.
 
     A transaction that reads first cannot write any more once another one was committed: SQLite says at once that the database
-    is locked. One that writes first waits. Errors are left to what follows.
+    is locked. One that writes first waits.
     """
-    with suppress(OperationalError):
-        connection.execute(delete(tables(place.prefix, place.schema).records).where(false()))
+    connection.execute(delete(tables(place.prefix, place.schema).records).where(false()))
 
 
 def session_of(session: object) -> Session:
@@ -200,10 +233,7 @@ def check_bind(session: Session, home: RecordStore) -> None:
             "same name in both"
         )
     options = bind.get_execution_options()
-    if home.place.schema in options.get("schema_translate_map", {}):
-        raise SetupError(
-            "enlist: schema_translate_map would move the record to another schema: name the schema of the tables with ?schema="
-        )
+    _check_schema(options, home.place)
     # private, but there is no other way to tell without a query: such a session commits each statement on its own
     level = options.get("isolation_level") or getattr(bind.dialect, "_on_connect_isolation_level", None)
     if level == "AUTOCOMMIT":
