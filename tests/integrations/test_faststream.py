@@ -5,9 +5,11 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
+from uuid import uuid4
 
 import pytest
 from fast_depends.pydantic import PydanticSerializer
@@ -20,7 +22,7 @@ from faststream.kafka.response import KafkaPublishCommand
 from faststream.message import decode_message
 from faststream.nats import JStream, NatsBroker, PullSub, TestNatsBroker
 from faststream.nats.response import NatsPublishCommand
-from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue, RabbitRouter, TestRabbitBroker
+from faststream.rabbit import RabbitBroker, RabbitExchange, RabbitQueue, RabbitResponse, RabbitRouter, TestRabbitBroker
 from faststream.rabbit.parser import AioPikaParser
 from faststream.rabbit.response import RabbitPublishCommand
 from faststream.redis import ListSub, RedisBroker, StreamSub
@@ -34,7 +36,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly import Endpoint, IdentityField, IdentityHeader, SetupError
 from onceonly.endpoint import other_writes
-from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, PermanentFailure, TransactionMisused
+from onceonly.errors import CommitRefused, InvalidEffect, InvalidKey, KeyReused, PermanentFailure, TransactionMisused
 from onceonly.integrations.faststream import ExactlyOnceMiddleware, Session, Tx, lifespan, session, transaction
 from onceonly.integrations.faststream_messages import capture, reply_of, stored_reply
 from onceonly.integrations.faststream_subscribers import key_of, problems_of, scope_of, set_problems
@@ -262,30 +264,186 @@ async def test_what_a_handler_publishes_by_the_broker_is_sent_after_the_commit(s
     assert order == ["handler ends", "audited with 1 row"]
 
 
-async def test_another_task_cannot_publish_into_the_open_transaction_but_after_its_end(shop: Endpoint) -> None:
-    """A task that a handler starts inherits its context."""
+async def test_a_publish_of_another_task_fails_the_message_whoever_caught_the_error(shop: Endpoint) -> None:
+    """Nobody may look at the task's result: the message would be committed without what the task publishes."""
+    app = application(shop)
+
+    async def publish() -> None:
+        await asyncio.gather(app.broker.publish({"order_id": "x"}, "order-placed"), return_exceptions=True)
+
+    app.then = publish
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(TransactionMisused, match="only in the task that opened it"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_not_called()
+    assert await app.rows() == 0
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_task_that_a_handler_left_publishes_after_the_commit(shop: Endpoint, *, waits: bool) -> None:
+    """Such a task inherits the handler's context. Without waiting, it would publish while the transaction is committed."""
     app = application(shop)
     tasks: list[asyncio.Task[Any]] = []
     is_over = asyncio.Event()
 
-    async def publish() -> None:
+    async def publish_later() -> None:
+        if waits:
+            await is_over.wait()
         await app.broker.publish({"order_id": "late"}, "order-placed")
 
-    async def publish_later() -> None:
-        await is_over.wait()
-        await publish()
-
-    async def start() -> None:
-        with pytest.raises(TransactionMisused, match="only in the task that opened it"):
-            await asyncio.create_task(publish())
-        tasks.append(asyncio.create_task(publish_later()))
-
-    app.then = start
+    app.then = lambda: tasks.append(asyncio.create_task(publish_later()))
     async with TestRabbitBroker(app.broker):
         await app.broker.publish(PlaceOrder(order_id="a"), "orders")
         is_over.set()
         await tasks[0]
         assert [call.args for call in app.placed.mock.call_args_list] == [({"order_id": "a"},), ({"order_id": "late"},)]
+
+
+async def test_a_task_that_a_failed_handler_left_publishes_nothing_while_it_is_undone(shop: Endpoint) -> None:
+    """The message comes again, and so does the task."""
+    app = application(shop)
+    tasks: list[asyncio.Task[Any]] = []
+
+    def leave() -> None:
+        tasks.append(asyncio.create_task(app.broker.publish({"order_id": "late"}, "order-placed")))
+        raise ValueError("not today")
+
+    app.then = leave
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(ValueError, match="not today"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        with pytest.raises(TransactionMisused, match="was undone"):
+            await tasks[0]
+        app.placed.mock.assert_not_called()
+
+
+class InAnotherTask(BaseMiddleware[Any, Any]):
+    """What `asyncio.wait_for` does on Python 3.11."""
+
+    async def consume_scope(self, call_next: Any, msg: Any) -> Any:
+        return await asyncio.create_task(call_next(msg))
+
+
+async def test_a_middleware_that_runs_the_handler_in_another_task_is_refused(shop: Endpoint) -> None:
+    """Its publishers would publish before the commit, and the transaction would stay open."""
+    app = application(shop, outside=(InAnotherTask,))
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(TransactionMisused, match=r"asyncio.timeout instead of asyncio.wait_for"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+        app.placed.mock.assert_not_called()
+    assert (app.handled, Settled.statuses) == ([], ["NACKED"])
+
+
+async def test_a_subscriber_with_two_of_it_is_refused(shop: Endpoint) -> None:
+    """The second transaction would wait for the first one's key."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop)])
+    router = RabbitRouter(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityHeader("x-order"), retry_delay=0)])
+
+    @router.subscriber("orders", ack_policy=NACK)
+    async def place_order(_: PlaceOrder) -> None: ...
+
+    broker.include_router(router)
+    with pytest.raises(SetupError, match="place_order has 2 ExactlyOnceMiddlewares"):
+        async with FastStream(broker, lifespan=lifespan(shop)).lifespan_context():
+            pass
+
+
+async def test_what_cannot_be_captured_is_refused_under_the_test_broker_as_well(shop: Endpoint) -> None:
+    """Otherwise an application's own tests would pass, and its messages fail."""
+    app = application(shop)
+    app.then = lambda: app.broker.publish({"order_id": "a"}, "order-placed", priority=3)
+    async with TestRabbitBroker(app.broker):
+        with pytest.raises(InvalidEffect, match="priority"):
+            await app.broker.publish(PlaceOrder(order_id="a"), "orders")
+
+
+async def held(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> list[float]:
+    """Return for how long messages were held."""
+    naps: list[float] = []
+    sleep = asyncio.sleep
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+        await sleep(0)
+
+    with monkeypatch.context() as patch, suppress(Exception):
+        patch.setattr("onceonly.integrations.faststream.asyncio.sleep", nap)
+        await do()
+    return [each for each in naps if each]
+
+
+async def test_a_message_that_reaches_no_handler_is_held_before_it_is_returned(
+    shop: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No filter is for it, or it cannot be parsed. RabbitMQ would deliver it hundreds of times a second."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, retry_delay=7)])
+
+    @broker.subscriber("orders", ack_policy=NACK)(filter=lambda message: message.headers["kind"] == "order")
+    async def place_order(_: PlaceOrder) -> None: ...
+
+    async with TestRabbitBroker(broker):
+        assert await held(monkeypatch, lambda: broker.publish({}, "orders", headers={"kind": "other"})) == [7]
+        assert await held(monkeypatch, lambda: broker.publish({}, "orders")) == [7]
+
+
+@pytest.mark.parametrize(("ending", "naps"), [(NackMessage(), [7]), (NackMessage(requeue=False), []), (AckMessage(), [])])
+async def test_a_message_that_a_handler_returns_is_held_unless_it_says_how(
+    shop: Endpoint, monkeypatch: pytest.MonkeyPatch, ending: Exception, naps: list[float]
+) -> None:
+    """NackMessage without options is a failure like any other."""
+    app = application(shop, retry_delay=7)
+
+    async def end() -> None:
+        raise ending
+
+    app.then = end
+    async with TestRabbitBroker(app.broker):
+        assert await held(monkeypatch, lambda: app.broker.publish(PlaceOrder(order_id="a"), "orders")) == naps
+
+
+@pytest.mark.parametrize("body", [{"order_id": "a"}, {}])
+async def test_a_message_that_can_never_be_handled_is_a_dead_letter_if_that_is_the_policy(
+    shop: Endpoint, body: dict[str, str]
+) -> None:
+    """A store that refuses its rows, or a key that is missing: it would be delivered without end."""
+    broker = RabbitBroker(middlewares=[Settled, ExactlyOnceMiddleware(shop, key=IdentityField("order_id"), retry_delay=0)])
+    dead = RabbitQueue("orders", arguments={"x-dead-letter-exchange": "dead"})
+
+    @broker.subscriber(dead)
+    async def place_order(_: dict[str, str], session: Session) -> None:
+        session.add(Order(order_id=None))
+
+    async with TestRabbitBroker(broker):
+        with suppress(InvalidKey, CommitRefused):
+            await broker.publish(body, dead)
+    assert Settled.statuses == ["REJECTED"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("place", ["router", "application"])
+async def test_it_works_with_a_router_of_fastapi(shop: Endpoint, place: str) -> None:
+    """FastAPI calls a lifespan with an application that has no brokers, and injects by its own `Depends`."""
+    fastapi: Any = import_module("fastapi")
+    kind: Any = import_module("faststream.rabbit.fastapi").RabbitRouter
+    ends: dict[str, Any] = {"lifespan": lifespan(shop)}
+    router = kind(
+        middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"))], **(ends if place == "router" else {})
+    )
+    app = fastapi.FastAPI(**(ends if place == "application" else {}))
+    placed = router.publisher("order-placed")
+
+    @router.subscriber("orders", ack_policy=NACK)  # type: ignore[untyped-decorator]
+    @placed  # type: ignore[untyped-decorator]
+    async def place_order(order: PlaceOrder, own: AsyncSession = fastapi.Depends(session)) -> OrderPlaced:  # noqa: B008
+        own.add(Order(order_id=order.order_id))
+        return OrderPlaced(order_id=order.order_id)
+
+    app.include_router(router)
+    async with TestRabbitBroker(router.broker), app.router.lifespan_context(app):
+        for _ in range(2):
+            await router.broker.publish(PlaceOrder(order_id="a"), "orders")
+        placed.mock.assert_called_once_with({"order_id": "a"})
+    assert await Application(shop, router.broker, placed).rows() == 1
 
 
 async def test_two_subscribers_with_one_key_both_handle_their_message(shop: Endpoint) -> None:
@@ -305,6 +463,37 @@ async def test_two_subscribers_with_one_key_both_handle_their_message(shop: Endp
         for queue in ("billing", "shipping", "billing"):
             await broker.publish(PlaceOrder(order_id="a"), queue)
     assert handled == ["bill", "ship"]
+
+
+async def test_messages_with_one_key_that_filters_give_to_two_handlers_are_both_handled(shop: Endpoint) -> None:
+    """To place an order and to cancel it have the same body here: the second would be lost as a copy of the first."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, key=IdentityField("order_id"))])
+    orders = broker.subscriber("orders", ack_policy=NACK)
+    handled: list[str] = []
+
+    @orders(filter=lambda message: message.headers["kind"] == "place")
+    async def place_order(_: PlaceOrder) -> None:
+        handled.append("place")
+
+    @orders
+    async def cancel_order(_: PlaceOrder) -> None:
+        handled.append("cancel")
+
+    async with TestRabbitBroker(broker):
+        for kind in ("place", "cancel", "place", "cancel"):
+            await broker.publish(PlaceOrder(order_id="a"), "orders", headers={"kind": kind})
+    assert handled == ["place", "cancel"]
+
+
+def test_handlers_of_one_subscriber_need_names_of_their_own() -> None:
+    """Their keys would be the same."""
+    orders = RabbitBroker().subscriber("orders", ack_policy=NACK)
+    for kind in ("place", "cancel"):
+
+        @orders(filter=lambda message, kind=kind: message.headers["kind"] == kind)
+        async def handle(_: PlaceOrder) -> None: ...
+
+    assert "Give each its own name" in next(problems_of(orders))
 
 
 async def test_a_router_has_its_own_rule_and_its_prefix_is_part_of_the_keys_scope(shop: Endpoint) -> None:
@@ -344,6 +533,39 @@ async def test_a_reply_is_sent_after_the_commit_and_again_for_a_copy(shop: Endpo
         for _ in range(2):
             await broker.publish(PlaceOrder(order_id="a"), "orders", reply_to="replies", message_id="1")
     assert (handled, replies) == (["a"], [{"number": 1}, {"number": 1}])
+
+
+class Packed:
+    """A codec of an application: bodies that are neither JSON nor text."""
+
+    async def encode(self, msg: Any, serializer: Any = None) -> tuple[bytes, str | None]:
+        """Put a byte before it that is not UTF-8."""
+        if isinstance(msg, bytes):
+            return msg, None
+        return b"\xff" + repr(msg).encode(), "application/x-packed"
+
+    async def decode(self, msg: Any) -> Any:
+        """Return it as it came."""
+        return msg.body
+
+
+async def test_a_copy_is_replied_to_with_the_same_bytes_and_content_type(shop: Endpoint) -> None:
+    """Of a codec that is neither JSON nor text, and of a response that names its type."""
+    broker = RabbitBroker(middlewares=[ExactlyOnceMiddleware(shop, retry_delay=0)], codec=Packed())
+    replies: list[tuple[bytes, str | None]] = []
+
+    @broker.subscriber("orders", ack_policy=NACK)
+    async def place_order(body: bytes) -> Any:
+        return {"number": 1} if b"packed" in body else RabbitResponse(b"a,b", content_type="text/csv")
+
+    @broker.subscriber("replies", ack_policy=NACK)
+    async def note(_: bytes, message: Any = Context()) -> None:  # noqa: B008 - as FastStream documents it
+        replies.append((message.body, message.content_type))
+
+    async with TestRabbitBroker(broker):
+        for body in ("packed", "csv", "packed", "csv"):
+            await broker.publish(body, "orders", reply_to="replies", message_id=body, correlation_id=str(uuid4()))
+    assert replies == [(b"\xff{'number': 1}", "application/x-packed"), (b"a,b", "text/csv")] * 2
 
 
 async def test_a_handler_cannot_settle_its_message_before_the_commit(shop: Endpoint) -> None:
@@ -664,6 +886,20 @@ async def test_a_captured_message_keeps_headers_types_and_ids() -> None:
     }
     _, sent = await captured(rabbit(OrderPlaced(order_id="a"), "eu.placed", RabbitExchange("shop"), content_type="text/json"))
     assert (sent["to"], sent["type"], sent["content_type"]) == (Exchange("shop", "eu.placed"), "OrderPlaced", "text/json")
+
+
+async def test_an_exchange_is_declared_when_a_message_to_it_is_captured() -> None:
+    """FastStream declares it when it publishes. The message would otherwise wait for an exchange that nobody makes."""
+    declared: list[RabbitExchange] = []
+
+    async def declare(exchange: RabbitExchange) -> None:
+        declared.append(exchange)
+
+    producer = SimpleNamespace(**vars(PRODUCER), declarer=SimpleNamespace(declare_exchange=declare))
+    tx: Any = Sent()
+    for exchange in (None, RabbitExchange("shop")):
+        await capture(tx, producer, rabbit({"a": 1}, exchange=exchange))
+    assert declared == [RabbitExchange("shop")]
 
 
 async def test_a_captured_message_of_nats_keeps_its_subject_and_headers() -> None:

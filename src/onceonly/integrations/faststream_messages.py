@@ -5,7 +5,7 @@ and the headers stay. `_MAPPINGS` is the one place that decides where it goes.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -41,6 +41,29 @@ class OutgoingCommand(NamedTuple):
 
 async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
     """Put what a publisher sends into a transaction. Raises InvalidEffect for what the endpoint's transport cannot send."""
+    for body, outgoing in [*outgoing_of(cmd)]:
+        headers: Mapping[str, str] = outgoing.headers
+        if outgoing.envelope is None:
+            encoded, content_type = await _encoded(body, producer)
+        else:
+            codec, serializer = _codec_of(producer)
+            encoded = await outgoing.envelope(message=body, headers=headers, codec=codec, serializer=serializer)
+            headers, content_type = {}, _BYTES
+        if isinstance(outgoing.to, Exchange) and hasattr(producer, "declarer"):
+            await producer.declarer.declare_exchange(cmd.exchange)  # as its own publish does
+        tx.send(
+            encoded,
+            to=outgoing.to,
+            type=_type_of(outgoing, body),
+            headers=headers,
+            content_type=outgoing.content_type or content_type or _guessed(encoded),
+            id=outgoing.id,
+            key=outgoing.key,
+        )
+
+
+def outgoing_of(cmd: Any) -> Iterator[tuple[Any, OutgoingCommand]]:
+    """Return each body of a command with where it goes. Raises InvalidEffect for what cannot be captured."""
     broker = broker_of(cmd)
     if broker not in _MAPPINGS:
         raise InvalidEffect(
@@ -51,22 +74,7 @@ async def capture(tx: Transaction, producer: Any, cmd: Any) -> None:
         outgoing = _MAPPINGS[broker](cmd, body)
         if broker == "kafka":
             outgoing = outgoing._replace(key=_kafka_key(cmd.key_for(index)))
-        headers = {name: _header(name, value) for name, value in outgoing.headers.items()}
-        if outgoing.envelope is None:
-            encoded, content_type = await _encoded(body, producer)
-        else:
-            codec, serializer = _codec_of(producer)
-            encoded = await outgoing.envelope(message=body, headers=headers, codec=codec, serializer=serializer)
-            headers, content_type = {}, _BYTES
-        tx.send(
-            encoded,
-            to=outgoing.to,
-            type=_type_of(outgoing, body),
-            headers=headers,
-            content_type=outgoing.content_type or content_type or _guessed(encoded),
-            id=outgoing.id,
-            key=outgoing.key,
-        )
+        yield body, outgoing._replace(headers={name: _header(name, value) for name, value in outgoing.headers.items()})
 
 
 async def _encoded(body: Any, producer: Any) -> tuple[bytes, str | None]:
@@ -181,29 +189,46 @@ def _is_aio_pika(body: object) -> bool:
 
 
 class StoredReply(Struct, tag_field="onceonly", tag="faststream-reply"):
-    """A reply as a transaction stores it, for copies of its request."""
+    """A reply as a transaction stores it, for copies of its request. `content_type` is empty if FastStream finds it itself."""
 
     kind: Literal["json", "text", "bytes"]
     body: bytes
     headers: dict[str, str]
+    content_type: str = ""
 
 
 async def stored_reply(cmd: Any, producer: Any) -> Any:
     """Return what is stored of a reply: a value that JSON can represent."""
     body, content_type = await _encoded(cmd.body, producer)
     headers = {name: value for name, value in (cmd.headers or {}).items() if isinstance(value, str)}
-    kind: Any = "bytes" if content_type is None else "json" if content_type.startswith(_JSON) else "text"
-    return msgspec.to_builtins(StoredReply(kind, body, headers))
+    kind: Literal["json", "text", "bytes"] = "bytes"
+    if content_type in {_JSON, _TEXT}:  # else a codec of the application made it
+        kind, content_type = "json" if content_type == _JSON else "text", None
+    chosen = getattr(cmd, "message_options", {}).get("content_type")
+    return msgspec.to_builtins(StoredReply(kind, body, headers, chosen or content_type or ""))
 
 
 def reply_of(stored: Any, response: Callable[..., Any]) -> Any:
     """Return the stored reply as a handler's result; None if the answer is none. Raises PermanentFailure."""
-    if not isinstance(stored, dict) or stored.get("onceonly") != "faststream-reply":
-        return None
     try:
-        reply = msgspec.convert(stored, StoredReply)
+        reply = _stored(stored)
+        if reply is None:
+            return None
         body = reply.body
         value: Any = json.loads(body) if reply.kind == "json" else body.decode() if reply.kind == "text" else body
     except (ValueError, RecursionError) as error:
         raise PermanentFailure(f"the stored reply of this message cannot be read: {error}. Delete its key") from error
     return response(value, headers=reply.headers)
+
+
+def say_again(stored: Any, cmd: Any) -> None:
+    """Give the command of a stored reply the content type that the first one had, where it is not a header."""
+    reply = _stored(stored)
+    if reply is not None and reply.content_type and hasattr(cmd, "message_options"):
+        cmd.message_options["content_type"] = reply.content_type
+
+
+def _stored(stored: Any) -> StoredReply | None:
+    if not isinstance(stored, dict) or stored.get("onceonly") != "faststream-reply":
+        return None
+    return msgspec.convert(stored, StoredReply)

@@ -32,6 +32,8 @@ def problems_of(subscriber: Any) -> Iterator[str]:
         yield f"{name} takes batches, and a transaction is for one message. Take single messages"
     elif reason := _UNSAFE[broker](subscriber):
         yield f"{name}: {reason}"
+    if len({*_handlers_of(subscriber)}) < len(subscriber.calls):
+        yield f"{name}: handlers of one subscriber have keys of their own, by their names. Give each its own name"
 
 
 def _rabbit(subscriber: Any) -> str:
@@ -96,12 +98,28 @@ def set_problems(subscribers: Sequence[Any]) -> Iterator[str]:
 
 def name_of(subscriber: Any) -> str:
     """Return what messages call a subscriber."""
-    handlers = ", ".join(each.handler._original_call.__qualname__ for each in subscriber.calls)  # noqa: SLF001 - has no public name
-    return f"subscriber {handlers or type(subscriber).__name__}"
+    return f"subscriber {', '.join(_handlers_of(subscriber)) or type(subscriber).__name__}"
 
 
-def scope_of(subscriber: Any) -> str:
-    """Return the space of a subscriber's keys. All processes that share its messages have the same one."""
+def _handlers_of(subscriber: Any) -> list[str]:
+    return [_name_of_handler(each.handler) for each in subscriber.calls]
+
+
+def _name_of_handler(handler: Any) -> str:
+    return str(handler._original_call.__qualname__)  # noqa: SLF001 - has no public name
+
+
+def scope_of(subscriber: Any, handler: Any = None) -> str:
+    """Return the space of a handler's keys. All processes that share its messages have the same one.
+
+    If filters choose among several handlers of a subscriber, each handler has its own space. Their messages may have equal keys
+    and bodies, such as those to place and to cancel an order, and are not copies.
+    """
+    space = _messages_of(subscriber)
+    return space if handler is None or len(subscriber.calls) < 2 else f"{space}:{_name_of_handler(handler)}"  # noqa: PLR2004
+
+
+def _messages_of(subscriber: Any) -> str:
     broker = broker_of(subscriber)
     if broker == "rabbit":
         return f"rabbit:{subscriber._outer_config.prefix}{subscriber.queue.name}"  # noqa: SLF001 - has no public name
